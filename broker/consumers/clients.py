@@ -338,7 +338,7 @@ class ClientTable:
 
 
 def refresh(clients: dict[int, Client], client: Client) -> Client | None:
-    """Put a client behind all others, as the one seen last; what was known of it."""
+    """Move a client to the end, as the one seen last; returns its previous entry."""
     number = client.connection.id
     known = clients.pop(number, None)
     clients[number] = client

@@ -49,13 +49,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class CustomizedRetry(msgspec.Struct):
-    """How long each retry waits."""
+    """The delays of the retries, in ms, one for each try."""
 
     next: list[Millis] | None = None
 
 
 class ExponentialRetry(msgspec.Struct):
-    """The first wait, what it is multiplied with, and the longest."""
+    """Delays that grow: the first one, the factor, and the longest one."""
 
     initial: Millis | None = None
     max: Millis | None = None
@@ -63,7 +63,7 @@ class ExponentialRetry(msgspec.Struct):
 
 
 class RetryPolicy(msgspec.Struct, rename="camel"):
-    """What is known of a policy; a newer one may have more."""
+    """The known fields of a retry policy; newer clients may send more."""
 
     type: Literal["CUSTOMIZED", "EXPONENTIAL"] | None = None
     customized_retry_policy: CustomizedRetry | None = None

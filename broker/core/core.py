@@ -51,14 +51,14 @@ class Core:
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)
         self.address = with_port(config.broker.broker_ip1, config.remoting.listen_port)
-        """The address that name servers, and records, give for us."""
+        """The published address of this broker, in routes and as the store host of records."""
         self.store_host = packed_host(
             _resolved(config.broker.broker_ip1, config.remoting.listen_port)
         )
-        """The same in the form of records: packed, and the port as i32."""
+        """The same address as records store it: packed, with the port as i32."""
 
     def settings_changed(self) -> Iterator[None]:
-        """Make again what was made of settings that may change while running."""
+        """Derive values again from settings that changed while the broker runs."""
         self.store.reconfigure(self.config.store)
         self.rounds.settings_changed()
         yield

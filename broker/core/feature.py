@@ -84,7 +84,7 @@ class Feature:
         yield from ()
 
     def settings_changed(self) -> Iterator[None]:
-        """Make again what was made of settings that may change while running.
+        """Derive values again from settings that changed while the broker runs.
 
         Others run at its yields.
         """

@@ -1,12 +1,12 @@
 """The HTTP listener for /metrics and the probes, and the checks of the probes.
 
-The web framework behind it takes about 70 ms to import. So the listener is opened, and its port
-proved free, at once; the framework is imported in a thread shortly before it serves, where it
-delays nobody. Connections made in between wait in the backlog.
+The web framework takes about 70 ms to import. So the listener is opened at once, which proves that
+its port is free, and the framework is imported later, in a thread, where it does not stop the loop.
+Connections made in between wait in the backlog.
 
     /metrics     every metric, as text
     /startupz    the broker has begun to serve
-    /livez       the loop turns
+    /livez       the loop runs
     /readyz      recovered, the store takes writes, the disk has room
 
 A probe answers 200 or 503, and in JSON which of its checks failed and why.
@@ -47,7 +47,7 @@ __all__ = [
 PORT_KEY = "metricsPromExporterPort"
 HOST_KEY = "metricsPromExporterHost"
 LOOP_LIMIT_S = 5.0
-"""A loop that has not turned for this long is not alive."""
+"""A loop that has not run for this long counts as dead."""
 STALLED_PEER_MS = 3_000
 """A peer that reads nothing for this long is disconnected; less than the grace of a stop."""
 BACKLOG = 64

@@ -104,7 +104,7 @@ class HypercornLog(Logger):
     """Hypercorn's log lines as our events; its start-up lines and access log are dropped."""
 
     async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """An error of ours that reached the server: the peer got a 500."""
+        """Log an error of our handlers that reached the server; the peer got a 500."""
         log.error("http.failed", reason=message, exc_info=True)
 
 

@@ -1,8 +1,8 @@
-"""How far each consumer group is behind in each topic, as one scrape shows it.
+"""The lag of each consumer group in each topic, as one scrape shows it.
 
-A connected group is read in the topics that it subscribes to, one without members in those that it
-has committed offsets of: its lag grows as well, and RocketMQ's exporter does not say so. Store
-times are read from the log; a message's never changes, so each is read once.
+For a connected group these are the topics that it subscribes to; for a group without members, which
+RocketMQ's exporter leaves out, those for which it has committed offsets. Store times are read from
+the log; the store time of a message never changes, so each is read once.
 Source: semantics §20.1 (ConsumerLagCalculator).
 """
 
@@ -122,13 +122,13 @@ class LagReader:
         )
 
     def _has_members(self, group: str) -> bool:
-        """Whether somebody may still be at work on what was pulled."""
+        """Whether a member may still be processing pulled messages."""
         return self._clients.group(group) is not None or bool(self._compensation.topics(group))
 
     async def _stored_ms(
         self, topic: str, queue_id: int, queue_offset: int, scrape: TimesRead
     ) -> int | None:
-        """When a message was stored; None when the disk fails or is too slow to tell."""
+        """The store time of a message in ms; None when the disk fails or is too slow."""
         key = (topic, queue_id, queue_offset)
         stored_ms = scrape.known.get(key)
         if stored_ms is None:
@@ -144,7 +144,7 @@ class LagReader:
 
 
 class TimesRead:
-    """The store times known before this scrape, those that it used, and when its time is over."""
+    """Store times known before this scrape, those that it used, and its deadline for reads."""
 
     def __init__(self, known: Mapping[tuple[str, int, int], int], until: float) -> None:
         self.known = known
@@ -153,21 +153,21 @@ class TimesRead:
 
 
 class Oldest:
-    """The first of some store times."""
+    """The oldest of some store times."""
 
     def __init__(self) -> None:
         self.stored_ms: int | None = None
         self.complete = True
 
     def add(self, stored_ms: int | None) -> None:
-        """One more; None: it is not known, −1: there is no such message any more."""
+        """Add a store time; None: it is not known, −1: the message no longer exists."""
         if stored_ms is None:
             self.complete = False
         elif stored_ms >= 0 and (self.stored_ms is None or stored_ms < self.stored_ms):
             self.stored_ms = stored_ms
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long ago that was; 0 without any, None when one of them is not known."""
+        """The age of the oldest in ms; 0 without any, None when one of them is not known."""
         if not self.complete:
             return None
         return 0 if self.stored_ms is None else max(0, now_ms - self.stored_ms)

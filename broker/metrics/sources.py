@@ -94,7 +94,7 @@ def make_sources(
 
 
 def backlog_reader(core: Core, lags: LagReader) -> Callable[[], Awaitable[Backlog]]:
-    """Reads what a scrape must look for in queues and log."""
+    """The reader of the values that a scrape takes from queues and the log."""
 
     async def read() -> Backlog:
         store = core.store

@@ -169,7 +169,7 @@ class PopStats:
     def __init__(self, series_limit: int) -> None:
         self._limit = series_limit
         self.since_ms = 0
-        """What was popped before that time is not in `in_flight`."""
+        """Messages popped before that time are not in `in_flight`."""
         self.in_flight: dict[tuple[str, str], dict[int, int]] = {}
         """(group, topic) → queue id → messages popped, and neither acknowledged nor put again."""
         self.revive_in: dict[tuple[str, str, str, str], int] = {}
@@ -184,7 +184,7 @@ class PopStats:
         """Revive queue → how long the oldest unacknowledged message is overdue."""
 
     def handed_out(self, group: str, topic: str, queue_id: int, count: int) -> None:
-        """So many messages of a queue were popped."""
+        """Count `count` messages of a queue as popped."""
         pair = (group, topic)
         queues = self.in_flight.get(pair)
         if queues is None:
@@ -194,7 +194,7 @@ class PopStats:
         queues[queue_id] = queues.get(queue_id, 0) + count
 
     def done(self, group: str, topic: str, queue_id: int, count: int, pop_time: int) -> None:
-        """So many of them, popped at that time in ms, were acknowledged or put again.
+        """Count `count` messages, popped at `pop_time` in ms, as acknowledged or put again.
 
         One that is acknowledged twice counts twice, as in RocketMQ; the number never gets below 0.
         """
@@ -210,7 +210,7 @@ class PopStats:
                 del self.in_flight[group, topic]
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Drop what is in flight of a deleted group or topic."""
+        """Drop the messages in flight of a deleted group or topic."""
         for pair in [pair for pair in self.in_flight if group == pair[0] or topic == pair[1]]:
             del self.in_flight[pair]
 
@@ -355,9 +355,9 @@ class GroupLag(NamedTuple):
     behind: int = 0
     """Messages that are not consumed: those in flight and those that are ready."""
     in_flight: int = 0
-    """Messages handed out and not committed or acknowledged."""
+    """Messages delivered, and neither committed nor acknowledged."""
     ready: int = 0
-    """Messages that nobody has been given."""
+    """Messages that no consumer has received yet."""
     behind_ms: int | None = 0
     """Age of the oldest message that is not consumed; None where the disk was too slow to tell."""
     queueing_ms: int | None = 0

@@ -236,9 +236,7 @@ class PopHold:
         return count
 
     def expire(self, now: float) -> bool:
-        """Wake waiters whose deadline has come, or who should try again by now; whether any are
-        left.
-        """
+        """Wake waiters whose deadline or next try has come; True if more may be left."""
         expired = list(islice(self.deadlines.over(now), EXPIRE_POPS))
         for waiting in expired:
             self._mark(waiting, last=waiting.deadline <= now)

@@ -29,7 +29,7 @@ class OffsetIllegal(ValueError):
 
 
 class Counts(NamedTuple):
-    """How often messages were popped before: those that were, and the least of all."""
+    """How often messages of a batch were popped before: by offset, and the lowest count of all."""
 
     by_offset: Mapping[int, int]
     least: int

@@ -102,7 +102,7 @@ class Send:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """What is added to each message and answer."""
+        """Derive from the settings what is added to each message and answer."""
         broker = self._config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"
