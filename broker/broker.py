@@ -65,7 +65,13 @@ class Broker:
         Raises: OSError when brokerIP1 is not an address.
         """
         topics = TopicTable(config.broker, now_ms=clock.now_ms())
-        core = self.core = Core(config, disk=disk, clock=clock, topics_known=topics.is_known)
+        core = self.core = Core(
+            config,
+            disk=disk,
+            clock=clock,
+            topics_known=topics.is_known,
+            topics_deleted=topics.deleted.covers,
+        )
         self.features: list[Feature] = []
         add = self._add
         self.settings = add(LiveSettingsFeature(core))

@@ -2,7 +2,9 @@
 
 The config goes first and durably, so that whatever ends the deletion early, a start either finds
 the topic whole again or gone. While it lasts nobody can make the topic anew, so no message gets
-into queues that are about to be removed. Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
+into queues that are about to be removed. What waits for a later time stays in the log and is not
+delivered (`DeletedTopics`), unless the topic is made anew before. Source: admin §4.1, semantics
+§4.4 (AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class TopicDeletion:
         names = frozenset(doomed)
         with self.topics.leaving(names):
             for topic in doomed:
-                if self.topics.delete(topic, self.clock.now_ms()):
+                log_end = self.store.commit_log.max_offset
+                if self.topics.delete(topic, self.clock.now_ms(), log_end):
                     log.info("topic.deleted", topic=topic, address=address)
             if not self.saved.clean:
                 await when_saved(self.saved, "deletion")

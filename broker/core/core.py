@@ -36,8 +36,10 @@ class Core:
         disk: Disk,
         clock: Clock,
         topics_known: Callable[[str], bool],
+        topics_deleted: Callable[[str, int], bool],
     ) -> None:
-        """`topics_known` tells the recovery which topics still exist.
+        """`topics_known` tells the recovery which topics still exist, `topics_deleted` whether one
+        was deleted after the message at a physical offset.
 
         Raises: OSError when brokerIP1 is not an address.
         """
@@ -47,7 +49,9 @@ class Core:
         self.stats = BrokerStats()
         self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)
-        self.puts = Puts(self.store, clock, finish_round=self.rounds.finish)
+        self.puts = Puts(
+            self.store, clock, finish_round=self.rounds.finish, topics_deleted=topics_deleted
+        )
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)
         self.address = with_port(config.broker.broker_ip1, config.remoting.listen_port)

@@ -3,7 +3,8 @@
 A delayed message, a timer, half of a transaction: put hooks redirect it before it is stored. When
 it is due, `put_again` stores it in its target, with its properties as they came and without the
 checks of a send. What was accepted once stays deliverable: a limit that was lowered since does not
-refuse it. Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
+refuse it; only where its topic was deleted since (`is_deleted`) it is not to be stored. Source:
+semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aerobee.store.clock import Clock
-    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore
 
     Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int, bool], None]
@@ -41,9 +42,11 @@ class Puts:
         clock: Clock,
         *,
         finish_round: Callable[[], None],
+        topics_deleted: Callable[[str, int], bool],
     ) -> None:
         self._store = store
         self._clock = clock
+        self._topics_deleted = topics_deleted
         self.finish_round = finish_round
         """To be called by a service after its puts: dispatches, wakes held pulls, sends answers."""
         self.hooks: list[Hook] = []
@@ -89,6 +92,13 @@ class Puts:
     def put_again(self, draft: MessageDraft) -> PutResult:
         """Store an accepted message once more, in its next queue."""
         return CLOSED if self.closed else self._store.put(draft, accepted=True)
+
+    def is_deleted(self, topic: str, waiting: Record) -> bool:
+        """Whether the topic that a message waits for was deleted after the message was stored.
+
+        To be asked before it is stored again: its queue would bring the topic back.
+        """
+        return self._topics_deleted(topic, waiting.physical_offset)
 
     def _next_timestamp(self) -> int:
         """The store timestamp of the next record: never before that of the last one."""

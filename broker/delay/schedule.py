@@ -235,6 +235,9 @@ class Schedule:
         if target is None:
             self._store.aside.note(SERVICE, location_of(record), "it does not say where it goes")
             return PUT_OK
+        if self._puts.is_deleted(target.topic, record):
+            self._store.aside.note(SERVICE, location_of(record), f"{target.topic} was deleted")
+            return PUT_OK
         result = self._puts.put_again(draft_again(record, *target, properties))
         if result.status in UNSTORABLE:
             self._store.aside.note(SERVICE, location_of(record), result.status.name)

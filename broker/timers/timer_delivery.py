@@ -79,6 +79,10 @@ class TimerPuts:
         if not is_deliverable(timed.topic):
             self._aside.note(SERVICE, location_of(record), f"nothing is brought to {timed.topic!r}")
             return True
+        if self._puts.is_deleted(timed.topic, record):
+            # Before it is rolled, too: the copy would look as if it had come after the deletion.
+            self._aside.note(SERVICE, location_of(record), f"{timed.topic} was deleted")
+            return True
         topic, queue_id = (WHEEL_TOPIC, 0) if roll else (timed.topic, timed.queue_id)
         properties = come_back(record.properties, enqueued_ms, self._clock.now_ms(), roll=roll)
         status = self._puts.put_again(draft_again(record, topic, queue_id, properties)).status

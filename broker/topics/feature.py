@@ -59,11 +59,14 @@ class TopicsFeature(Feature):
             log.warning("topic.not_compacted", topic=topic)
 
     def recovered(self, recovery: Recovery) -> None:
-        """Add topics that a crash has lost.
+        """Add topics that a crash has lost; make the deleted ones agree with the log.
 
         After a crash between the creation of a topic and its save, its first messages are in the
         log.
         """
+        log_now = self._store.commit_log
+        if self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset)):
+            self.file.request()
         if recovery.clean:
             return
         queues: dict[str, int] = {}

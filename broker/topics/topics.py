@@ -18,6 +18,8 @@ from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, T
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
+from aerobee.broker.topics.deleted_topics import KEY as DELETED_TOPICS
+from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.ranges import check_ranges, with_queues_in_range
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
@@ -47,7 +49,7 @@ UNUSED: Final = "delete those that nobody uses"
 UNIT: Final = 1
 UNIT_SUB: Final = 2
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
-OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable"})
+OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable", DELETED_TOPICS})
 
 
 class TopicSettings(Protocol):
@@ -99,6 +101,7 @@ class TopicTable:
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
         self.open_configs: dict[str, TopicConfig] = {}
+        self.deleted = DeletedTopics(max_topics)
         self.extra: dict[str, Any] = {}
         self.kept = KeptFields()
         self.group_topics: set[str] = set()
@@ -113,6 +116,7 @@ class TopicTable:
         """Set one topic; the version is unchanged."""
         name = config.topic_name
         self.configs[name] = config
+        self.deleted.forget(name)
         if names.is_sendable(name):
             self.open_configs[name] = config
         if name.startswith(GROUP_PREFIXES):
@@ -333,10 +337,11 @@ class TopicTable:
         if self.settings.validate_system_topic_when_update_topic and self.is_system(topic):
             raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
 
-    def delete(self, topic: str, now_ms: int) -> bool:
-        """Remove a topic; whether it existed."""
+    def delete(self, topic: str, now_ms: int, log_end: int) -> bool:
+        """Remove a topic; whether it existed. Waiting messages before `log_end` go with it."""
         if self.configs.pop(topic, None) is None:
             return False
+        self.deleted.add(topic, log_end)
         self.open_configs.pop(topic, None)
         self.group_topics.discard(topic)
         self.kept.drop(topic)
@@ -368,6 +373,7 @@ class TopicTable:
             for name, fields in stored.items()
         }
         version = version_of(document)
+        self.deleted.load(document, self.configs)
         # A broker may be named like its host, dots included, and so is its topic.
         rejected = [
             name
@@ -388,6 +394,7 @@ class TopicTable:
             **self.extra,
             "dataVersion": version_document(self.version),
             "topicConfigTable": self.kept.table(self.configs),
+            **self.deleted.document(),
         }
 
     def with_attribute(self, key: str, value: str) -> list[str]:

@@ -261,14 +261,23 @@ class HalfMessages:
             return True
         # No await from here to the end: a half must not end between its copy and the record of it.
         if step is not Step.GIVE_UP:
-            if half.record.size + QUESTION_BYTES <= MAX_FRAME_BYTES:
+            reason = self._cannot_go_on(half)
+            if reason is None:
                 status = self._put_again(half, step)
+                if status not in UNSTORABLE:
+                    return status is PutStatus.PUT_OK
             else:
-                self._set_aside(half, "no frame can carry the question about it")
-                status = PutStatus.MESSAGE_ILLEGAL
-            if status not in UNSTORABLE:
-                return status is PutStatus.PUT_OK
+                self._set_aside(half, reason)
         return self._give_up(half, now_ms)
+
+    def _cannot_go_on(self, half: Half) -> str | None:
+        """Why it makes no sense to ask its producer; None: it does."""
+        if half.record.size + QUESTION_BYTES > MAX_FRAME_BYTES:
+            return "no frame can carry the question about it"
+        # Now, since a copy would look as if it had come after the deletion.
+        return (
+            f"{half.topic} was deleted" if self._puts.is_deleted(half.topic, half.record) else None
+        )
 
     def _holds_back(self, half: Half) -> bool:
         """Whether it is the first open one, with too many finished ones behind it."""

@@ -149,6 +149,12 @@ class TransactionProcessor:
         """Store the message in its target. Raises: Refused, and nothing is stored."""
         if half.target is None:
             raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
+        if self._puts.is_deleted(half.topic, half.record):
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"the topic[{half.topic}] was deleted after the half message was sent: create it "
+                "to commit the transaction, or roll back",
+            )
         draft = draft_again(half.record, *half.target, b"")
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:

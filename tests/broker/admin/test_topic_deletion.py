@@ -16,6 +16,7 @@ from tests.broker.desk import open_desk, said
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.store_model import draft
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +114,42 @@ async def test_nothing_is_stored_in_queues_that_are_being_removed(tmp_path: Path
                 await trio.lowlevel.checkpoint()
         assert (await desk.send("t")).code == Code.SUCCESS
         assert desk.store.max_offset("t", 0) == 1
+
+
+@pytest.mark.service
+def test_what_waited_for_a_deleted_topic_does_not_bring_it_back(tmp_path: Path) -> None:
+    """Neither in the run of the deletion nor behind kills; a topic made anew gets it."""
+    with BrokerProcess(data=tmp_path / "data") as broker:
+        namesrv = broker.namesrv_address
+        with AdminClient(namesrv) as admin, Producer(namesrv) as producer:
+            for topic in ("gone", "anew"):
+                admin.create_topic(topic, queues=1)
+                producer.send(Message(topic, b"level", delay_level=1))
+                producer.send(Message(topic, b"timer", delay=1))
+                producer.send(Message(topic, b"later", delay=4))
+                admin.delete_topic(topic)
+            admin.create_topic("anew", queues=1)
+            eventually(lambda: len(set_aside(broker)) == 2, within_s=20, what="two set aside")
+        broker.kill()
+        broker.start()
+        eventually(lambda: len(set_aside(broker)) >= 3, within_s=20, what="the third as well")
+        with AdminClient(namesrv) as admin:
+            assert "gone" not in admin.topics()
+
+            def arrived() -> bool:
+                (queue,) = admin.describe_topic("anew").queues
+                bodies = {admin.message_at(queue.queue, at).body for at in range(queue.end)}
+                return bodies == {b"level", b"timer", b"later"}
+
+            eventually(arrived, within_s=20, what="all in the topic made anew")
+        broker.kill()
+        broker.start()
+        with AdminClient(namesrv) as admin:
+            assert "gone" not in admin.topics()
+
+
+def set_aside(broker: BrokerProcess) -> list[str]:
+    return [line for line in broker.log.read_text().splitlines() if "gone was deleted" in line]
 
 
 @pytest.mark.service

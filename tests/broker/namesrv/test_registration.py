@@ -292,7 +292,7 @@ def test_the_name_server_inside_knows_a_topic_as_soon_as_it_exists() -> None:
     assert finished(desk.inside.topics()) == sorted(desk.topics.configs)
     desk.create("T")
     assert desk.inside.route("T") is not None
-    desk.topics.delete("T", 0)
+    desk.topics.delete("T", 0, 0)
     assert desk.inside.route("T") is None
 
 

@@ -367,7 +367,7 @@ async def test_who_is_held_hears_of_a_topic_that_goes(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         pops.desk.begin(pops.header(poll_time=5_000))
-        pops.desk.topics.delete("t", pops.now_ms())
+        pops.desk.topics.delete("t", pops.now_ms(), 0)
         await pops.pass_s(5, 0.1)
         assert (await pops.desk.peer.next_answer()).code == ResponseCode.TOPIC_NOT_EXIST
 

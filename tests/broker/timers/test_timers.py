@@ -453,6 +453,21 @@ async def test_a_record_that_nobody_can_deliver_stops_no_other(
 
 
 @pytest.mark.trio
+async def test_a_timer_is_not_rolled_once_its_topic_was_deleted(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"far", TIMER_DELAY_SEC=3 * DAY_S)
+        await bench.pass_s(mock_clock, 5)
+        log_end = bench.desk.store.commit_log.max_offset
+        assert bench.desk.topics.delete("t", 0, log_end)
+        await bench.pass_s(mock_clock, 3 * DAY_S, step_s=3_600)
+        assert bench.bodies() == []
+        assert len(bench.records(WHEEL_TOPIC)) == 1
+        assert bench.desk.store.stats.set_aside == {"timers": 1}
+
+
+@pytest.mark.trio
 async def test_what_the_store_refuses_is_delivered_later(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

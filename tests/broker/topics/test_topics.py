@@ -260,8 +260,8 @@ def test_a_deleted_topic_is_gone_and_its_name_free() -> None:
     topics = table()
     topics.listeners.append(changes)
     topics.update(wanted(), {}, 0)
-    assert topics.delete("T", 0)
-    assert not topics.delete("T", 0)
+    assert topics.delete("T", 0, 0)
+    assert not topics.delete("T", 0, 0)
     assert topics.get("T") is None
     assert topics.sendable("T") is None
     assert changes == ["T", "T"]

@@ -24,6 +24,7 @@ from aerobee.broker.transactions.half_messages import (
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.remoting.wire.headers.transaction import EndTransaction
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
@@ -587,6 +588,21 @@ async def test_a_half_that_no_frame_can_carry_is_given_up_and_those_behind_it_ar
         assert bank.desk.store.stats.set_aside == {"transactions": 1}
         assert (await bank.end(big, COMMIT)).code == 0
         assert bank.bodies() == [bytes(3_000)], "a late commit is still taken"
+
+
+@pytest.mark.trio
+async def test_a_half_whose_topic_was_deleted_is_given_up_and_nobody_is_asked(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.half()
+        assert (await bank.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
+        await bank.pass_s(31)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert told(producer) == []
+        assert bank.desk.store.stats.set_aside == {"transactions": 1}
+        assert bank.desk.store.queues.find("t", 0) is None
 
 
 @pytest.mark.trio

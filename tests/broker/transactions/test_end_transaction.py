@@ -10,6 +10,7 @@ from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.transactions.half_messages import HALF_TOPIC, OP_TOPIC
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.record import HEAD, encode
@@ -191,3 +192,23 @@ async def test_bytes_that_look_like_a_half_are_none(tmp_path: Path, mock_clock: 
         assert desk.store.message(place) is None
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
         assert bank.bodies() == [forged, b"pay"]
+
+
+async def test_a_commit_to_a_topic_deleted_since_is_refused_until_it_is_made_anew(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        bank = Bank(desk, mock_clock)
+        half, other = await bank.half(), await bank.half(b"other")
+        assert (await desk.ask(DeleteTopicInBroker(topic="t"))).code == Code.SUCCESS
+        refused = await bank.end(half, COMMIT)
+        assert (refused.code, "was deleted" in (refused.remark or "")) == (
+            Code.TOPIC_NOT_EXIST,
+            True,
+        )
+        assert desk.store.queues.find("t", 0) is None
+        assert (await bank.end(other, ROLLBACK)).code == Code.SUCCESS
+        desk.topic()
+        assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
+        assert bank.bodies() == [b"pay"]

@@ -1,0 +1,72 @@
+"""Deleted topics: which messages they take along, and what a start makes of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.topics.deleted_topics import DeletedTopics
+from aerobee.broker.topics.topics import TopicConfig, TopicTable
+
+
+def test_a_deletion_covers_what_lay_before_it() -> None:
+    deleted = DeletedTopics(10)
+    deleted.add("T", 100)
+    assert deleted.covers("T", 99)
+    assert not deleted.covers("T", 100)
+    assert not deleted.covers("other", 0)
+    deleted.add("T", 200)
+    assert deleted.covers("T", 150)
+    deleted.forget("T")
+    assert not deleted.covers("T", 0)
+
+
+def test_the_oldest_deletion_is_forgotten_first() -> None:
+    deleted = DeletedTopics(2)
+    for topic in ("a", "b", "a", "c"):
+        deleted.add(topic, 1)
+    assert list(deleted.log_ends) == ["a", "c"]
+
+
+def test_only_what_concerns_the_log_is_kept() -> None:
+    deleted = DeletedTopics(10)
+    for topic, log_end in {"before": 100, "inside": 101, "cut": 900}.items():
+        deleted.add(topic, log_end)
+    assert deleted.fit(range(100, 500))
+    assert deleted.log_ends == {"inside": 101, "cut": 500}
+    assert not deleted.fit(range(100, 500))
+
+
+def table() -> TopicTable:
+    return TopicTable(BrokerOptions(broker_name="broker-a"), max_topics=2)
+
+
+def test_the_file_of_topics_keeps_deletions_until_the_topic_is_made_anew() -> None:
+    topics = table()
+    assert "deletedTopics" not in topics.document()
+    for name in ("T", "U"):
+        topics.put(TopicConfig(topic_name=name))
+        topics.delete(name, 0, 7)
+    assert topics.document()["deletedTopics"] == {"T": 7, "U": 7}
+    topics.put(TopicConfig(topic_name="T"))
+    again = table()
+    again.load(msgspec.to_builtins(topics.document()))
+    assert again.deleted.log_ends == {"U": 7}
+    assert "deletedTopics" not in again.extra
+
+
+def test_a_topic_that_exists_is_not_deleted_whatever_the_file_says() -> None:
+    topics = table()
+    document = msgspec.to_builtins(topics.document()) | {"deletedTopics": {"broker-a": 7, "T": 7}}
+    topics.load(document | {"topicConfigTable": {"T": {"perm": 6}}})
+    assert topics.deleted.log_ends == {}
+
+
+@pytest.mark.parametrize("malformed", [7, [], {"T": "soon"}, {"T": None}, {"T": {}}])
+def test_malformed_deletions_change_nothing(malformed: object) -> None:
+    topics = table()
+    before = topics.document()
+    with pytest.raises(ValueError, match=r"deletedTopics|Expected"):
+        topics.load({"topicConfigTable": {"T": {"perm": 6}}, "deletedTopics": malformed})
+    assert topics.document() == before
