@@ -187,7 +187,14 @@ async def _until_stopped(
 
     # Of signals that come while it reads, one is enough.
     wanted, reloads = trio.open_memory_channel[None](1)
-    with trio.open_signal_receiver(*STOPS, *reload_signals()) as signals:
+    obeyed = (*STOPS, *reload_signals())
+    early = signal.sigpending() & set(obeyed)
+    # What holds again after this block: one that comes while the process ends is no crash.
+    signal.signal(RELOADS, signal.SIG_IGN)
+    with trio.open_signal_receiver(*obeyed) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {RELOADS})
+        for number in early:
+            signal.raise_signal(number)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, controller, wanted, Terminal())
             nursery.start_soon(reload_when_asked)

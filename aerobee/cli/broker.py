@@ -6,6 +6,7 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,8 @@ def run(
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
+    # It waits until it can be obeyed; else one that comes during the imports ends the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import ConfigurationError, load_config
     from aerobee.broker.process import host

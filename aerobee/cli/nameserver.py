@@ -6,6 +6,7 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +68,8 @@ def run(
     Brokers, ours and RocketMQ's, register with it; run several of them, and name all of them to
     brokers and clients.
     """
+    # It waits until it can be obeyed; else one that comes during the imports ends the process.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run_nameserver
     from aerobee.broker.config.load import ConfigurationError
     from aerobee.broker.namesrv_config import load_namesrv_config

@@ -90,8 +90,8 @@ and send SIGHUP, or restart. `allow_runtime_config: false` refuses all changes.
 
 **By signal**: on SIGHUP the broker reads all sources again, as at a start. Live settings change,
 each with a line `config.changed` in the log; for the others a line `config.needs_restart` says what
-is in use and what was read. A mistake anywhere changes nothing and is reported
-(`config.reload_refused`).
+is in use and what was read. A mistake anywhere, in that file of changes too, changes nothing and is
+reported (`config.reload_refused`). A signal that comes during the start is obeyed after it.
 
 A start never fails for what was changed in an earlier run: a line that this version does not know,
 that another setting forbids by now, or that nobody can read is left out with a warning, and so is

@@ -57,6 +57,7 @@ __all__ = [
     "exported",
     "load_config",
     "overlay_entries",
+    "overlay_mistakes",
     "read_file",
 ]
 
@@ -180,6 +181,23 @@ def overlay_entries(file: Path) -> tuple[list[Entry], list[str]]:
         except ConfigurationError as error:
             warnings += [f"{problem}; {then}" for problem in error.problems]
     return [], warnings
+
+
+def overlay_mistakes(file: Path) -> list[str]:
+    """What somebody mistook who edited that file; lines of other versions are none.
+
+    A start leaves these lines out, or takes the backup; a running broker keeps what it has.
+    """
+    try:
+        entries = entries_of_yaml(file.read_bytes(), file)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{file}: {error.strerror or error}"]
+    except ConfigurationError as error:
+        return list(error.problems)
+    keys = ((SCHEMA.get(canon(entry.name)), entry) for entry in entries)
+    return take([entry for key, entry in keys if key is not None and key.declaration.live]).problems
 
 
 def leave_out_clashes(

@@ -39,6 +39,8 @@ NUMBER = re.compile(r"([+-]?\d[\d_]*)\s*([A-Za-z%]*)", re.ASCII)
 JAVA_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 ADDRESS = re.compile(r"[^\s:;/]+:(\d{1,5})", re.ASCII)
 DELAY = re.compile(r"\d{1,9}[smhd]", re.ASCII)
+NUMBER_CHARS_MAX = 20
+"""Longer ones are too large for Java, which then keeps its default, and may be for int() here."""
 FREE_SPACE_MIN = 1 << 20
 
 
@@ -130,7 +132,7 @@ def boolean(text: str) -> bool:
 
 def whole(text: str) -> int:
     """A decimal number without a unit, as Java reads it."""
-    if not JAVA_NUMBER.fullmatch(text) or len(text) > 20:
+    if not JAVA_NUMBER.fullmatch(text) or len(text) > NUMBER_CHARS_MAX:
         raise ValueError(f"{text or 'nothing'} is not a whole number (units are for YAML)")
     return int(text)
 
@@ -219,7 +221,7 @@ def rocketmq_takes(key: Key, text: str) -> str:
     """What a RocketMQ broker makes, silently, of a value that is refused here."""
     if key.type is bool:
         return "false"
-    if key.type is int and JAVA_NUMBER.fullmatch(text):
+    if key.type is int and JAVA_NUMBER.fullmatch(text) and len(text) <= NUMBER_CHARS_MAX:
         count = int(text)
         low, high = key.declaration.ge, key.declaration.le
         return str(min(max(count, low), high) if key.declaration.clamp and low and high else count)

@@ -106,6 +106,7 @@ class LiveSettings:
         """
         async with self._one_change:
             try:
+                await self._disk.in_thread(self._overlay.check)
                 read = await self._disk.in_thread(reread)
             except ConfigurationError as error:
                 self._refuse(error.problems)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.config.load import overlay_entries
+from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.load import overlay_entries, overlay_mistakes
 from aerobee.broker.config.report import overlay_lines
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ class OverlayFile:
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
         self.disk = disk
+
+    def check(self) -> None:
+        """Look for mistakes of an operator who edited it. Blocking. Raises: ConfigurationError."""
+        mistakes = overlay_mistakes(self.path)
+        if mistakes:
+            raise ConfigurationError(mistakes)
 
     def add(self, settings: Mapping[str, Setting]) -> None:
         """Set these, by canonical name, beside what is there, durably. Blocking.

@@ -203,6 +203,41 @@ def test_a_hang_up_reads_the_settings_again_and_stops_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.service
+def test_a_hang_up_at_any_time_of_start_and_stop_ends_nothing(tmp_path: Path) -> None:
+    """From the command's first line on, before which Python itself starts."""
+    broker = FromFile(data=tmp_path / "data")
+    broker.file.write_text("max_message_size: 4096\n")
+    child = broker.launch()
+    try:
+        # The mask of blocked signals shows that the command has begun.
+        hang_up = 1 << (signal.SIGHUP - 1)
+        eventually(
+            lambda: int(status_of(child.pid)["SigBlk"], 16) & hang_up,
+            within_s=STOPS_WITHIN_S,
+            what="begin",
+        )
+        broker.file.write_text("max_message_size: 8192\n")
+        child.signal(signal.SIGHUP)
+        child.read_until("aerobee ready ", within_s=STOPS_WITHIN_S)
+        broker.said(1, "config.reloaded")
+        with RawConnection(broker.address) as client:
+            assert client.call(SEND, send_fields("t", 0), b"x" * 8192).code == 0
+        child.signal(signal.SIGTERM)
+        while child.running:
+            child.signal(signal.SIGHUP)
+            child.let_run(0.002)
+        assert child.wait(within_s=STOPS_WITHIN_S) == 0
+    finally:
+        child.kill()
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """What the kernel says of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+@pytest.mark.service
 def test_a_change_that_was_acknowledged_outlives_a_kill(data: Path) -> None:
     with BrokerProcess(data=data) as broker:
         for hours in (11, 12):

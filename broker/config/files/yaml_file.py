@@ -27,7 +27,8 @@ def read_yaml(content: bytes, file: str) -> list[Entry]:
         root = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         raise ConfigurationError([f"{file}: not UTF-8 at byte {error.start}"]) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    # PyYAML lets the errors of chr() and int() out: "\\UFFFFFFFF", or a version of 5,000 digits.
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise ConfigurationError([f"{syntax_place(error, file)}: {syntax_text(error)}"]) from error
     if root is None or is_null(root):
         return []

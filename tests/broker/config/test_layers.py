@@ -131,6 +131,8 @@ def test_a_wrong_value_in_a_rocketmq_file_is_told_with_what_java_would_have_used
         "b.conf:1: fileReservedTime: 48h is not a whole number (units are for YAML);"
         " RocketMQ would silently use its default 72"
     ]
+    (problem,) = java("fileReservedTime=" + "9" * 5_000).problems
+    assert problem.endswith("RocketMQ would silently use its default 72")
 
 
 def test_blanks_behind_a_number_are_taken_with_a_warning() -> None:

@@ -411,6 +411,37 @@ async def test_a_reload_that_finds_anything_wrong_changes_nothing(tmp_path: Path
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("file_reserved_time: [\n", "not YAML"),
+        ("file_reserved_time: 0\n", "0 is out of range"),
+        ("file_reserved_time: 7\nfile_reserved_time: 8\n", "set a second time"),
+        ('file_reserved_time: "\\UFFFFFFFF"\n', "not YAML"),
+        (f"%YAML {'1' * 5_000}.1\n---\nfile_reserved_time: 7\n", "not YAML"),
+    ],
+)
+async def test_a_reload_that_finds_a_mistake_in_the_changes_undoes_none_of_them(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        for hours in (b"48", b"49"):
+            assert await change(desk, b"fileReservedTime=" + hours) == (0, "")
+        (tmp_path / OVERLAY).write_text(text)
+        with capture_logs() as lines:
+            await desk.broker.settings.live.reload(partial(reread, tmp_path))
+        assert {line["event"] for line in lines} == {"config.reload_refused"}
+        assert words in lines[0]["reason"]
+        assert desk.store.config.file_reserved_time_h == 49
+        # A line of another version is no mistake.
+        (tmp_path / OVERLAY).write_text("later_key: 5\nfile_reserved_time: 50\n")
+        await desk.broker.settings.live.reload(partial(reread, tmp_path))
+        assert desk.store.config.file_reserved_time_h == 50
+    (tmp_path / OVERLAY).write_text(text)
+    assert any(words in warning for warning in reread(tmp_path).warnings)
+
+
+@pytest.mark.trio
 async def test_a_reload_does_not_look_for_changes_in_another_place(tmp_path: Path) -> None:
     """It would not find those of this run."""
     async with open_desk(tmp_path, config_overlay_path=str(tmp_path / OVERLAY)) as desk:
