@@ -1,4 +1,4 @@
-"""Messages and what is said of them, as commands print it: lines, JSON, a format of one's own."""
+"""How commands print messages and their fields: lines, JSON, or a format that the user gives."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
     header: str = ""
 
     def value(self, message: ReceivedMessage) -> str:
-        """What it is for a message, but for the body."""
+        """The value of this piece for a message; the body is printed separately."""
         if not self.name:
             return self.text
         if self.name == "header":
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
 
 
 def on_terminal(piece: Piece, message: ReceivedMessage) -> bytes:
-    """What is not ours is escaped: a terminal obeys control characters."""
+    """A piece for a terminal: content of messages is escaped, as it may have control characters."""
     if piece.name == "body":
         return escaped_bytes(message.body).encode()
     value = piece.value(message)

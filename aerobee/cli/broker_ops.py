@@ -49,7 +49,7 @@ def clean(
     connection: Connection,
     output: Output,
 ) -> None:
-    """Have brokers delete at once what they would delete in time.
+    """Have brokers delete at once what they would delete later by themselves.
 
     WHAT is files (log files that are past fileReservedTime), queues (files of consume queues
     whose messages are all gone) or topics (queues of topics that are deleted).
@@ -84,8 +84,8 @@ def write_permission(
 ) -> None:
     """Have producers leave BROKER (off), as before it is stopped, or come back (on).
 
-    Name servers tell them; consumers go on. It holds until the broker registers its topics anew,
-    at the latest after its next start.
+    Name servers show the broker's topics as not writable; consumers stay. This lasts until the
+    broker registers its topics again, at the latest at its next start.
     """
     if allowed == "off" and not yes:
         click.confirm(f"have producers leave {broker}?", abort=True, err=True)

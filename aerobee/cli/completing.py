@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 __all__ = ["group_names", "topic_names"]
 
 WITHIN_S = 0.15
-"""For the connection, and for the answer: somebody waits at a prompt."""
+"""Timeout of the connection, and of the answer: a user waits at the prompt."""
 
 
 def topic_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The topics that begin so; retry and dead-letter topics only where that is asked for."""
+    """Topics with this prefix; retry and dead-letter topics only after a typed `%`."""
     return [
         name
         for name in known_topics(ctx)
@@ -23,7 +23,7 @@ def topic_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The groups that begin so, as far as they have a retry topic: those that ever consumed."""
+    """Groups with this prefix that have a retry topic, that is, that ever consumed."""
     from aerobee.client.system_names import RETRY_PREFIX
 
     names = (name.removeprefix(RETRY_PREFIX) for name in known_topics(ctx, RETRY_PREFIX))

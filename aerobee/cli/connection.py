@@ -39,7 +39,7 @@ OWNER_ONLY = 0o600
 ACCOUNT = ("access_key", "secret_key")
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "server_hostname")
 PROFILE = ("namesrv", "namespace", *ACCOUNT, "security_token", "tls", *TLS_OPTIONS)
-"""What a context may say. Environment variables AEROBEE_ACCESS_KEY … say it without one."""
+"""The fields of a context. Without one, variables such as AEROBEE_ACCESS_KEY give them."""
 FORMAT_HINT = "remove it, or repair its JSON"
 
 

@@ -63,8 +63,8 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC until Ctrl-C.
 
-    Without --group it reads all queues and leaves no trace; with it, it is a member of the group:
-    the queues are shared, and what was printed is committed. Bodies are unchanged in a pipe; on a
+    Without --group it reads all queues and commits nothing; with it, it is a member of the group:
+    the queues are shared, and printed messages are committed. Bodies are unchanged in a pipe; on a
     terminal control characters are shown as escapes.
 
     Example: aerobee consume Orders --from '1h ago' --no-follow --format body

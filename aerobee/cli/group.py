@@ -127,7 +127,7 @@ def lag(name: str, topic: str | None, connection: Connection, output: Output) ->
     with connection.admin() as admin:
         found = admin.consumer_lag(name, topic)
         if not found.queues and name not in admin.groups():
-            # A slip of the pen must not look like a group without a backlog.
+            # A mistyped name must not look like a group without a backlog.
             raise ConfigurationError(f"no broker knows group {name}")
     output.rows(lag_rows(found))
     output.say(f"{found.total} messages behind in {len(found.queues)} queues")
@@ -204,7 +204,7 @@ def reset(
     connection: Connection,
     output: Output,
 ) -> None:
-    """Put group NAME elsewhere in TOPIC; running consumers go on from there.
+    """Reset the offsets of group NAME in TOPIC; running consumers continue from there.
 
     Example: aerobee group reset billing Orders --to 2025-01-31T12:00 --dry-run
     """

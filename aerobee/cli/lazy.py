@@ -1,4 +1,4 @@
-"""Groups of commands: a slip of the pen is answered with what was meant, and modules load late."""
+"""Groups of commands that suggest the nearest name for a typo and load their modules late."""
 
 from __future__ import annotations
 

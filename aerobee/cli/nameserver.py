@@ -65,8 +65,8 @@ def run(
     """Run a name server in the foreground until Ctrl-C.
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
-    Brokers, ours and RocketMQ's, register with it; run several of them, and name all of them to
-    brokers and clients.
+    Aerobee's and RocketMQ's brokers register with it. Run several name servers, and give their
+    addresses to all brokers and clients.
     """
     # It waits until it can be obeyed; else one that comes during the imports ends the process.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

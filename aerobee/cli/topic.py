@@ -159,7 +159,7 @@ def alter(
     connection: Connection,
     output: Output,
 ) -> None:
-    """Change what is named of the settings of topic NAME; the rest stays.
+    """Change the given settings of topic NAME; the others stay.
 
     Example: aerobee topic alter Orders --perm r
     """
@@ -219,7 +219,7 @@ def delete(
 ) -> None:
     """Delete topic NAME with its messages and the offsets of groups on it.
 
-    What it says first is what is lost: messages, and those of them that a group has not consumed.
+    First it prints what will be lost: messages, and how many each group has not consumed.
     """
     with connection.admin() as admin:
         lost = loss_of(admin, name)

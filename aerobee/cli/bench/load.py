@@ -15,7 +15,7 @@ __all__ = ["Load", "Outcome", "Schedule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a bench does. `rate` in messages per second; None: as fast as the answers come."""
+    """The settings of a bench. `rate` in messages per second; None: as fast as answers arrive."""
 
     topic: str
     size: int = 128
@@ -31,10 +31,10 @@ class Load:
 
 
 class Schedule:
-    """Gives out the times at which messages are to be sent, one after the other.
+    """The intended send times of the messages, one after the other.
 
-    With a rate they do not depend on how long anything takes: what is late is late, and so is what
-    waits behind it. That is what users see, and what a closed loop hides.
+    With a rate they are independent of the answers: a late message delays those behind it, and all
+    of them count as late. Users see that delay; a closed loop hides it (coordinated omission).
     """
 
     def __init__(self, load: Load, started_s: float) -> None:
@@ -55,16 +55,16 @@ class Schedule:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a bench counted. Latencies are of what was to be sent after the warm-up."""
+    """The results of a bench. Latencies are of messages whose send time is after the warm-up."""
 
     started_s: float = 0.0
     ended_s: float = 0.0
     sent: set[tuple[int, int]] = field(default_factory=set)
     """Sender and number of every message that the broker acknowledged."""
     failed: dict[str, int] = field(default_factory=dict)
-    """How often a send failed, by what it said."""
+    """Failed sends by the text of the error."""
     cpu_s: float = 0.0
-    """What this process computed while it only waited."""
+    """CPU time of this process while it only waited."""
     received: int = 0
     received_bytes: int = 0
     send_latency: Histogram = field(default_factory=Histogram)
@@ -106,7 +106,7 @@ class Outcome:
         }
 
     def checked(self) -> dict[str, Any]:
-        """What is missing, doubled or out of order."""
+        """Counts of lost, duplicate and reordered messages."""
         return {
             "lost": self.lost,
             "duplicates": sum(checker.duplicates for checker in self.checkers),

@@ -35,7 +35,7 @@ def sender_at(at: Connection) -> Producer:
 
 
 def reader(at: Connection) -> PullConsumer:
-    """A consumer that leaves no trace, to use in `async with`."""
+    """A consumer that commits nothing, to use in `async with`."""
     return PullConsumer(GROUP, at.namesrv, auto_commit=False, pull_batch=PULL_BATCH, **at.options())
 
 
@@ -118,7 +118,7 @@ async def consume(
 
 
 async def take(consumer: PullConsumer) -> Sequence[ReceivedMessage]:
-    """What is there, each message done."""
+    """Poll once and finish the messages."""
     messages = await consumer.poll(max_messages=POLL_AT_ONCE, timeout=POLL_S)
     consumer.done(*messages)
     return messages
@@ -131,7 +131,7 @@ def count_in(
     load: Load,
     advance: Callable[[int], None],
 ) -> None:
-    """Count what came; where there is a checker only what is of this run, and check it."""
+    """Count received messages; with a checker only those of this run, and check them."""
     warm_at_ns = int((outcome.started_s + load.warmup_s) * NS)
     now_ns = int(monotonic() * NS)
     for message in messages:
@@ -180,7 +180,7 @@ async def roundtrip(
 async def check_all(
     load: Load, outcome: Outcome, consumer: PullConsumer, checker: Checker, complete: anyio.Event
 ) -> None:
-    """Take and check, until somebody ends it; say when all that was sent has come."""
+    """Receive and check until cancelled; sets `complete` when every sent message has arrived."""
     while True:
         count_in(outcome, await take(consumer), checker, load, lambda _count: None)
         if outcome.ended_s and not outcome.lost:

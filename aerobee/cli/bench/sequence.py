@@ -1,4 +1,4 @@
-"""What stands in the bodies of a bench, and what is missing, doubled or out of order of them.
+"""The bodies of bench messages, and the check for lost, duplicate and reordered ones.
 
 magic | run | sender | number | intended send time in ns     32 bytes, then filling
 """
@@ -66,5 +66,5 @@ class Checker:
         self._last[place] = max(mark.number, self._last.get(place, -1))
 
     def lost(self, sent: set[tuple[int, int]]) -> int:
-        """How many of those that were acknowledged never came."""
+        """How many acknowledged messages never arrived."""
         return len(sent - self.seen)

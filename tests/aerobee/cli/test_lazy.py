@@ -1,4 +1,4 @@
-"""Commands load late, and a slip of the pen is answered."""
+"""Commands load late, and a typo is answered."""
 
 import subprocess
 import sys
