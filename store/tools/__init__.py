@@ -1,1 +1,1 @@
-"""Offline work on a store directory: verify, dump, stats, repair. For the command line."""
+"""Offline tools for a store directory: verify, dump, stats, repair. For the command line."""

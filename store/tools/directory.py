@@ -1,7 +1,8 @@
-"""A store directory opened to be looked at: listed, locked where possible, never changed.
+"""A store directory opened read-only: listed, locked where possible, never changed.
 
-Paths flow in; segments, queue files and the checkpoint flow out, with what is wrong about names and
-sizes. Works on directories in use: then without the lock, and what is being written is no damage.
+It reads a path and gives segments, queue files and the checkpoint, with findings about names and
+sizes. It works on directories in use: then without the lock, and records that the broker is writing
+are no damage.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SEGMENT_BYTES = 1 << 30
 
 
 class ReadOnlyDisk(Disk):
-    """Opens files for reading only."""
+    """A disk that opens files for reading only."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
         assert not create, path
@@ -49,7 +50,7 @@ class ReadOnlyDisk(Disk):
 
 
 class Directory:
-    """What lies below one root. `live`: a broker runs there; `clean`: its last stop was one."""
+    """The files below one root. `live`: a broker runs there; `clean`: its last stop was clean."""
 
     def __init__(self, root: Path, disk: Disk, findings: Findings, *, live: bool) -> None:
         self.root = root
@@ -107,7 +108,7 @@ class Directory:
                 self._damaged("hole", path, "has no file in front of it")
 
     def reader(self, queue: Queue) -> QueueReader:
-        """Its units; to be entered."""
+        """A context manager that reads the units of a queue."""
         return QueueReader(queue, lambda path: self.disk.open(Path(path), writable=False))
 
     # ── Names ──
@@ -130,7 +131,7 @@ class Directory:
 
 @contextlib.contextmanager
 def opened(root: Path, findings: Findings) -> Iterator[Directory]:
-    """The directory, locked unless a broker runs there (`live`) or locking is not allowed to us.
+    """Open the directory, locked unless a broker runs there (`live`) or permissions forbid it.
 
     Raises: StoreForeign, StoreUnusable, OSError.
     """
@@ -143,7 +144,7 @@ def opened(root: Path, findings: Findings) -> Iterator[Directory]:
     lock = LockFile(Disk(), root / LOCK)
     live = False
     try:
-        # A file that is not there is held by nobody, and a look leaves none behind.
+        # A missing lock file is not locked, and a read-only tool must not create it.
         if disk.exists(lock.path):
             live = not taken(lock, findings)
         directory = Directory(root, disk, findings, live=live)
@@ -154,7 +155,7 @@ def opened(root: Path, findings: Findings) -> Iterator[Directory]:
 
 
 def taken(lock: LockFile, findings: Findings) -> bool:
-    """Whether nobody else has the lock; False says that a broker runs there."""
+    """Whether the lock was acquired; False: a broker runs there."""
     try:
         lock.acquire()
     except StoreLocked:

@@ -1,4 +1,4 @@
-"""The messages of a store directory, one after the other, in the order of the log. Reads only."""
+"""Dumps the messages of a store directory in the order of the log. Read-only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Wanted", "described", "dump", "iso_time"]
 
 
 class Wanted(NamedTuple):
-    """Which messages: every field that is not None narrows it down."""
+    """The filter of a dump: every field that is not None restricts it."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     most: int | None = None
 
     def takes(self, header: RecordHeader) -> bool:
-        """Whether this record is one of them, the number aside."""
+        """Whether this record passes the filter, apart from the limit on their number."""
         return (
             self.topic in (None, header.topic)
             and self.queue_id in (None, header.queue_id)
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 def dump(root: Path, wanted: Wanted, findings: Findings) -> Iterator[dict[str, Any]]:
-    """The messages wanted, as `described` gives them; what is wrong goes to `findings`.
+    """The messages that pass the filter, in the form of `described`; damage goes to `findings`.
 
     Damaged bodies are shown as they are. Raises: StoreRefused, OSError.
     """
@@ -64,7 +64,7 @@ def dump(root: Path, wanted: Wanted, findings: Findings) -> Iterator[dict[str, A
 
 
 def described(record: Record, *, sound: bool = True) -> dict[str, Any]:
-    """A record for programs: times ISO in UTC, the body as text or, failing that, as base64."""
+    """A record as JSON values: times in ISO format, UTC; the body as text if valid, else base64."""
     properties = decode(record.properties)
     return {
         "topic": record.topic,
@@ -95,7 +95,7 @@ def _body(body: bytes) -> dict[str, str]:
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A time in UTC, to the millisecond; the number itself where no calendar reaches."""
+    """A time in ISO format in UTC, to the millisecond; out of range, the number itself."""
     try:
         when = datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC)
     except (ValueError, OverflowError, OSError):

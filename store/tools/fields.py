@@ -1,10 +1,10 @@
-"""Fields of a record that nothing protects, held against what a broker can have written.
+"""Checks fields of a record that no checksum covers against the values that a broker can write.
 
-Records flow in, in the order of the log; findings flow out. What only a broker writes is damaged
-when it cannot be: ports, the place of a half, store times that do not fit between those of the
-neighbours. What a client says is taken as it comes, so it is only doubted: sysFlags, counts and
-times that no client library sends, and property strings that are broken or one bit away from what
-is in nearly every message. A user's flag, an address or the value of a property may be anything.
+It takes records in the order of the log and reports findings. A field that only brokers write is
+damaged when its value is impossible: ports, the offset of a half message, store times that do not
+fit between those of the neighbours. A field from a client is only doubtful: sysFlags, counts and
+times that no client library sends, and property strings that are broken or one bit different from
+those of nearly every message. A user's flag, an address or the value of a property can be anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FieldCheck"]
 
 JUMP_MS: Final = 3_600_000
-"""Clocks are set now and then; by less than an hour, and not there and back for one message."""
+"""A clock may be adjusted by less than an hour, but not back and forth for one message."""
 FAMILY: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 _CLOSER: Final = {
     family: head.pick(
@@ -39,19 +39,19 @@ BORN_MAX: Final = 1 << 47
 OWN_NAMES: Final = frozenset(
     {b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MSG_REGION", b"TRACE_ON", b"CLUSTER"}
 )
-"""Nearly every message has these."""
+"""Property names of nearly every message."""
 CONSTANT: Final = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})
-"""These have the same value for long, and it is printable."""
+"""Properties whose value rarely changes, and is printable."""
 SEEN_MAX: Final = 4_096
 PIECE_MIN: Final = 3
-"""Shorter ones are passed over by other brokers, too."""
+"""The shortest property that is checked; other brokers ignore shorter ones, too."""
 PRINTABLE: Final = 0x20
 _PORT_FRONT: Final = slice(-4, -2)
 _NO_PORT: Final = b"\0\0"
 
 
 class FieldCheck:
-    """Looks at one record after the other."""
+    """Checks records one after the other."""
 
     __slots__ = (
         "_findings",
@@ -69,15 +69,15 @@ class FieldCheck:
         self._second_last = self._last = 0
         self._last_at = 0
         self._low: int | None = None
-        """The time in front of one that was much earlier, until the next record is seen."""
+        """The store time before a much earlier one, until the next record is checked."""
         self._low_at = 0
         self._seen: set[bytes] = set()
-        """Pieces of property strings that were looked at."""
+        """Properties that were already checked."""
         self._values: dict[bytes, bytes] = {}
-        """The last value of those that are constant."""
+        """The last value of each constant property."""
 
     def look(self, data: memoryview, at: int, position: int, header: RecordHeader) -> None:
-        """The record at `data[at]`, whose physical offset is `position`. Hot."""
+        """Check the record at `data[at]`, whose physical offset is `position`. Hot."""
         flags = header.sys_flag
         born, born_host, store_host, times, prepared = _CLOSER[flags & FAMILY](data, at)
         if (
@@ -112,7 +112,7 @@ class FieldCheck:
             self._low, self._low_at = self._last, position
 
     def _see(self, piece: bytes, position: int, header: RecordHeader) -> None:
-        """A part of a property string that was not there before."""
+        """Check a part of a property string that was not seen before."""
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
         self._seen.add(piece)

@@ -1,4 +1,4 @@
-"""What a look at a store directory brings to light: damage, and what is only worth knowing."""
+"""The findings of a check of a store directory: damage, notes and doubtful values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 __all__ = ["Finding", "Findings"]
 
 LISTED_MAX = 1_000
-"""Findings of one kind that are kept; more are only counted."""
+"""The most findings of one kind that are kept; more are only counted."""
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing found; `place` is a file, a directory or a queue."""
+    """One finding; `place` is a file, a directory or a queue."""
 
     kind: str
     place: str
@@ -22,19 +22,19 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Findings(msgspec.Struct):
-    """Everything found, in the order of finding."""
+    """All findings, in order."""
 
     damage: list[Finding] = msgspec.field(default_factory=list)
     notes: list[Finding] = msgspec.field(default_factory=list)
     counts: Counter[str] = msgspec.field(default_factory=Counter)
-    """Damage by kind, those not listed included."""
+    """Damage by kind, including findings that are not listed."""
     doubts: Counter[str] = msgspec.field(default_factory=Counter)
-    """Notes by kind about what a disk may have done, and a client as well."""
+    """Doubtful values by kind, caused by a disk or by a client."""
 
     def damaged(
         self, kind: str, place: object, text: str, physical_offset: int | None = None
     ) -> None:
-        """Something that must not be so."""
+        """Add damage."""
         self.counts[kind] += 1
         if self.counts[kind] <= LISTED_MAX:
             self.damage.append(Finding(kind, str(place), text, physical_offset))
@@ -42,13 +42,13 @@ class Findings(msgspec.Struct):
     def noted(
         self, kind: str, place: object, text: str, physical_offset: int | None = None
     ) -> None:
-        """Something that may be so."""
+        """Add a note about a valid state."""
         self.notes.append(Finding(kind, str(place), text, physical_offset))
 
     def doubted(
         self, kind: str, place: object, text: str, physical_offset: int | None = None
     ) -> None:
-        """Something that brokers and their usual clients do not write, but a client may have."""
+        """Add a value that brokers and usual clients do not write, but a client may have sent."""
         self.doubts[kind] += 1
         if self.doubts[kind] <= LISTED_MAX:
             self.noted(kind, place, f"{text}; sent so, or damaged", physical_offset)

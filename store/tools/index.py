@@ -1,9 +1,9 @@
-"""Whether index files lead where they should.
+"""Checks index files against the log.
 
-A directory flows in; findings flow out. Only files are looked at that the next start believes: all
-of them after a clean stop, else those that are full and that the checkpoint vouches for. Slots and
-chains are built again from the entries and compared; entries are compared with the messages that
-they lead to. Whether every key has an entry is not asked: other brokers lose some in a crash.
+Only files are checked that the next start will use: all of them after a clean stop, else those that
+are full and covered by the checkpoint. Slots and chains are rebuilt from the entries and compared;
+entries are compared with the messages that they point to. A key without an entry is no damage:
+other brokers lose some entries in a crash.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
 __all__ = ["IndexCheck"]
 
 DEFAULT_SHAPE: Final = IndexShape(5_000_000, 20_000_000)
-"""Tried first; what a file has is told from the file."""
+"""The shape that is tried first; the real one is read from the file."""
 READ_BYTES: Final = 1 << 20
-"""A whole number of slots, and of nothing else."""
+"""Bytes of one read: a whole number of slots, but not of entries."""
 READ_ENTRIES: Final = READ_BYTES // INDEX_ENTRY.size
 TAGS: Final = "T#"
-"""How 5.4 marks the tags of a message, which it indexes beside the keys."""
+"""The prefix of the tags of a message, which 5.4 indexes beside the keys."""
 _read_entries = INDEX_ENTRY.iter_unpack
 
 
 class Message(NamedTuple):
-    """The message that an entry leads to."""
+    """The message that an entry points to."""
 
     stored: int
     hashes: frozenset[int]
 
 
 class IndexCheck:
-    """All index files of a directory, oldest first."""
+    """Checks all index files of a directory, oldest first."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class IndexCheck:
         end: int,
         unreadable: Callable[[int], bool],
     ) -> None:
-        """The log is readable from `begin` to `end`, but for what is `unreadable`."""
+        """The log is readable from `begin` to `end`, except the `unreadable` regions."""
         self._directory = directory
         self._findings = findings
         self._begin = begin
@@ -78,12 +78,12 @@ class IndexCheck:
         self._unreadable = unreadable
         self._hasher = KeyHasher()
         self.before: IndexHead | None = None
-        """The head that the file before asks for, None in front of the first one."""
+        """The head that the previous file implies; None before the first file."""
         self.files = 0
         self.entries = 0
 
     def run(self) -> None:
-        """Look at every file. Raises: OSError."""
+        """Check every file. Raises: OSError."""
         directory = self._directory
         path = directory.root / INDEX
         for name in directory.disk.listdir(path):
@@ -93,7 +93,7 @@ class IndexCheck:
             try:
                 handle = directory.disk.open(path / name, writable=False)
             except FileNotFoundError:
-                # Deleted by a running broker since we looked.
+                # A running broker has deleted it since the listing.
                 continue
             with handle:
                 self._look(handle)
@@ -122,7 +122,7 @@ class IndexCheck:
         )
 
     def message(self, physical_offset: int) -> Message | str | None:
-        """The message there; what is there instead; None where it cannot be told."""
+        """The message at the offset; or the reason why there is none; None if it is unknown."""
         if physical_offset < self._begin or self._unreadable(physical_offset):
             return None
         file = self._directory.log.queue.find(physical_offset)
@@ -142,12 +142,12 @@ class IndexCheck:
         return frozenset(hashes)
 
     def damaged(self, handle: Handle, text: str) -> None:
-        """Something is wrong with that file."""
+        """Report damage of the file."""
         self._findings.damaged("index", handle.path, text)
 
 
 class _FileCheck:
-    """One file that is to be believed."""
+    """Checks one file that the next start will use."""
 
     def __init__(self, check: IndexCheck, handle: Handle, file: IndexFile) -> None:
         self._check = check
@@ -156,10 +156,10 @@ class _FileCheck:
         self._head = file.head
         self._slots = array("i", bytes(file.shape.slots * INDEX_SLOT.size))
         self._problems: dict[str, list[int]] = {}
-        """What is wrong with entries → the first of them, and how many."""
+        """Problem of entries → the number of the first one, and their count."""
 
     def run(self) -> None:
-        """Entries, the head they ask for, slots, and the rest, which is zeros."""
+        """Check entries, the head that they imply, slots, and the unused rest, which is zeros."""
         first = last = None
         begin_stored = end_stored = None
         physical_offset = -1
@@ -192,14 +192,14 @@ class _FileCheck:
                 yield number, IndexEntry(*values)
 
     def _link(self, number: int, entry: IndexEntry) -> None:
-        """The entry takes its place at the head of its chain."""
+        """Put the entry at the head of its chain."""
         slot = entry.key_hash % self._shape.slots
         if entry.key_hash < 0 or entry.previous != self._slots[slot]:
             self._wrong("in no chain, or in a wrong one", number)
         self._slots[slot] = number
 
     def _compare(self, number: int, entry: IndexEntry, found: Message | str | None) -> int | None:
-        """Entry and message; the message's store time."""
+        """Compare an entry with its message; returns the message's store time."""
         if not isinstance(found, Message):
             if found is not None:
                 self._wrong(f"leading {found}", number)
@@ -213,7 +213,7 @@ class _FileCheck:
     def _in_time(self, number: int, seconds: int, stored: int) -> bool:
         if number > 1:
             return seconds == _seconds(self._head.begin_timestamp, stored)
-        # The difference of a file's first entry is against the file before, which may be gone.
+        # The time of a file's first entry is relative to the previous file, which may be deleted.
         before = self._check.before
         if before is None:
             return seconds >= 0
@@ -262,7 +262,7 @@ class _FileCheck:
             self._report(f"{wrong} slots do not lead to the newest entry of their chain")
 
     def _compare_rest(self) -> None:
-        """Entry 0, and those that are still to come."""
+        """Check that entry 0 and the unused entries are zeros."""
         shape = self._shape
         unused = self._handle.pread(INDEX_ENTRY.size, shape.entry_position(0))
         behind = shape.entry_position(self._head.index_count)
@@ -274,7 +274,7 @@ class _FileCheck:
 
 
 def _seconds(begin: int, stored: int) -> int:
-    """How an entry counts its time."""
+    """The time of an entry, in seconds since the begin time of its file."""
     return min((stored - begin) // 1_000, TIME_DIFF_MAX) if 0 < begin < stored else 0
 
 

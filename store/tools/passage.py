@@ -1,8 +1,8 @@
-"""Every whole record of a log, over damaged places too.
+"""Iterates over every intact record of a log, past damaged regions too.
 
-A directory flows in; (physical offset, header) flow out, and damage is reported on the way. The end
-of the log is the first place of the last segment in use behind which nothing whole follows: what a
-crash left there, or a running broker is writing, is none.
+It yields (physical offset, record header) and reports damage. The end of the log is the first
+offset in the last used segment after which there is no intact record: bytes after it that a crash
+left, or that a running broker is writing, are no damage.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 __all__ = ["Passage", "Region"]
 
 MAGIC_END = 8
-"""Behind the magic of a record: a search from there on does not find that record again."""
+"""The end of the magic code in a record: a search from there does not find that record again."""
 SLICE_BYTES = 16 << 20
-"""Progress is told this often."""
+"""Bytes between two calls of `progress`."""
 
 
 class Region(NamedTuple):
-    """A part of the log that holds no readable record."""
+    """A region of the log without readable records."""
 
     begin: int
     end: int
 
 
 def _ignored(_offset: int) -> None:
-    """Progress that nobody watches."""
+    """The default of `progress`, which does nothing."""
 
 
 class Passage:
-    """Iterates the records; afterwards `end` is the log's end, `regions` is what is unreadable."""
+    """Iterates the records; afterwards `end` is the log's end, `regions` the unreadable regions."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Passage:
         self.files = self._in_use()
         self.begin = self.end = self.files[0].start if self.files else 0
         self.remains = 0
-        """Bytes behind the end that are not zero, counted to the last of them."""
+        """Bytes after the end, up to the last one that is not zero."""
 
     def _in_use(self) -> list[MappedFile]:
-        """Without those at the end that were prepared ahead, or hold nothing any more."""
+        """The segments without preallocated or empty ones at the end."""
         files = list(self._log.queue.files)
         while len(files) > 1 and not files[-1].in_use() and self._next(files[-1], 0) is None:
             files.pop()
@@ -124,7 +124,7 @@ class Passage:
             self._damaged(file, at, f"the blank says {said} bytes, {left} are left", BAD_SIZE)
 
     def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> RecordHeader | None:
-        """A record whose body alone is damaged: passed on, and reported."""
+        """A record where only the body is damaged: it is reported, and yielded nevertheless."""
         found = parse(file.readable(), at - file.start, at)
         if isinstance(found, NoRecord):
             return None
@@ -135,11 +135,11 @@ class Passage:
         return found
 
     def _promised(self, stored: int) -> bool:
-        """Whether a message of that store time was on disk for certain."""
+        """Whether the checkpoint guarantees that messages of this store time are on disk."""
         return not self._directory.live and stored < self._directory.checkpoint.physic_msg_timestamp
 
     def _behind(self, file: MappedFile, at: int, last: bool) -> int | None:
-        """Where to go on behind bytes that are no record; None: not in this segment."""
+        """The offset to continue at after bytes that are no record; None: not in this segment."""
         following = self._next(file, at + MAGIC_END)
         if following is None and last:
             self.remains = self._used_behind(file, at)
@@ -148,14 +148,14 @@ class Passage:
             if self._directory.live and isinstance(
                 parse(file.readable(), at - file.start, at), RecordHeader
             ):
-                # Appended since we looked.
+                # The record was appended after the first read.
                 return at
             if self._time_at(file, following) < self._stored:
-                # What an earlier cut of a Java broker has left, which erases nothing.
+                # An older record: a Java broker truncates the log without erasing the bytes.
                 self.remains = self._used_behind(file, at)
                 return None
         kind, _, reason = fault_at(file.readable(), at - file.start, at)
-        # Zeros in front of what was written are damage.
+        # Zeros before written bytes are damage.
         kind = BAD_SIZE if kind == ZEROS else kind
         end = file.end if following is None else following
         self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", kind)
@@ -163,7 +163,7 @@ class Passage:
         return following
 
     def _next(self, file: MappedFile, at: int) -> int | None:
-        """The next whole record of the segment, from `at` on."""
+        """The next intact record of the segment, from `at` on."""
         begin = max(at - file.start, 0)
         for physical_offset in candidates_in(file.open(), begin, file.size, file.start):
             if self._time_at(file, physical_offset):

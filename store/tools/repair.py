@@ -1,9 +1,9 @@
-"""Make a damaged directory startable again, at the price that it states.
+"""Repairs a damaged directory so that a broker starts on it, and states what is lost.
 
-Two remedies: the log ends in front of its first unreadable place; and consume queues or index files
-that disagree with the log are built again by the next start. Invariant: what is cut or moved is in
-`repair-TIME` below the root, durably, before anything else changes; a broker that runs there is
-never disturbed.
+There are two remedies: the log is truncated at its first unreadable record; and consume queues or
+index files that disagree with the log are rebuilt by the next start. Invariant: whatever is cut or
+moved is in `repair-TIME` below the root, durably, before anything else changes; a directory of a
+running broker is never changed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "plan", "repair"]
 
 REBUILT = IN_THE_QUEUES | {"lost"}
-"""What is gone when a start has built the consume queues again."""
+"""Kinds of damage that are gone after a start has rebuilt the consume queues."""
 COPY_BYTES = 1 << 20
 
 
 class Plan(msgspec.Struct):
-    """What a repair would do; `cut_at` is a physical offset, None when the log stays whole."""
+    """The plan of a repair; `cut_at` is a physical offset, None when the log is not truncated."""
 
     path: str
     needed: bool = False
     cut_at: int | None = None
     cut_messages: int = 0
-    """Whole messages behind the cut: lost, but for the copy."""
+    """Intact messages after the cut: lost, except in the copy."""
     queues: bool = False
-    """Whether the next start builds the consume queues again."""
+    """Whether the next start rebuilds the consume queues."""
     index: bool = False
-    """Whether the next start builds the index files again."""
+    """Whether the next start rebuilds the index files."""
     left: list[str] = msgspec.field(default_factory=list)
-    """Damage that only a copy of the files can mend."""
+    """Damage that only a restored copy of the files can repair."""
     kept_in: str | None = None
-    """Where the things cut are, once it was done."""
+    """The directory with the cut bytes and moved files, after the repair."""
 
 
 def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
-    """Look, as `verify` does, and decide; changes nothing.
+    """Verify the directory and choose the remedies; changes nothing.
 
     Raises: StoreRefused, StoreLocked in use, OSError.
     """
@@ -72,7 +72,7 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
 
 
 def decided(found: Verification) -> Plan:
-    """The remedies for what was found."""
+    """The remedies for the findings of a verification."""
     offsets = [
         one.physical_offset
         for one in found.damage
@@ -84,7 +84,7 @@ def decided(found: Verification) -> Plan:
         mended |= IN_THE_LOG
     return Plan(
         found.path,
-        # A missing segment must be restored first: no start goes over it.
+        # A missing segment must be restored first: no start succeeds without it.
         needed="hole" not in found.counts and bool(mended & set(found.counts)),
         cut_at=cut_at,
         queues=cut_at is not None or bool(REBUILT & set(found.counts)),
@@ -94,7 +94,7 @@ def decided(found: Verification) -> Plan:
 
 
 def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
-    """Do it under the lock; the directory with what was cut. Raises: StoreRefused, OSError."""
+    """Repair under the lock; returns the directory of the copies. Raises: StoreRefused, OSError."""
     disk = Disk()
     lock = LockFile(disk, root / LOCK)
     lock.acquire()
@@ -106,7 +106,7 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
         if wanted.cut_at is not None:
             log.load()
             keep_segments(disk, log, wanted.cut_at, kept)
-        # From here on a start recovers from the whole log, wherever a crash leaves us.
+        # From here on a start recovers from the whole log, even after a crash of this repair.
         AbortFile(disk, root / ABORT).create()
         moved = [CHECKPOINT]
         moved += [CONSUME_QUEUE] if wanted.queues else []
@@ -125,7 +125,7 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
 
 
 def keep_segments(disk: Disk, log: CommitLog, cut_at: int, kept: Path) -> None:
-    """Copy every segment that the cut changes."""
+    """Copy every segment that the truncation changes."""
     disk.mkdir(kept / COMMIT_LOG)
     for file in log.queue.files:
         if file.end > cut_at:

@@ -1,4 +1,4 @@
-"""How much is in a store directory, and whose it is. Reads only."""
+"""Counts the messages and bytes of a store directory, by topic and queue. Read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["QueueStats", "StoreSummary", "summarise"]
 
 
 class QueueStats(msgspec.Struct):
-    """The messages of one queue that the log holds; half messages are only counted."""
+    """The messages of one queue in the log; half messages are only counted."""
 
     topic: str
     queue_id: int
@@ -30,13 +30,13 @@ class QueueStats(msgspec.Struct):
     half_messages: int = 0
     min_queue_offset: int | None = None
     max_queue_offset: int | None = None
-    """Of the last message, not behind it."""
+    """The queue offset of the last message, not the next one."""
     first_store_timestamp: int = 0
     last_store_timestamp: int = 0
 
 
 class StoreSummary(msgspec.Struct):
-    """A whole directory; times in ms since 1970."""
+    """The summary of a directory; times in ms since 1970."""
 
     path: str
     live: bool = False
@@ -51,7 +51,7 @@ class StoreSummary(msgspec.Struct):
     first_store_timestamp: int = 0
     last_store_timestamp: int = 0
     sizes: dict[int, int] = msgspec.field(default_factory=dict)
-    """Whole records by size: a power of two → how many are larger than its half, at most it."""
+    """Intact records by size: a power of two → how many are at most so large, above its half."""
     queues: list[QueueStats] = msgspec.field(default_factory=list)
     unreadable_bytes: int = 0
     notes: list[str] = msgspec.field(default_factory=list)
@@ -60,9 +60,9 @@ class StoreSummary(msgspec.Struct):
 def summarise(
     root: Path, *, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> StoreSummary:
-    """Count everything below `root`; `progress` is told bytes done and in all.
+    """Count everything below `root`; `progress` is called with the bytes done and in total.
 
-    Bodies are not read, so damage in them is not seen. Raises: StoreRefused, OSError.
+    Bodies are not read, so damage in them is not found. Raises: StoreRefused, OSError.
     """
     findings = Findings()
     summary = StoreSummary(str(root))

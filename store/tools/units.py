@@ -1,7 +1,7 @@
-"""Whether consume queues say what the log says.
+"""Checks consume queues against the log.
 
-Records flow in, in the order of the log; for each queue the units it must have are made here and
-compared with the files, piece by piece. What recovery would write again is pending, no damage.
+It takes records in the order of the log, builds the expected units of each queue, and compares them
+with the files in pieces. Units that recovery would write again are pending, no damage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORDS = {
 
 
 class Seen:
-    """Where something is wrong: the first and the last queue offset, and how many."""
+    """The extent of a problem: the first and the last queue offset, and the number of units."""
 
     __slots__ = ("count", "first", "last")
 
@@ -39,7 +39,7 @@ class Seen:
 
 
 class Expectation:
-    """What all queues are measured by; `unsafe_from` moves while the log is walked."""
+    """The state of the log shared by all queue checks; `unsafe_from` is set during the scan."""
 
     __slots__ = ("extended", "min_offset", "settled", "unreadable", "unsafe_from")
 
@@ -53,16 +53,16 @@ class Expectation:
     ) -> None:
         self.min_offset = min_offset
         self.unreadable = unreadable
-        """Whether a physical offset lies where the log cannot be read."""
+        """Whether a physical offset is in an unreadable region of the log."""
         self.settled = settled
         """Whether the last stop was clean, so that nothing is pending."""
         self.extended = extended
         """Whether tags codes may be addresses in consumequeue_ext."""
         self.unsafe_from: int | None = None
-        """The first record whose unit a crash may have taken; None before it is met."""
+        """The first record whose unit a crash may have lost; None before the scan reaches it."""
 
     def pending(self, physical_offset: int) -> bool:
-        """Whether the unit of that record may still be missing or wrong."""
+        """Whether the unit of a record may be missing or wrong without being damage."""
         return (
             not self.settled
             and self.unsafe_from is not None
@@ -71,7 +71,7 @@ class Expectation:
 
 
 class QueueCheck:
-    """One queue: the units that the log asks for, and what the files say instead."""
+    """One queue: the units expected from the log, and the differences in the files."""
 
     __slots__ = (
         "_opened",
@@ -96,9 +96,9 @@ class QueueCheck:
         self.rules = rules
         self.expected = bytearray()
         self.unnumbered = 0
-        """Records of this queue whose number is not the next one."""
+        """Records of this queue whose queue offset is not the next one."""
         self.broken = ""
-        """The first of those, in words."""
+        """The text about the first of those records."""
         self._restart(-1)
 
     def _restart(self, queue_offset: int) -> None:
@@ -107,12 +107,12 @@ class QueueCheck:
         self.lost = 0
         self.pending = 0
         self.problems: dict[tuple[str, str], Seen] = {}
-        """Kind, and in words what is wrong with units: where, and how many."""
+        """Kind and text of a problem of units → its extent."""
 
     # ── From the log ──
 
     def jump(self, queue_offset: int, physical_offset: int) -> None:
-        """The next record of this queue does not have the next number."""
+        """Handle a record of this queue that does not have the next queue offset."""
         expected = None if self.first < 0 else self.next
         if number_fault(expected, queue_offset) == END:
             self._restart(queue_offset)
@@ -127,13 +127,13 @@ class QueueCheck:
         self.base = self.next = queue_offset
 
     def _explained(self, queue_offset: int) -> bool:
-        """Whether the records in between lie where the log cannot be read."""
+        """Whether the skipped records are in unreadable regions of the log."""
         lost = self.lost
         self._look(self.next, queue_offset)
         return self.lost - lost == queue_offset - self.next
 
     def compare(self) -> None:
-        """Hold the units gathered so far against the files. Raises: OSError."""
+        """Compare the expected units so far with the files. Raises: OSError."""
         count = len(self.expected) // UNIT_SIZE
         if count:
             with self._opened(self.queue) as reader:
@@ -168,7 +168,7 @@ class QueueCheck:
     # ── From the files ──
 
     def finish(self, log_end: int) -> None:
-        """Compare what is left, then look at the units that no record asked for."""
+        """Compare the remaining units, then check the units without a record."""
         self.compare()
         begin, end = self.queue.first, self.queue.end
         if self.first < 0:
@@ -178,7 +178,7 @@ class QueueCheck:
         self._look(self.next, end, log_end)
 
     def _look(self, begin: int, end: int, log_end: int | None = None) -> None:
-        """Units without a record: they lead in front of the log, or into damage."""
+        """Check units without a record: they point before the log's begin, or into damage."""
         with self._opened(self.queue) as reader:
             for first, behind in self.queue.pieces(begin, end):
                 for at in range(first, behind, CHUNK_UNITS):

@@ -1,10 +1,11 @@
-"""Is everything in a store directory as it must be? Reads only.
+"""Verifies a store directory. Read-only.
 
-Checked: names and sizes of files; of each record length, magic, own place, body CRC and fields that
-cannot be (what only looks odd, NUL bytes in a text say, is noted: a client may have sent it);
-the blanks between segments; that queue offsets are dense; that consume queues and log agree, tags
-codes included; that the checkpoint promises no more than there is; that index files agree with
-themselves and lead to messages with the keys they say; that configuration files can be read.
+It checks names and sizes of files; the length, magic code, physical offset, body CRC and impossible
+fields of each record (values that are only unusual, such as NUL bytes in a text, are noted: a
+client may have sent them); the blanks at the end of segments; that queue offsets have no gaps; that
+consume queues and log agree, including tags codes; that the checkpoint is not ahead of the log;
+that index files are consistent and point to messages with the same keys; that configuration files
+are readable.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ NAMED_TABLES = {
     "topics.json": ("topicConfigTable", "topicName"),
     "subscriptionGroup.json": ("subscriptionGroupTable", "groupName"),
 }
-"""Files whose entries repeat the name that they are found by."""
+"""Files whose entries repeat their key as a field."""
 METRICS = ("timermetrics", "transactionMetrics")
-"""JSON files without a suffix."""
+"""JSON files without the suffix `.json`."""
 LIGHT_MESSAGE_QUEUES = "%LMQ%"
-"""Further queues of 5.x, whose units lead to messages of other topics."""
+"""The prefix of light queues of 5.x, whose units point to messages of other topics."""
 _pack = UNIT.pack
 
 
 class Verification(Findings):
-    """What was looked at and what was found."""
+    """The result of a verification: counts of what was checked, and findings."""
 
     path: str = ""
     live: bool = False
@@ -62,15 +63,15 @@ class Verification(Findings):
     min_offset: int = 0
     end_offset: int = 0
     lost_messages: int = 0
-    """Units that lead where the log cannot be read."""
+    """Units that point into unreadable regions of the log."""
     last_store_timestamp: int = 0
     index_files: int = 0
     index_entries: int = 0
-    """Of the index files that were looked at."""
+    """Entries of the checked index files."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is damaged."""
+        """Whether there is no damage."""
         return not self.counts
 
 
@@ -80,10 +81,10 @@ def verify(
     read_json: ReadJson = msgspec.json.decode,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Verification:
-    """Look at everything below `root`; `progress` is told bytes done and in all.
+    """Verify everything below `root`; `progress` is called with the bytes done and in total.
 
-    `read_json` raises ValueError for what is no configuration. Raises: StoreRefused for what is no
-    store of ours, OSError.
+    `read_json` raises ValueError for a damaged configuration. Raises: StoreRefused for a directory
+    that is no supported store, OSError.
     """
     found = Verification(path=str(root))
     with opened(root, found) as directory:
@@ -120,7 +121,7 @@ class _Run:
         self.checks: dict[tuple[str, int], QueueCheck] = {}
 
     def run(self) -> None:
-        """Everything, in the order in which it explains itself."""
+        """Run all checks, causes before consequences."""
         found, directory = self.found, self.directory
         found.live, found.clean_stop = directory.live, directory.clean
         found.segments = len(directory.log.queue.files)
@@ -139,7 +140,7 @@ class _Run:
     # ── The log ──
 
     def _walk(self) -> None:
-        """Hot: millions of records per GiB."""
+        """Check all records. Hot: millions of records per GiB."""
         checks, found = self.checks, self.found
         safe_until = self.directory.checkpoint.min_timestamp
         messages = log_bytes = last = 0
@@ -285,7 +286,7 @@ class _Run:
                 self.found.damaged("config", path, f"{table} entry {name} has another {field}")
 
     def _content(self, path: Path) -> Any:
-        """What the file says; None for nothing that can be read."""
+        """The content of a JSON file; None if it cannot be read."""
         try:
             return self.read_json(self.directory.disk.read(path))
         except (ValueError, FileNotFoundError):
