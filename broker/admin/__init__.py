@@ -1,1 +1,1 @@
-"""What administrators and dashboards ask for."""
+"""Requests of administrators, dashboards and exporters."""

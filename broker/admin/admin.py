@@ -1,4 +1,4 @@
-"""What administrators and dashboards ask: who is connected, figures over time.
+"""Connected clients and time series, for administrators and dashboards.
 
 Source: admin §4.2, §4.3, §6 (AdminBrokerProcessor).
 """
@@ -56,15 +56,15 @@ ITEMS: Final[Mapping[str, tuple[str, bool]]] = {
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": ("BROKER_PUT_WITHOUT_SYSTEM_TOPIC", False),
     "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": ("BROKER_GET_WITHOUT_SYSTEM_TOPIC", False),
 }
-"""RocketMQ's name → the series, and whether its bytes are meant.
+"""RocketMQ's name → the series, and whether the figure is its bytes.
 
-Left out is what would need a count or a clock per message: QUEUE_PUT_…, QUEUE_GET_…,
+The figures that would need a counter or a clock per message are left out: QUEUE_PUT_…, QUEUE_GET_…,
 TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Tools get "not exist".
 """
 
 
 class AdminProcessor:
-    """Codes 28, 203, 204, 315, 328, 345 and 907."""
+    """Handles the codes 28, 203, 204, 315, 328, 345 and 907."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class AdminProcessor:
         return Answer(body=b'{"data":' + body + b"}")
 
     def producer(self, client: Client) -> ProducerInfo:
-        """One producer as tools show it: Java prints addresses with a slash in front."""
+        """One producer as tools show it: Java prints addresses with a leading slash."""
         silent_ms = monotonic_ms(self.clock) - client.last_update_ms
         return ProducerInfo(
             client_id=client.client_id,
@@ -138,7 +138,7 @@ class AdminProcessor:
     def subscription(
         self, header: headers.QuerySubscriptionByConsumer, command: Command, connection: Peer
     ) -> Answer:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER: none while nobody of the group is connected."""
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: empty while no member of the group is connected."""
         entry = self.clients.group(header.group)
         topic = header.topic or ""
         found = None if entry is None else entry.subscriptions.get(topic)
@@ -163,7 +163,7 @@ class AdminProcessor:
         return Answer(body=BrokerStatsData(minute, hour, day).to_bytes())
 
     def snapshot(self, item: str, key: str, window: Window, of_bytes: bool) -> StatsSnapshot | None:
-        """A series over one window; None for one that nothing is known of."""
+        """A series over one window; None for a series without data."""
         grown = self.samples.growth(item, key, window)
         if grown is None:
             return None
@@ -181,11 +181,11 @@ class AdminProcessor:
     def ha_status(
         self, header: headers.GetBrokerHaStatus, command: Command, connection: Peer
     ) -> Answer:
-        """GET_BROKER_HA_STATUS: a master that no slave follows."""
+        """GET_BROKER_HA_STATUS: always a master without slaves."""
         status = HARuntimeInfo(master_commit_log_max_offset=self.store.commit_log.max_offset)
         return Answer(body=status.to_bytes())
 
 
 def connected(client: Client) -> Connection:
-    """One member as tools show it."""
+    """One member of a group as tools show it."""
     return Connection(client.connection.address, client.client_id, client.language, client.version)

@@ -1,7 +1,7 @@
-"""Cleaning by hand: expired segments at any hour, queues without messages, queues without topic.
+"""Clean-up on request: expired segments at any hour, queues without messages or without a topic.
 
-A queue that goes loses its counter, so its next message is number 0. The offsets that groups have
-stored for it go back with it: kept, they would make consumers skip what comes next.
+A deleted queue loses its counter, so its next message has queue offset 0. The offsets that groups
+have committed for it are reset too: otherwise consumers would skip the next messages.
 Source: admin §4.1, store format §6.4 (AdminBrokerProcessor).
 """
 
@@ -30,13 +30,13 @@ __all__ = ["CleanupProcessor"]
 
 DONE: Final = Answer()
 LMQ_PREFIX: Final = "%LMQ%"
-"""Light queues have no topic of their own and are nobody's orphans."""
+"""Light queues have no topic of their own, so a missing topic does not make them unused."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class CleanupProcessor:
-    """Codes 306, 316 and 329."""
+    """Handles the codes 306, 316 and 329."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CleanupProcessor:
     def delete_expired_log(
         self, header: headers.DeleteExpiredCommitLog, command: Command, connection: Connection
     ) -> Answer:
-        """DELETE_EXPIRED_COMMITLOG: the next passes of the clean-up do not look at the hour."""
+        """DELETE_EXPIRED_COMMITLOG: the next passes of the clean-up ignore the configured hour."""
         self.store.space.cleanup.request()
         log.info("cleanup.requested", address=connection.address)
         return DONE
@@ -62,7 +62,7 @@ class CleanupProcessor:
     async def clean_expired_queues(
         self, header: headers.CleanExpiredConsumeQueue, command: Command, connection: Connection
     ) -> Answer:
-        """CLEAN_EXPIRED_CONSUMEQUEUE, answered when they are gone; not those of system topics."""
+        """CLEAN_EXPIRED_CONSUMEQUEUE, answered after the deletion; keeps those of system topics."""
         begin = self.store.commit_log.min_offset
         gone = await self.store.space.queues.destroy_expired(begin, self.topics.is_system)
         await self._start_again(gone)
@@ -71,9 +71,9 @@ class CleanupProcessor:
     async def clean_unused_topics(
         self, header: headers.CleanUnusedTopic, command: Command, connection: Connection
     ) -> Answer:
-        """CLEAN_UNUSED_TOPIC, answered when they are gone."""
+        """CLEAN_UNUSED_TOPIC, answered after the deletion."""
         await self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
-        # A recovery that walked over their records would take them up again.
+        # Otherwise a recovery that scans their records would create the queues again.
         await self.store.flush_queues()
         return DONE
 
@@ -82,9 +82,9 @@ class CleanupProcessor:
         return known or topic.startswith(LMQ_PREFIX)
 
     async def _start_again(self, gone: Iterable[tuple[str, int]]) -> None:
-        """Groups that were ahead in these queues begin with the first message to come.
+        """Reset groups with an offset in these queues to 0, the next message.
 
-        A consumer that runs is ahead as well, so it must get the reset before it commits again.
+        A running consumer holds the old offset too, so it must get the reset before it commits.
         """
         by_topic: dict[str, list[int]] = {}
         for topic, queue_id in gone:

@@ -1,7 +1,7 @@
-"""What administrators ask of a consumer by way of its broker: its state, and to handle one message.
+"""Requests that the broker forwards to a consumer: its state, and to consume one message.
 
-The broker finds the client's connection and passes the question on; the answer goes back as the
-client wrote it. Source: admin §4.3 (AdminBrokerProcessor.callConsumer).
+The broker finds the client's connection and forwards the request; it returns the client's response
+unchanged. Source: admin §4.3 (AdminBrokerProcessor.callConsumer).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["ClientCalls"]
 
 OLDEST_CLIENT: Final = 62
-"""V3_1_8_SNAPSHOT, the first version that says of itself how it consumes."""
+"""V3_1_8_SNAPSHOT, the first version that answers these requests."""
 ANSWER_WITHIN_S: Final = 10.0
 
 
 class ClientCalls:
-    """Codes 307 and 309."""
+    """Handles the codes 307 and 309."""
 
     def __init__(self, core: Core, *, topics: TopicTable, consumers: ConsumerTables) -> None:
         self.store = core.store
@@ -44,14 +44,14 @@ class ClientCalls:
     async def running_info(
         self, header: headers.GetConsumerRunningInfo, command: Command, connection: Connection
     ) -> Answer:
-        """GET_CONSUMER_RUNNING_INFO: what the client holds and how fast it consumes."""
+        """GET_CONSUMER_RUNNING_INFO: the client's queues and its consume rates."""
         client = self._client(header.consumer_group, header.client_id)
         return await self._ask(client, header)
 
     async def consume_directly(
         self, header: headers.ConsumeMessageDirectly, command: Command, connection: Connection
     ) -> Answer:
-        """CONSUME_MESSAGE_DIRECTLY: the client handles a stored message now; no offset moves."""
+        """CONSUME_MESSAGE_DIRECTLY: the client consumes a stored message now; offsets stay."""
         group = self.groups.get(header.consumer_group)
         if group is None:
             raise GroupNotExist(header.consumer_group)
@@ -64,7 +64,7 @@ class ClientCalls:
         return await self._ask(client, header, record)
 
     def _record(self, message_id: str) -> bytes:
-        """The stored message that an id leads to; a client's own id has no place in it."""
+        """The stored message of an id; an id made by a client holds no physical offset."""
         try:
             _, physical_offset = read_offset_id(message_id)
         except ValueError as error:
@@ -97,7 +97,7 @@ class ClientCalls:
         return found[-1]
 
     async def _ask(self, client: Client, header: Header, body: bytes = b"") -> Answer:
-        """The client's answer, its bytes as they came. Raises: Refused."""
+        """The client's response, its bytes unchanged. Raises: Refused."""
         try:
             said = await client.connection.call(header.code, header, body, ANSWER_WITHIN_S)
         except CallTimedOut as error:

@@ -1,6 +1,6 @@
-"""How far consumer groups are in each queue, and what is in the queues.
+"""The progress of consumer groups in each queue, and the content of queues.
 
-Answers that need messages from the disk wait for them outside the loop, queue by queue.
+Requests that read messages from the disk wait for them outside the loop, queue by queue.
 Source: admin §4.2, §4.4 (AdminBrokerProcessor).
 """
 
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 __all__ = ["ConsumptionProcessor"]
 
 QUEUES_MAX: Final = 40_000
-"""Queues in one answer: it stays below the longest frame that clients take."""
+"""Queues in one response: it stays below the longest frame that clients accept."""
 NEVER: Final = -1
-"""The time of a message that is not there."""
+"""The time of a message that does not exist."""
 UNITS_MAX: Final = 10_000
-"""Units of a queue in one answer."""
+"""Units of a queue in one response."""
 
 
 class Progress(NamedTuple):
-    """A group in one topic: `consume_stats` of it, and the messages that it is behind."""
+    """A group in one topic: its `consume_stats`, and its lag in messages."""
 
     body: bytes
     behind: int
@@ -60,7 +60,7 @@ class Progress(NamedTuple):
 
 
 class ConsumptionProcessor:
-    """Codes 202, 208, 300, 303, 317, 321 and 343."""
+    """Handles the codes 202, 208, 300, 303, 317, 321 and 343."""
 
     def __init__(
         self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, samples: Samples
@@ -81,7 +81,7 @@ class ConsumptionProcessor:
     def topic_stats(
         self, header: headers.GetTopicStatsInfo, command: Command, connection: Peer
     ) -> Awaitable[Answer]:
-        """GET_TOPIC_STATS_INFO: every queue, those only read or only written included."""
+        """GET_TOPIC_STATS_INFO: every queue, also those that are read-only or write-only."""
         topic = self.topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(header.topic)
@@ -121,7 +121,7 @@ class ConsumptionProcessor:
         return Answer(body=consume_stats(table, tps))
 
     def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
-        """The topics asked for; unless they are named one by one, only those consumed now."""
+        """The requested topics; unless the request names them, only those consumed now."""
         if header.topic_list:
             return dict.fromkeys(name for name in header.topic_list.split(";") if name)
         group = header.consumer_group
@@ -135,9 +135,9 @@ class ConsumptionProcessor:
     def groups_of(
         self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
     ) -> Answer:
-        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it or has an offset.
+        """QUERY_TOPIC_CONSUME_BY_WHO: the groups that are connected for it or have an offset.
 
-        Who only looks into a topic, as a tool does, would show up in all alarms with a lag.
+        Groups that only read a topic, as tools do, are left out: their lag would raise alarms.
         """
         groups = {
             *self.offsets.groups_of(header.topic),
@@ -152,12 +152,12 @@ class ConsumptionProcessor:
     def topics_with_offsets(
         self, header: headers.QueryTopicsByConsumer, command: Command, connection: Peer
     ) -> Answer:
-        """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
+        """QUERY_TOPICS_BY_CONSUMER: empty for an unknown group."""
         names = self.offsets.topics_of(header.group)
         return Answer(body=TopicList(topic_list=names, broker_addr=self.broker_address).to_bytes())
 
     async def queues_in(self, group: str, topic: str, count: int) -> list[OffsetWrapper]:
-        """How far a group is in the first `count` queues of a topic."""
+        """The progress of a group in the first `count` queues of a topic."""
         queues = []
         turns = Turns()
         for queue_id in range(count):
@@ -170,12 +170,12 @@ class ConsumptionProcessor:
         return [by_queue(self.queue(topic, number), one) for number, one in enumerate(queues)]
 
     def got_per_s(self, group: str, topic: str) -> float:
-        """Messages of a topic that a group was given, per second of the last minute."""
+        """Messages of a topic delivered to a group, per second of the last minute."""
         got = self.samples.growth("GROUP_GET", f"{topic}@{group}")
         return got.per_s if got else 0.0
 
     async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        """How far a group is in one queue."""
+        """The progress of a group in one queue."""
         at = self.offsets.query(group, topic, queue_id)
         at = 0 if at == NO_OFFSET else at
         end = max(0, self.store.max_offset(topic, queue_id))
@@ -185,14 +185,14 @@ class ConsumptionProcessor:
         return OffsetWrapper(end, at, pulled, last_ms)
 
     async def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored; 0 for one that is not there."""
+        """The store time of a message; 0 for one that does not exist."""
         if queue_offset < max(0, self.store.min_offset(topic, queue_id)):
             return 0
         call = self.store.store_time
         return max(0, await self.store.complete(lambda: call(topic, queue_id, queue_offset)))
 
     def queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """One of our queues by name."""
+        """A queue of this broker by name."""
         return MessageQueue(broker_name=self.broker_name, queue_id=queue_id, topic=topic)
 
     # ── All groups ──
@@ -220,9 +220,9 @@ class ConsumptionProcessor:
         )
 
     async def topics_of_all(self, ordered: bool) -> dict[str, list[TopicConfig]]:
-        """Group → its ordered topics, or its others. Raises: Refused when that is too much.
+        """Group → its ordered topics, or its others. Raises: Refused when there are too many.
 
-        What is too much is known before the first queue is looked into.
+        The limit is checked before the first queue is read.
         """
         turns = Turns()
         found: dict[str, list[TopicConfig]] = {}
@@ -237,7 +237,7 @@ class ConsumptionProcessor:
         return found
 
     async def progress_in(self, group: str, topic: TopicConfig) -> Progress:
-        """How far a group is in the queues of a topic that are written."""
+        """The progress of a group in the write queues of a topic."""
         name = topic.topic_name
         queues = await self.queues_in(group, name, topic.write_queue_nums)
         body = consume_stats(self.by_queues(name, queues), self.got_per_s(group, name))
@@ -248,7 +248,7 @@ class ConsumptionProcessor:
     async def time_spans(
         self, header: headers.QueryConsumeTimeSpan, command: Command, connection: Peer
     ) -> Answer:
-        """QUERY_CONSUME_TIME_SPAN: by the clock, how far a group is in each queue."""
+        """QUERY_CONSUME_TIME_SPAN: the progress of a group in each queue, as store times."""
         topic = self.topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(header.topic)
@@ -260,7 +260,7 @@ class ConsumptionProcessor:
         return Answer(body=ConsumeTimeSpans(spans).to_bytes())
 
     async def time_span(self, group: str, topic: str, queue_id: int) -> ConsumeTimeSpan:
-        """One queue. A group that has consumed nothing stands in front of the first message."""
+        """One queue. A group that has consumed nothing is at the first message."""
         first = self.store.min_offset(topic, queue_id)
         end = self.store.max_offset(topic, queue_id)
         at = max(0, self.offsets.query(group, topic, queue_id))
@@ -279,7 +279,7 @@ class ConsumptionProcessor:
     def units(
         self, header: headers.QueryConsumeQueue, command: Command, connection: Peer
     ) -> Answer | Awaitable[Answer]:
-        """QUERY_CONSUME_QUEUE. An index outside of the queue is an error here, in Java nothing."""
+        """QUERY_CONSUME_QUEUE. An index outside of the queue is an error; Java returns nothing."""
         queue = self.store.queues.find(header.topic, header.queue_id)
         if queue is None:
             remark = f"{header.queue_id}@{header.topic} is not exist!"
@@ -297,7 +297,7 @@ class ConsumptionProcessor:
         return self.store.reading(lambda: self.units_of(queue, header))
 
     def units_of(self, queue: ConsumeQueue, header: headers.QueryConsumeQueue) -> Answer:
-        """Units, at most to the end of the file that they begin in."""
+        """Units, at most up to the end of the file in which they begin."""
         group = header.consumer_group or ""
         entry = self.clients.group(group)
         subscription = None if entry is None else entry.subscriptions.get(header.topic)
@@ -324,7 +324,7 @@ class ConsumptionProcessor:
 
 
 def too_many_queues(how: str) -> Refused:
-    """An answer would be longer than clients take."""
+    """The refusal of a response that would be longer than clients accept."""
     return Refused(
         ResponseCode.SYSTEM_ERROR, f"more than {QUEUES_MAX} queues are asked for: ask {how}"
     )

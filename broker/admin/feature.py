@@ -1,4 +1,4 @@
-"""Administration: what operators ask about topics, groups and the broker, and cleaning by hand."""
+"""Administration: requests about topics, groups and the broker, and clean-up on request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AdminFeature(Feature):
             Route(admin.QueryConsumeQueue, consumption.units, "admin"),
             Route(admin.GetAllProducerInfo, ask.all_producers, "admin"),
             Route(admin.QuerySubscriptionByConsumer, ask.subscription, "admin"),
-            # Nobody else waits in this pool: clients that are silent keep their places for long.
+            # A pool without other slow requests: a silent client occupies its worker for long.
             Route(admin.GetConsumerRunningInfo, calls.running_info, "client_manager"),
             Route(admin.ConsumeMessageDirectly, calls.consume_directly, "client_manager"),
             Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),

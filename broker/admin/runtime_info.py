@@ -1,8 +1,8 @@
-"""GET_BROKER_RUNTIME_INFO: the figures of a broker, by the names that tools and exporters read.
+"""GET_BROKER_RUNTIME_INFO: the figures of a broker, under the names that tools and exporters read.
 
-In: the parts. Out: texts. A missing key breaks exporters, so all of them are here; what has no
-meaning in this broker is 0. A single put is not timed, it is a copy in memory: only the puts of
-slow rounds are, and all others count as quick. Nor is the time of a get known.
+A missing key breaks exporters, so all keys are here; a key without a meaning in this broker is 0.
+Single puts are not timed, because each is a copy in memory: only the puts of slow rounds are, and
+all others count as fast. The time of a get is not measured either.
 Source: semantics §16, admin §6.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["RuntimeInfo"]
 
 NO_POOL: Final = 2_147_483_647
-"""What RocketMQ says of buffers when there is no pool of them."""
+"""RocketMQ's figure of free buffers when it has no buffer pool."""
 POOLS: Final = {
     "sendThreadPoolQueue": "send",
     "pullThreadPoolQueue": "pull",
@@ -42,7 +42,7 @@ BUCKETS: Final = (
     "1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~",
 )  # fmt: skip
 UPPER_MS: Final = (0.0, *(bound * 1000.0 for bound in PUT_BOUNDS_S), 10_000.0)
-"""The upper bound of each bucket; the last one has none, and says its lower one."""
+"""The upper bound of each bucket; the last one has none and shows its lower bound."""
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NO_COUNT: Final = (
@@ -58,7 +58,7 @@ NOT_MEASURED: Final = dict.fromkeys(NO_COUNT, "0") | dict.fromkeys(NO_RATE, "0.0
 
 
 class RuntimeInfo:
-    """Asked once per request; keeps only when it began."""
+    """The figures, computed for each request; the only state is the start time."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class RuntimeInfo:
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
     ) -> None:
-        """`timers` are None without the wheel."""
+        """`timers` is None without the timer wheel."""
         self._config = core.config
         self._store = core.store
         self._disk = core.disk
@@ -135,9 +135,9 @@ class RuntimeInfo:
         }
 
     def _put_times(self) -> dict[str, str]:
-        """Of the last minute; the longest since the start."""
+        """The put times of the last minute; the longest is since the start."""
         slow = self._sampling.slow_puts()
-        # Slow puts are sampled every 10 s, so the two minutes are not quite the same.
+        # Slow puts are sampled every 10 s, so the two minutes differ a little.
         quick = max(0, round(self._sampling.rates("put")[1] * MINUTE_S) - sum(slow))
         counts = (quick, *slow)
         return {
@@ -185,7 +185,7 @@ class RuntimeInfo:
             "commitLogMinOffset": str(first),
             "commitLogMaxOffset": str(end),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
-            # Tools subtract it from now, so a time that is none would be shown as many years.
+            # Tools subtract it from now, so -1 would be shown as many years.
             "earliestMessageTimeStamp": str(
                 earliest_ms if earliest_ms > 0 else self._clock.now_ms()
             ),
@@ -222,7 +222,7 @@ class RuntimeInfo:
 
 
 def latency_ms(counts: Sequence[int], share: float) -> float:
-    """What that share of the puts did not exceed: an upper bound, 0.0 for quick ones."""
+    """The percentile `share` of the put times, as the bucket's upper bound; 0.0 for fast ones."""
     left = (1 - share) * sum(counts)
     for number in range(len(counts) - 1, 0, -1):
         left -= counts[number]
@@ -237,12 +237,12 @@ def three(rates: tuple[float, ...]) -> str:
 
 
 def used_ratio(space: Space | None) -> str:
-    """Used share of a file system, rounded up to two places; −1 when nobody knows."""
+    """Used share of a file system, rounded up to two places; −1 when it is unknown."""
     return "-1" if space is None else str(used_percent(space) / 100)
 
 
 def in_units(size_bytes: int) -> str:
-    """`0 B`, `12.3 KiB`."""
+    """A size with its unit: `0 B`, `12.3 KiB`."""
     if size_bytes < 1_024:
         return f"{size_bytes} B"
     power = min(len(UNITS) - 1, (size_bytes.bit_length() - 1) // 10)

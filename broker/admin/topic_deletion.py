@@ -1,4 +1,4 @@
-"""Topics that an administrator deletes: config, queues, offsets and figures go, records stay.
+"""Deletion of a topic: removes its config, queues, offsets and figures; its records stay.
 
 The config goes first and durably, so that whatever ends the deletion early, a start either finds
 the topic whole again or gone. While it lasts nobody can make the topic anew, so no message gets
@@ -37,7 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class TopicDeletion:
-    """Code 215."""
+    """Handles the code 215."""
 
     def __init__(self, core: Core, topics: TopicsFeature, consumers: ConsumerTables) -> None:
         self.clock = core.clock
@@ -51,7 +51,7 @@ class TopicDeletion:
     def delete(
         self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
     ) -> Awaitable[Answer]:
-        """DELETE_TOPIC_IN_BROKER; one that is not there is deleted already."""
+        """DELETE_TOPIC_IN_BROKER; succeeds for a topic that does not exist."""
         topic = header.topic
         if not topic.strip():
             raise NameIllegal("The specified topic is blank.")
@@ -61,14 +61,14 @@ class TopicDeletion:
         return self._delete(doomed, connection.address)
 
     def _pop_retry_topics(self, topic: str) -> Iterator[str]:
-        """What came back from pops of the topic is of no use without it."""
+        """The POP retry topics of the topic, which are useless without it."""
         for group in self.offsets.groups_of(topic):
             for retry in (retry_topic_v1(topic, group), retry_topic_v2(topic, group)):
                 if self.topics.get(retry) is not None:
                     yield retry
 
     def _running_ahead(self, topic: str) -> Iterator[tuple[str, list[int]]]:
-        """Groups whose members run, and the queues in which they would skip what comes next."""
+        """Groups with running members, and the queues in which they would skip new messages."""
         for group in self.offsets.groups_of(topic):
             if self.clients.group(group) is not None:
                 queues = self.offsets.queues(group, topic)
@@ -89,7 +89,8 @@ class TopicDeletion:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, f"{error}: its queues stay, delete the topic again"
                 ) from error
-            # A recovery walks the log from its last point: behind this one no record is of them.
+            # A recovery scans the log from its last recovery point, and after this flush there
+            # are no records of these topics.
             await self.store.flush_queues()
             for topic in doomed:
                 running = list(self._running_ahead(topic))

@@ -1,8 +1,8 @@
-"""Settings that are fine one by one and contradict each other.
+"""Settings that are valid one by one and contradict each other.
 
-What cannot work stops the start; what works, but surely not as it was meant, is taken with a
-warning. RocketMQ takes all of these without a word. Each sentence names the other key and the
-remedy. Long because every rule stands here whole. Source: configuration §3.3, §3.4.
+A pair that cannot work stops the start; a pair that works, but surely not as intended, is accepted
+with a warning. RocketMQ accepts all of these silently. Each message names the other key and the
+remedy. The module is long because all rules are here. Source: configuration §3.3, §3.4.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["contradictions", "oddities"]
 
 HOUR_MS = 3_600_000
 FILE_BYTES_MAX = 2_147_483_647
-"""Positions inside a file are signed 32-bit integers to other brokers."""
+"""The limit of a file: other brokers hold positions inside a file as signed 32-bit integers."""
 REQUEST_BYTES = 64 << 10
-"""What a frame holds beside the body of a message: header and properties."""
+"""The bytes of a frame beside the body of a message: header and properties."""
 ENTRIES_PER_SLOT_MAX = 100
-"""A query by key reads as many entries in a row."""
+"""Index entries for each slot: a query by key reads a chain of this length."""
 HEARTBEAT_S = 30
-"""Clients of RocketMQ send a heartbeat so often."""
+"""The heartbeat period of RocketMQ clients."""
 
 
 OWN_DIRECTORIES = ("config", "consumequeue", "index", "timerlog", "archive")
-"""Of the data directory; the commit log has one of its own."""
+"""Subdirectories of the data directory; the commit log has its own setting."""
 
 
 class Order(NamedTuple):
-    """Two settings, of which the first may not be more than the second; `why` ends the warning."""
+    """Two settings, where the first may not exceed the second; `why` ends the warning."""
 
     less: str
     less_value: Callable[[BrokerConfig], int]
@@ -42,7 +42,7 @@ class Order(NamedTuple):
     more_value: Callable[[BrokerConfig], int]
     why: str
     only_given: bool = False
-    """Only where the first was set: its default is no wish."""
+    """Whether the rule holds only where the first was set explicitly."""
 
 
 ORDERS = (
@@ -163,7 +163,7 @@ ORDERS = (
 
 
 def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """The key and the sentence of each pair that cannot work."""
+    """The key and the message of each pair that cannot work."""
     store, remoting = config.store, config.remoting
     if remoting.low_water_bytes > remoting.high_water_bytes:
         yield (
@@ -189,7 +189,7 @@ def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Files and directories that would write over each other."""
+    """Files and directories that would overwrite each other."""
     overlay = config.broker.config_overlay_path
     if overlay and not overlay.endswith((".yaml", ".yml")):
         yield "configOverlayPath", f"{overlay} is to be a file of YAML: let its name end in .yaml"
@@ -202,7 +202,7 @@ def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def oddities(given: Collection[str], config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """The key and the sentence of each pair that works, but surely not as it was meant."""
+    """The key and the message of each pair that works, but surely not as intended."""
     for order in ORDERS:
         less, more = order.less_value(config), order.more_value(config)
         if less > more and (order.less in given or not order.only_given):
@@ -225,7 +225,7 @@ def oddities(given: Collection[str], config: BrokerConfig) -> Iterator[tuple[str
 
 
 def disk_limits(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Limits of the disk that come in the wrong order: the first of two never counts alone."""
+    """Disk limits in the wrong order, of which one can never take effect."""
     store = config.store
     names = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
     percents = (
@@ -256,7 +256,7 @@ def disk_limits(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def late_deliveries(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Messages that wait for longer than they are kept, or for something that is not there."""
+    """Delays longer than the retention of messages, or of a feature that is switched off."""
     store, broker = config.store, config.broker
     delays_ms = DelayLevels(store.message_delay_level).delays_ms
     if not delays_ms:
@@ -280,7 +280,7 @@ def late_deliveries(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def silences(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Peers that are taken for gone between two of their heartbeats, halves that are not asked."""
+    """Timeouts shorter than the heartbeats of peers, and half messages that are never checked."""
     kept_s = config.store.file_reserved_time_h * HOUR_MS // 1000
     checks_s = config.broker.transaction_check_interval_ms * config.broker.transaction_check_max
     checks_s //= 1000

@@ -1,4 +1,4 @@
-"""Values that follow from others or from the machine, and rules that span several settings.
+"""Defaults derived from other settings or from the machine, and rules over several settings.
 
 Source: configuration §1.4, §2.5, §3.3.
 """
@@ -28,8 +28,8 @@ UNIT_BYTES = 20
 
 
 class Machine(NamedTuple):
-    """What the defaults ask of the machine. `addresses`: of interfaces that are up, in order.
-    `in_container`: the addresses mean nothing outside.
+    """The properties of the machine that defaults depend on. `addresses`: of interfaces that are
+    up, in order. `in_container`: the addresses are of no use outside of the container.
     """
 
     cpu_count: int
@@ -40,10 +40,10 @@ class Machine(NamedTuple):
 
 
 def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
-    """All that is not given and has no constant default, by RocketMQ name.
+    """The values of settings that are not given and have no constant default, by RocketMQ name.
 
-    `given` is by RocketMQ name too. A given value that is bent (a file size rounded up to whole
-    units, the id of a master) comes back as well.
+    `given` is by RocketMQ name too. A given value that is corrected (a file size rounded up to
+    whole units, the id of a master) is returned as well.
     """
     values = dict(given)
 
@@ -78,7 +78,7 @@ def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
 
 
 def published(values: Mapping[str, Value], machine: Machine) -> str:
-    """The address that is advertised when none is configured."""
+    """The address to advertise when none is configured."""
     bound = str(values["bindAddress"])
     if is_wildcard(bound):
         return own_address(machine.addresses)
@@ -101,7 +101,7 @@ def private(address: IPv4Address | IPv6Address) -> bool:
 
 
 def reaches_out(address: IPv4Address | IPv6Address) -> bool:
-    """Whether another host could use the address at all."""
+    """Whether another host could connect to the address."""
     return not (address.is_loopback or address.is_unspecified or address.is_link_local)
 
 
@@ -114,19 +114,19 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this host reaches it."""
+    """Whether the host is reachable from this machine only."""
     address = parsed(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it means all addresses of this host."""
+    """Whether the host stands for all addresses of this machine."""
     address = parsed(host)
     return address is not None and address.is_unspecified
 
 
 def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """The key and the sentence of each rule that the settings break together."""
+    """The key and the message of each rule over several settings that is broken."""
     broker, store = config.broker, config.store
     for name, host in listener_hosts(config):
         if not is_loopback(host) and not broker.insecure:
@@ -149,7 +149,7 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Key and address of everything that listens."""
+    """The key and the address of each listener."""
     yield "bindAddress", config.remoting.bind_address
     metrics, bound = config.metrics, config.remoting.bind_address
     serves = metrics.metrics_exporter_type is MetricsExporterType.PROM
@@ -158,7 +158,7 @@ def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def port_clashes(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Listeners that would take each other's port."""
+    """The key and the message of listeners with the same port."""
     taken: dict[int, str] = {}
     for name, port in listener_ports(config):
         if port and port in taken:
@@ -167,7 +167,7 @@ def port_clashes(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
-    """Key and port of everything that listens; 0 does not."""
+    """The key and the port of each listener; port 0 is none."""
     yield "listenPort", config.remoting.listen_port
     yield "vipListenPort", config.remoting.vip_listen_port
     if config.namesrv.embedded_namesrv:
@@ -179,7 +179,7 @@ def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
 def hints(
     given: Mapping[str, Value], config: BrokerConfig, machine: Machine
 ) -> Iterator[tuple[str, str]]:
-    """The key and the sentence of each setting that is taken, but perhaps not as it was meant."""
+    """The key and the message of each setting that is accepted, but perhaps not as intended."""
     advertised = given.keys() & {"advertisedHost", "advertised", "brokerIP1"}
     if machine.in_container and is_wildcard(config.remoting.bind_address) and not advertised:
         yield (

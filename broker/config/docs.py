@@ -1,7 +1,7 @@
-"""The settings on paper: `conf/broker.yaml` and `docs/config.md`, printed from the declarations.
+"""The documentation of settings: `conf/broker.yaml` and `docs/config.md`, made from declarations.
 
-After a change run `python -m aerobee.broker.config.docs --write`; `--check` (exit 1) says what
-is stale.
+After a change run `python -m aerobee.broker.config.docs --write`; `--check` (exit 1) names the
+stale files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ told what does not count because a later source says otherwise.
 
 
 def default_text(key: Key) -> str:
-    """The default as a person would say it."""
+    """The default as text for people."""
     if key.declaration.cpus:
         base, factor, limit = key.declaration.cpus
         count = "CPUs" if factor == 1 else f"{factor} × CPUs"
@@ -110,7 +110,7 @@ def default_text(key: Key) -> str:
 
 
 def has_constant_default(key: Key) -> bool:
-    """Whether the default is a value and not a rule."""
+    """Whether the default is a fixed value, not derived."""
     return not (key.declaration.cpus or key.declaration.derived)
 
 
@@ -120,7 +120,7 @@ def broker_yaml() -> str:
 
 
 def yaml_lines() -> Iterator[str]:
-    """Heading by heading, key by key."""
+    """The lines of `conf/broker.yaml`: headings, each with its keys."""
     heading = ""
     for key in sorted(SCHEMA.values(), key=lambda key: SECTION_ORDER.index(key.section)):
         if key.section != heading:
@@ -130,7 +130,7 @@ def yaml_lines() -> Iterator[str]:
 
 
 def yaml_lines_of(key: Key) -> Iterator[str]:
-    """What it is for, how it may be, and the key itself, commented out."""
+    """The purpose of a key, its allowed values, and the key itself, commented out."""
     limits = key.range if key.range != "text" else ""
     live = "live" if key.declaration.live else ""
     yield f"  # {meaning(key)}"
@@ -147,11 +147,11 @@ MEANINGS = {
     for part, cls in SECTIONS.items()
     for attribute, text in meanings(cls).items()
 }
-"""Part and attribute → what the setting is for."""
+"""Part and attribute → the purpose of the setting."""
 
 
 def meaning(key: Key) -> str:
-    """What a setting is for, and why it has no effect where it has none."""
+    """The purpose of a setting, and the reason where it has no effect."""
     text = MEANINGS[key.part, key.attribute]
     return f"{text} Without effect: {key.declaration.inert}." if key.declaration.inert else text
 
@@ -166,13 +166,13 @@ def config_md() -> str:
 
 
 def table(part: str) -> str:
-    """The table of one part."""
+    """The Markdown table of one part of the settings."""
     head = "| key | RocketMQ | default | values | | meaning |\n|---|---|---|---|---|---|\n"
     return head + "".join(row(key) for key in SCHEMA.values() if key.part == part)
 
 
 def row(key: Key) -> str:
-    """One line of a table."""
+    """The table row of a setting."""
     said = key.declaration
     theirs = "–" if said.own else key.name
     unit = f" {said.unit}" if said.unit and has_constant_default(key) else ""
@@ -188,9 +188,9 @@ def row(key: Key) -> str:
 
 
 def explained(config: BrokerConfig, name: str) -> dict[str, object]:
-    """All there is to say about a setting, and its value here. `name`: in any spelling.
+    """Everything known about a setting, and its current value. `name`: in any spelling.
 
-    Raises: ValueError for one that nobody knows.
+    Raises: ValueError for an unknown name.
     """
     key = SCHEMA.get(canon(name))
     if key is not None:
@@ -219,7 +219,7 @@ def explained(config: BrokerConfig, name: str) -> dict[str, object]:
 
 
 def foreign_text() -> str:
-    """What the tables leave out."""
+    """The section about keys that are in no table."""
     foreign = [known for name, known in KNOWN.items() if name not in SCHEMA]
     families: dict[str, list[str]] = {}
     for known in foreign:
@@ -238,17 +238,17 @@ def foreign_text() -> str:
 
 TYPES = {bool: "switch", int: "whole number", str: "text"}
 CHANGES = {True: "while running", False: "with a restart"}
-"""Whether a setting is live → when a change counts."""
+"""Whether a setting is live → when a change takes effect."""
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "conf/broker.yaml": broker_yaml,
     "docs/config.md": config_md,
 }
-"""File below the project's root → what makes its text."""
+"""File below the project's root → the function that generates its text."""
 
 
 def stale(root: Path) -> list[str]:
-    """The files that are not what the declarations say."""
+    """The files that differ from the declarations."""
     return [name for name, text in PAGES.items() if read(root / name) != text()]
 
 
@@ -258,7 +258,7 @@ def read(file: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the pages. Exit code: 1 if `--check` found one stale."""
+    """Write or check the generated files. Exit code: 1 if `--check` found a stale one."""
     program = "python -m aerobee.broker.config.docs"
     parser = argparse.ArgumentParser(prog=program, description=__doc__)
     choice = parser.add_mutually_exclusive_group(required=True)

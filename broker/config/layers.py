@@ -1,7 +1,6 @@
-"""The entries of one source → what they set. One layer per source; the later layer wins.
+"""Turns the entries of one source into a layer of settings; a later layer overrides an earlier one.
 
-Nothing stops at the first problem: all are collected, so one run shows them all.
-Source: configuration §2.2 to §2.4.
+All problems are collected, so that one run shows them all. Source: configuration §2.2 to §2.4.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Layer", "Setting", "command_line_entries", "environment_entries", "take"]
 
 NAMESRV_TWINS = {"listenport": "namesrvlistenport"}
-"""Keys that both of RocketMQ's daemons have → what they mean in the section `namesrv`."""
+"""Keys that both of RocketMQ's daemons have → their key here in the section `namesrv`."""
 
 
 class Setting(NamedTuple):
-    """A value and where it was set."""
+    """A value and the location where it was set."""
 
     value: Value | FreeSpace
     location: str
@@ -41,7 +40,7 @@ class Setting(NamedTuple):
 
 @dataclass(slots=True)
 class Layer:
-    """What one source says: settings by canonical name, and what it says beyond them."""
+    """The content of one source: settings by canonical name, other keys, warnings and problems."""
 
     settings: dict[str, Setting] = field(default_factory=dict)
     without_effect: dict[str, str] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class Layer:
 
 
 def take(entries: Sequence[Entry], *, only_live: bool = False) -> Layer:
-    """All of one source. `only_live`: the file of runtime changes, which may hold no other key."""
+    """The layer of one source. `only_live`: for the overlay file, which may hold only live keys."""
     layer = Layer()
     for entry in entries:
         if is_absent(entry):
@@ -67,12 +66,12 @@ def take(entries: Sequence[Entry], *, only_live: bool = False) -> Layer:
 
 
 def is_absent(entry: Entry) -> bool:
-    """YAML's null is the same as no entry."""
+    """Whether the entry is YAML's null, which is the same as no entry."""
     return isinstance(entry.value, Scalar) and entry.value.kind == "null"
 
 
 def find(entry: Entry, layer: Layer) -> Key | None:
-    """The setting that an entry means; without one, what it is goes into the layer."""
+    """The setting of an entry; an entry without a setting is noted in the layer."""
     name = canon(entry.name)
     if entry.section == "namesrv":
         name = NAMESRV_TWINS.get(name, name)
@@ -90,12 +89,12 @@ def find(entry: Entry, layer: Layer) -> Key | None:
 
 
 def is_spelled_exactly(name: str, key: Key | None) -> bool:
-    """Whether a RocketMQ broker would know a key as it is written (upper and lower case count)."""
+    """Whether a RocketMQ broker would recognise the key as written (it is case-sensitive)."""
     return name == (key.name if key is not None else KNOWN.get(canon(name), name))
 
 
 def note_spelling(layer: Layer, entry: Entry, key: Key | None) -> None:
-    """A key that RocketMQ ignores because of its spelling is ignored here as well."""
+    """Warn of a key that RocketMQ ignores because of its spelling; it is ignored here as well."""
     proper = key.name if key is not None else KNOWN[canon(entry.name)]
     text = f"ignored, as RocketMQ does; the key is spelled {proper}"
     layer.warnings.append(f"{entry.where}: {text}")
@@ -103,7 +102,7 @@ def note_spelling(layer: Layer, entry: Entry, key: Key | None) -> None:
 
 
 def note_foreign(layer: Layer, entry: Entry) -> None:
-    """A key without a setting: known without effect, refused, or unknown."""
+    """Note a key without a setting: known without effect, refused, or unknown."""
     proper, text = known_name(entry.name), join_tree(entry.value)
     if proper:
         against = objection(proper, text)
@@ -119,7 +118,7 @@ def note_foreign(layer: Layer, entry: Entry) -> None:
 
 
 def put(layer: Layer, key: Key, entry: Entry) -> None:
-    """Read the value into the layer, or the reason why it cannot be into its problems."""
+    """Put the parsed value into the layer, or the parse error into its problems."""
     try:
         value = read(key, entry)
     except ValueError as error:
@@ -128,7 +127,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
     if entry.form is Form.PROPERTIES:
         warn_of_blanks(layer, key, entry)
     if value == "" and key.declaration.derived:
-        return  # RocketMQ writes what nobody set as an empty value
+        return  # RocketMQ writes unset keys as an empty value
     name = canon(key.name)
     before = layer.settings.get(name)
     if before is not None and entry.form is not Form.PROPERTIES:
@@ -140,14 +139,14 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
 
 
 def java_note(key: Key, entry: Entry) -> str:
-    """What RocketMQ would have done, for those who come from there."""
+    """What RocketMQ would do with the value, for people who migrate from it."""
     if entry.form is not Form.PROPERTIES:
         return ""
     return f"; RocketMQ would silently use {rocketmq_takes(key, join_tree(entry.value))}"
 
 
 def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:
-    """A number or boolean with blanks behind it is taken here, but not by RocketMQ."""
+    """Warn of a number or boolean with trailing blanks: it is accepted here, not by RocketMQ."""
     text = join_tree(entry.value)
     if key.type in (int, bool) and text != text.strip():
         layer.warnings.append(
@@ -156,7 +155,7 @@ def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:
 
 
 def environment_entries(environ: Mapping[str, str]) -> tuple[list[Entry], list[str]]:
-    """The entries of the environment, and warnings about variables that mean nothing."""
+    """The entries of the environment, and warnings about unknown variables."""
     found: list[Entry] = []
     warnings: list[str] = []
     for variable, text in sorted(environ.items()):

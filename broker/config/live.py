@@ -1,6 +1,6 @@
-"""What a change of settings means for a running broker: the new values, what differs, what clashes.
+"""Changes of settings of a running broker: the new values, the differences, and conflicts.
 
-Everything here is a value; `broker.live_settings` puts it into effect. Source: configuration §4.2.
+This module only computes; `broker.live_settings` applies the result. Source: configuration §4.2.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Difference", "changed", "clashes", "differences", "odd", "with_live"
 
 
 class Difference(NamedTuple):
-    """A setting with two values, as text."""
+    """A setting with its value before and after, as text."""
 
     key: Key
     before: str
@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 
 
 def fields_of(key: Key, value: object) -> dict[str, object]:
-    """What a value sets: a limit of the disk is a share in use or the bytes to keep free."""
+    """The fields that a value sets: a disk limit is a used share or the bytes to keep free."""
     free = key.declaration.free
     if isinstance(value, FreeSpace):
         return {free: value.size_bytes}
@@ -41,7 +41,7 @@ def fields_of(key: Key, value: object) -> dict[str, object]:
 
 
 def changed(config: BrokerConfig, settings: Mapping[str, Setting]) -> BrokerConfig:
-    """The configuration with these settings, by canonical name, in the place of its own."""
+    """The configuration with these settings, by canonical name, replaced."""
     fields: dict[str, dict[str, object]] = {part: {} for part in SECTIONS}
     for name, setting in settings.items():
         key = SCHEMA[name]
@@ -52,7 +52,7 @@ def changed(config: BrokerConfig, settings: Mapping[str, Setting]) -> BrokerConf
 
 
 def with_live(config: BrokerConfig, read: BrokerConfig) -> BrokerConfig:
-    """The configuration with all that may change while running as `read` has it."""
+    """The configuration with the live settings of `read`."""
     fields: dict[str, dict[str, object]] = {part: {} for part in SECTIONS}
     sources = dict(config.sources)
     for key in SCHEMA.values():
@@ -83,13 +83,13 @@ def differences(before: BrokerConfig, after: BrokerConfig) -> Iterator[Differenc
 
 
 def clashes(before: BrokerConfig, after: BrokerConfig) -> list[str]:
-    """What cannot work in `after`, and is not as it was before."""
+    """The contradictions in `after` that `before` does not have."""
     known = set(objections(before))
     return [f"{name}: {text}" for name, text in objections(after) if (name, text) not in known]
 
 
 def odd(before: BrokerConfig, after: BrokerConfig) -> list[str]:
-    """What works in `after`, but surely not as it was meant, and is not as it was before."""
+    """The warnings about `after` that `before` does not have."""
     known = set(oddities(before.sources, before))
     found = oddities(after.sources, after)
     return [f"{name}: {text}" for name, text in found if (name, text) not in known]

@@ -1,7 +1,7 @@
-"""The broker's configuration: what all sources together say, checked, as frozen values.
+"""Loads the broker's configuration from all sources, checked, as frozen values.
 
-default → file → environment → overlay of runtime changes → command line; the later one wins. Every
-problem of every source is reported at once. Nothing but the named files is read.
+default → file → environment → overlay of runtime changes → command line; the later one wins. All
+problems of all sources are reported at once. Only the named files are read.
 Source: configuration §2.
 """
 
@@ -62,9 +62,9 @@ __all__ = [
 ]
 
 OFF = ("", "false")
-"""What asks for nothing."""
+"""Values that switch a key off."""
 SHOWN_NAMES = 10
-"""Keys that one warning names."""
+"""The most keys that one warning names."""
 CONTAINER_SIGNS = ("AEROBEE_IMAGE", "KUBERNETES_SERVICE_HOST", "container")
 
 
@@ -79,7 +79,7 @@ def load_config(
     host_addresses: Sequence[str],
     host_name: str = "",
 ) -> BrokerConfig:
-    """The configuration that all sources give, with all that follows from it.
+    """Read all sources and return the configuration, with derived values.
 
     `overrides`: `key=value` in any spelling. `host_addresses`: of interfaces that are up, in order.
     Raises: ConfigurationError with every problem, each with its location and key.
@@ -100,7 +100,7 @@ def load_config(
 
 
 def read_file(file: Path) -> list[Entry]:
-    """The entries of a file: YAML by its name, else properties. Raises: ConfigurationError."""
+    """The entries of a file: YAML by its suffix, else properties. Raises: ConfigurationError."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -111,19 +111,19 @@ def read_file(file: Path) -> list[Entry]:
 
 
 def entries_of_yaml(content: bytes, file: Path) -> list[Entry]:
-    """The entries of such a text; the reader of YAML is only loaded when there is one."""
+    """The entries of a YAML text; the YAML parser is imported only here."""
     from aerobee.broker.config.files.yaml_file import read_yaml
 
     return read_yaml(content, str(file))
 
 
 def convert(file: Path) -> str:
-    """A RocketMQ file as YAML, a YAML file as RocketMQ's. Raises: ConfigurationError."""
+    """A properties file as YAML, or a YAML file as properties. Raises: ConfigurationError."""
     return convert_entries(read_file(file))
 
 
 def file_layer(file: Path | None) -> Layer:
-    """What the file says; a file that cannot be read at all is its one problem."""
+    """The layer of the file; an unreadable file is its one problem."""
     try:
         return take(read_file(file) if file is not None else [])
     except ConfigurationError as error:
@@ -131,7 +131,7 @@ def file_layer(file: Path | None) -> Layer:
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """What the environment says."""
+    """The layer of the environment."""
     entries, warnings = environment_entries(environ)
     layer = take(entries)
     layer.warnings += warnings
@@ -139,7 +139,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def command_line_layer(overrides: Sequence[str], namesrv: str | None, data: Path | None) -> Layer:
-    """What the command line says."""
+    """The layer of the command line."""
     entries, problems = command_line_entries(
         overrides, namesrv, None if data is None else str(data)
     )
@@ -149,9 +149,9 @@ def command_line_layer(overrides: Sequence[str], namesrv: str | None, data: Path
 
 
 def overlay_layer(file: Path) -> Layer:
-    """The changes made while an earlier run was up; usually there are none.
+    """The layer of changes made while an earlier run was up; usually empty.
 
-    No start fails for what is wrong with them: that is left out, with a warning.
+    Its problems never stop a start: a bad entry is left out, with a warning.
     """
     entries, unreadable = overlay_entries(file)
     layer = take(entries, only_live=True)
@@ -162,9 +162,9 @@ def overlay_layer(file: Path) -> Layer:
 
 
 def overlay_entries(file: Path) -> tuple[list[Entry], list[str]]:
-    """What the file of those changes holds, and why it cannot be read; then its backup stands in.
+    """The entries of the overlay file, and errors of reading it; then its backup is used.
 
-    Without the file there are none: that is how they are undone.
+    Without the file there are no entries: deleting it undoes all changes.
     """
     warnings: list[str] = []
     backup = file.with_name(f"{file.name}.bak")
@@ -203,7 +203,7 @@ def overlay_mistakes(file: Path) -> list[str]:
 def leave_out_clashes(
     layers: Sequence[Layer], overlay: Layer, command_line: Layer, machine: Machine
 ) -> None:
-    """Take out of the overlay what cannot work with what the other sources say by now."""
+    """Remove overlay settings that contradict the current settings of the other sources."""
 
     def broken(overlay: Layer) -> set[tuple[str, str]]:
         return set(objections(built([*layers, overlay, command_line], machine)))
@@ -223,7 +223,7 @@ def leave_out_clashes(
 
 
 def note_hidden(layers: Sequence[Layer], overlay: Layer, command_line: Layer) -> None:
-    """Say where a source does not count because of a change made while running, or the reverse."""
+    """Warn where an overlay setting hides that of another source, or is hidden itself."""
     below = merged(layers)
     for name, setting in overlay.settings.items():
         over, under = command_line.settings.get(name), below.get(name)
@@ -238,18 +238,18 @@ def note_hidden(layers: Sequence[Layer], overlay: Layer, command_line: Layer) ->
 
 
 def overlay_path(layers: Sequence[Layer], machine: Machine) -> Path:
-    """The file of those changes, which no change can name."""
+    """The overlay file; its path cannot be set in the overlay itself."""
     values = given(merged(layers))
     return Path(str((values | derived(values, machine))["configOverlayPath"]))
 
 
 def merged(layers: Sequence[Layer]) -> dict[str, Setting]:
-    """Canonical name → what the last source said that mentions it."""
+    """Canonical name → the setting of the last source that has it."""
     return {name: setting for layer in layers for name, setting in layer.settings.items()}
 
 
 def given(settings: Mapping[str, Setting]) -> dict[str, Value]:
-    """RocketMQ name → value, without the free space of disk limits."""
+    """RocketMQ name → value, without disk limits given as free space."""
     return {
         SCHEMA[name].name: setting.value
         for name, setting in settings.items()
@@ -258,7 +258,7 @@ def given(settings: Mapping[str, Setting]) -> dict[str, Value]:
 
 
 def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, str]) -> BrokerConfig:
-    """The configuration, if nothing is wrong with it."""
+    """The checked configuration. Raises: ConfigurationError."""
     config = replace(
         built(layers, machine),
         unknown={name: text for layer in layers for name, text in layer.unknown.items()},
@@ -281,7 +281,7 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
 
 
 def built(layers: Sequence[Layer], machine: Machine) -> BrokerConfig:
-    """The settings of all layers and what follows from them, unchecked."""
+    """The settings of all layers and the derived ones, unchecked."""
     settings = merged(layers)
     explicit = given(settings)
     return BrokerConfig(
@@ -291,14 +291,14 @@ def built(layers: Sequence[Layer], machine: Machine) -> BrokerConfig:
 
 
 def some(names: Sequence[str]) -> str:
-    """The names, or the first of many: a file that RocketMQ wrote holds hundreds."""
+    """The names, or the first of many: a file written by RocketMQ has hundreds."""
     shown = sorted(names)[:SHOWN_NAMES]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more; config check shows all" if more else "")
 
 
 def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The parts of the configuration, each made of its settings."""
+    """The parts of the configuration, each built from its settings."""
     attributes: dict[str, dict[str, Value]] = {part: {} for part in SECTIONS}
     for name, value in values.items():
         key = SCHEMA[canon(name)]
@@ -311,10 +311,10 @@ def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[
 
 
 def sentence(config: BrokerConfig, name: str, text: str) -> str:
-    """A sentence about a key, with the location where it was set."""
+    """A message about a key, with the location where it was set."""
     return f"{where(config.sources.get(name, 'default'), name)}: {text}"
 
 
 def proper_name(host_name: str) -> str:
-    """The host name, if a broker can bear it."""
+    """The host name, if it is valid as a broker name."""
     return host_name if re.fullmatch(NAME, host_name) else ""

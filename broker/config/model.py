@@ -15,10 +15,10 @@ __all__ = ["BrokerConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings, and what reading them found out. Only `live_settings` changes any of it.
+    """All settings, with their sources and warnings. Only `live_settings` changes any of it.
 
-    `sources` says where a key (RocketMQ's name) was set; what is missing there is a default or
-    derived. `unknown` and `without_effect` keep what a RocketMQ file says beyond our keys.
+    `sources` says where a key (RocketMQ's name) was set; a key that is missing there is a default
+    or derived. `unknown` and `without_effect` keep the other keys of a RocketMQ file.
     """
 
     broker: BrokerOptions = field(default_factory=BrokerOptions)
@@ -31,4 +31,4 @@ class BrokerConfig:
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     in_image: bool = False
-    """Runs in our container image, where a data directory without a volume is refused."""
+    """Runs in the container image, where a data directory without a volume is refused."""

@@ -1,4 +1,4 @@
-"""The settings of the broker itself: who it is, topics, groups, clients, transactions.
+"""The settings of the broker itself: identity, topics, groups, clients, transactions.
 
 Source: configuration §2.5, §3.1 to §3.3.
 """
@@ -15,7 +15,7 @@ ROOM_AND_NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.@-]{0,126}$"  # `room@name` for 
 
 
 class BrokerRole(StrEnum):
-    """A master that answers at once, one that waits for its slaves, or a slave."""
+    """The role: a master that answers at once, one that waits for its slaves, or a slave."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -23,7 +23,7 @@ class BrokerRole(StrEnum):
 
 
 class RequestMode(StrEnum):
-    """A group pulls from queues that are its own, or pops from queues that others use as well."""
+    """How a group consumes: it pulls from queues assigned to it, or pops from shared queues."""
 
     PULL = "PULL"
     POP = "POP"
@@ -61,7 +61,7 @@ class BrokerOptions:
     advertised_host: str = setting("advertisedHost", "", own=True)
     """Sets brokerIP1 and brokerIP2 in one go."""
     advertised: str = setting("advertised", "", own=True, separator=";", kind="advertised")
-    """Our address as our name server tells it, by the network of who asks."""
+    """Address of the broker that its name server returns, by the network of the client."""
     region_id: str = setting("regionId", "DefaultRegion")
     """Goes into the MSG_REGION property."""
     broker_permission: int = setting(
@@ -71,7 +71,7 @@ class BrokerOptions:
     insecure: bool = setting("insecure", False, own=True)
     """Allow listeners beyond this host without credentials."""
     ephemeral: bool = setting("ephemeral", False, own=True)
-    """Do not mind a data directory that is lost with the machine."""
+    """Accept a data directory that is lost with the machine."""
     config_overlay_path: str = setting(
         "configOverlayPath",
         "",
@@ -79,13 +79,13 @@ class BrokerOptions:
         own=True,
         derived="config/aerobee-overlay.yaml below storePathRootDir",
     )
-    """File of the changes made while running."""
+    """Overlay file: the changes made while running."""
     allow_runtime_config: bool = setting("allowRuntimeConfig", True, own=True)
     """Change settings while running when an administrator asks for it (codes 25 and 318)."""
 
     # Name servers
     namesrv_addr: str = setting("namesrvAddr", "", separator=";", kind="addresses")
-    """Name servers to register at, beside our own."""
+    """Name servers to register at, beside the embedded one."""
     register_name_server_period_ms: int = setting(
         "registerNameServerPeriod", 30_000, ge=10_000, le=60_000, unit="ms", clamp=True
     )
@@ -127,7 +127,7 @@ class BrokerOptions:
     store_reply_message_enable: bool = setting("storeReplyMessageEnable", True, live=True)
     """Store the answers of request-reply."""
     recall_message_enable: bool = setting("recallMessageEnable", False, live=True)
-    """Let producers take timers back."""
+    """Let producers recall timer messages."""
     start_deliver_time_compat: bool = setting("startDeliverTimeCompat", False, own=True)
     """Deliver messages at the time that cloud clients set (__STARTDELIVERTIME)."""
 
@@ -163,13 +163,13 @@ class BrokerOptions:
     disable_consume_if_consumer_read_slowly: bool = setting(
         "disableConsumeIfConsumerReadSlowly", False
     )
-    """Stop a group that takes messages and is further behind than consumerFallbehindThreshold,
-    until an administrator switches it on again.
+    """Stop a group that consumes and whose lag exceeds consumerFallbehindThreshold, until an
+    administrator enables it again.
     """
     consumer_fallbehind_threshold_bytes: int = setting(
         "consumerFallbehindThreshold", 17_179_869_184, ge=1, le=9_223_372_036_854_775_807, unit="B"
     )
-    """Bytes of the log that such a group may be behind."""
+    """The lag allowed to such a group, in bytes of the log."""
     notify_consumer_ids_changed_enable: bool = setting(
         "notifyConsumerIdsChangedEnable", True, live=True
     )
@@ -183,7 +183,7 @@ class BrokerOptions:
     )
     """Messages that dedupe remembers at most, at some 120 bytes each."""
     use_server_side_reset_offset: bool = setting("useServerSideResetOffset", True, live=True)
-    """Keep a reset offset here until the group has taken it."""
+    """Keep a reset offset on the broker until the group has used it."""
 
     # Popping
     revive_queue_num: int = setting("reviveQueueNum", 8, ge=1, le=1024)
@@ -193,7 +193,7 @@ class BrokerOptions:
     pop_from_retry_probability_percent: int = setting(
         "popFromRetryProbability", 20, ge=0, le=100, unit="%"
     )
-    """How often a pop looks into the retry topic first."""
+    """How often a pop reads the retry topic first."""
     enable_retry_topic_v2: bool = setting("enableRetryTopicV2", False)
     """Name new retry topics of pops %RETRY%group+topic."""
     pop_polling_size: int = setting("popPollingSize", 1_024, ge=1, le=1000000)
@@ -205,7 +205,7 @@ class BrokerOptions:
     default_message_request_mode: RequestMode = setting(
         "defaultMessageRequestMode", RequestMode.PULL
     )
-    """How groups consume that leave it to the broker."""
+    """How groups consume that have no mode of their own."""
     default_pop_share_queue_num: int = setting("defaultPopShareQueueNum", -1, ge=-1, le=65536)
     """Further clients per queue where POP is such a default; -1: all."""
 
@@ -213,11 +213,11 @@ class BrokerOptions:
     channel_expired_timeout_ms: int = setting(
         "channelExpiredTimeout", 120_000, ge=10_000, le=3_600_000, unit="ms", live=True
     )
-    """A client that sends no heartbeat for so long is gone."""
+    """A client that sends no heartbeat for this long is removed."""
     subscription_expired_timeout_ms: int = setting(
         "subscriptionExpiredTimeout", 600_000, ge=60_000, le=86_400_000, unit="ms", live=True
     )
-    """A subscription not renewed for so long is gone."""
+    """A subscription not renewed for this long is removed."""
     flush_consumer_offset_interval_ms: int = setting(
         "flushConsumerOffsetInterval", 5_000, ge=1, le=3_600_000, unit="ms"
     )

@@ -1,4 +1,4 @@
-"""The configuration as text: for `config check`, for `config convert`, for administrators."""
+"""The configuration as text: for `config check`, `config convert` and administrators."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 
 MASK = "********"
 NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
-"""What tools of 4.9 fail without, and is no setting: `exportConfigs` takes each key for given."""
+"""Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""
 TAKES = {True: "SIGHUP", False: "restart"}
-"""Whether a setting is live → what brings a change of its file into effect."""
+"""Whether a setting is live → what applies a change of its file."""
 
 
 def value_of(config: BrokerConfig, key: Key) -> Value:
@@ -45,7 +45,7 @@ def value_of(config: BrokerConfig, key: Key) -> Value:
 
 
 def free_bytes(config: BrokerConfig, key: Key) -> int:
-    """The space to keep free that stands in for a disk limit; 0: the limit itself holds."""
+    """The space to keep free that replaces a disk limit; 0: the limit itself holds."""
     free = key.declaration.free
     return int(getattr(getattr(config, key.part), free)) if free else 0
 
@@ -57,7 +57,7 @@ def shown(config: BrokerConfig, key: Key) -> str:
 
 
 def exported(config: BrokerConfig) -> dict[str, str]:
-    """Every key with its value, and the kept ones of RocketMQ, by RocketMQ name in order.
+    """Every key with its value, and the kept keys of RocketMQ, sorted by RocketMQ name.
 
     Secrets are masked.
     """
@@ -68,19 +68,19 @@ def exported(config: BrokerConfig) -> dict[str, str]:
 
 
 def as_properties(config: BrokerConfig) -> str:
-    """What `exported` says, as RocketMQ's tools read settings."""
+    """The result of `exported` as properties, the format of RocketMQ's tools."""
     return "".join(f"{escape(name)}={escape(text)}\n" for name, text in exported(config).items())
 
 
 def namesrv_properties(config: BrokerConfig) -> str:
-    """The settings of the name server, under the names that RocketMQ's has."""
+    """The settings of the name server as properties, under the names of RocketMQ's."""
     ours = {key.name: shown(config, key) for key in SCHEMA.values() if key.part == "namesrv"}
     ours["listenPort"] = ours.pop("namesrvListenPort")
     return "".join(f"{name}={escape(text)}\n" for name, text in sorted(ours.items()))
 
 
 def overlay_lines(entries: Sequence[Entry], settings: Mapping[str, Setting]) -> Iterator[str]:
-    """Changes made while running as YAML: those there are, and on top of them `settings`."""
+    """The overlay file as YAML lines: the existing entries, replaced or extended by `settings`."""
     for entry in entries:
         if canon(entry.name) not in settings:
             yield plain_line(entry.name, join_tree(entry.value))
@@ -91,10 +91,10 @@ def overlay_lines(entries: Sequence[Entry], settings: Mapping[str, Setting]) -> 
 
 
 def check_report(config: BrokerConfig, *, every: bool = False) -> str:
-    """What differs from the declared default, with its source; then what deserves a look.
+    """The settings that differ from the declared default, with their source; then warnings.
 
-    Widths of pools follow from the number of CPUs and nobody asked for them, so they are shown only
-    where they were set. `every`: all settings, whether they differ or not.
+    Pool sizes derive from the number of CPUs, so they are shown only where they were set. `every`:
+    all settings, whether they differ or not.
     """
     lines = [
         f"{snake(key.name)}: {shown(config, key)}    # {source_of(config, key)}"
@@ -110,7 +110,7 @@ def check_report(config: BrokerConfig, *, every: bool = False) -> str:
 
 
 def differing(config: BrokerConfig) -> list[dict[str, str]]:
-    """What differs from the declared default, as rows: key, default, value, source."""
+    """The settings that differ from the declared default, as rows: key, default, value, source."""
     return [
         {
             "key": snake(key.name),
@@ -124,9 +124,9 @@ def differing(config: BrokerConfig) -> list[dict[str, str]]:
 
 
 def compared(config: BrokerConfig, running: Mapping[str, str]) -> list[dict[str, str]]:
-    """What differs from the settings of a running broker, by RocketMQ name, as rows.
+    """The differences from the settings of a running broker, by RocketMQ name, as rows.
 
-    A setting that the broker does not tell is one of another version.
+    A setting that is missing in the broker's response is of another version.
     """
     return [
         {
@@ -142,7 +142,7 @@ def compared(config: BrokerConfig, running: Mapping[str, str]) -> list[dict[str,
 
 
 def differs(config: BrokerConfig, key: Key) -> bool:
-    """Whether the value is another than the declared default."""
+    """Whether the value differs from the declared default."""
     return value_of(config, key) != key.default or bool(free_bytes(config, key))
 
 
@@ -152,14 +152,14 @@ def deserves_a_line(config: BrokerConfig, key: Key) -> bool:
 
 
 def source_of(config: BrokerConfig, key: Key) -> str:
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
     return config.sources.get(key.name, "derived" if differs(config, key) else "default")
 
 
 def convert(entries: Sequence[Entry]) -> str:
-    """The entries of a YAML file as properties, and the other way round, keys in their order.
+    """Convert the entries of a YAML file to properties, or the reverse, keys in their order.
 
-    Raises: ConfigurationError where a start with them would.
+    Raises: ConfigurationError for entries with which a start would fail.
     """
     layer = take(entries)
     if layer.problems:
@@ -170,7 +170,7 @@ def convert(entries: Sequence[Entry]) -> str:
 
 
 def yaml_lines(layer: Layer) -> Iterator[str]:
-    """The layer as YAML. A key nobody knows would stop the start, so it becomes a comment."""
+    """The layer as YAML. An unknown key would stop the start, so it becomes a comment."""
     for name, setting in layer.settings.items():
         value = setting.value
         plain = written_free(value) if isinstance(value, FreeSpace) else plain_value(value)
@@ -182,13 +182,13 @@ def yaml_lines(layer: Layer) -> Iterator[str]:
 
 
 def yaml_line(name: str, value: Value) -> str:
-    """One setting, quoted where YAML would read something else."""
+    """One setting as a YAML line, quoted where YAML would read another value."""
     return plain_line(snake(name), value)
 
 
 def plain_line(name: str, value: Value) -> str:
-    """As `yaml_line`, under this very name."""
-    import yaml  # a start needs no writer of YAML
+    """As `yaml_line`, with the name unchanged."""
+    import yaml  # not needed at start
 
     return yaml.safe_dump({name: value}, width=1_000_000, allow_unicode=True).rstrip()
 
@@ -199,7 +199,7 @@ def plain_value(value: Value) -> Value:
 
 
 def written_free(value: FreeSpace) -> str:
-    """Space to keep free, in the largest unit that divides it."""
+    """Space to keep free as text, in the largest unit that divides it."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if value.size_bytes % factor == 0:
             return f"{value.size_bytes // factor}{unit}"
@@ -207,7 +207,7 @@ def written_free(value: FreeSpace) -> str:
 
 
 def properties_lines(layer: Layer) -> Iterator[str]:
-    """The layer as properties, which cannot say a disk limit in bytes."""
+    """The layer as properties, which cannot express a disk limit in bytes."""
     for name, setting in layer.settings.items():
         key, value = SCHEMA[name], setting.value
         if isinstance(value, FreeSpace):

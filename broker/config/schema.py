@@ -1,7 +1,7 @@
-"""The one table of all settings, built from the declarations, and the rule of their names.
+"""The table of all settings, built from their declarations, and the spellings of their names.
 
 Every key has one RocketMQ name; all other spellings are computed from it: `snake` for YAML, `env`
-for the environment, `canon` to compare whatever somebody wrote. Source: configuration §2.1.
+for the environment, `canon` to compare names in any spelling. Source: configuration §2.1.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 ]
 
 Value = int | str
-"""What a setting holds; bool and the enums are subclasses of these."""
+"""The type of a setting's value; bool and the enums are subclasses of these."""
 
 SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 """Keys whose value is never printed."""
 
 YAML_SECTIONS = {"metrics": "broker"}
-"""Where the parts go that are no section of their own in a file."""
+"""The section of each part that has no section of its own in a file."""
 
 
 def canon(name: str) -> str:
-    """What all spellings of one key have in common."""
+    """The canonical form of a key, common to all its spellings."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -64,7 +64,7 @@ def env(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting: its names, its type with range, where it lives and what it is for."""
+    """One setting: its names, its type with range, its part and attribute, and its declaration."""
 
     part: str
     attribute: str
@@ -74,31 +74,31 @@ class Key:
 
     @property
     def name(self) -> str:
-        """RocketMQ's spelling."""
+        """The name in RocketMQ's spelling."""
         return self.declaration.key
 
     @property
     def hint(self) -> Any:
-        """Its type with its range, as msgspec takes it."""
+        """The type with its range, as msgspec takes it."""
         said = self.declaration
         limits = Meta(pattern=said.pattern) if said.ge is None else Meta(ge=said.ge, le=said.le)
         return Annotated[self.type, limits]
 
     @property
     def section(self) -> str:
-        """The heading it stands under in a YAML file."""
+        """The section of the setting in a YAML file."""
         return YAML_SECTIONS.get(self.part, self.part)
 
     @property
     def choices(self) -> tuple[Value, ...]:
-        """The only values, where there are only some."""
+        """The allowed values, where they are listed one by one; else empty."""
         if issubclass(self.type, StrEnum):
             return tuple(member.value for member in self.type)
         return self.declaration.choices
 
     @property
     def range(self) -> str:
-        """The values it takes, for people."""
+        """The allowed values as text for people."""
         if self.choices:
             return ", ".join(str(choice) for choice in self.choices)
         if self.type is bool:
@@ -134,17 +134,17 @@ SCHEMA: Mapping[str, Key] = {
 
 
 def read_known() -> Iterator[str]:
-    """RocketMQ's names from the data file beside this module."""
+    """RocketMQ's names, from the data file beside this module."""
     text = Path(__file__).with_name("known_keys.txt").read_text("utf-8")
     return (line for line in text.splitlines() if line and not line.startswith("#"))
 
 
 KNOWN: Mapping[str, str] = {canon(name): name for name in read_known()}
-"""Canonical name → RocketMQ's name, of every key that RocketMQ knows, ours or not."""
+"""Canonical name → RocketMQ's name, of every key of RocketMQ, with or without a setting here."""
 
 
 def nearest(name: str) -> str:
-    """The YAML spelling of the setting whose name is most like `name`; empty: none is."""
+    """The YAML spelling of the setting whose name is most similar to `name`; empty: none is."""
     from difflib import get_close_matches  # only needed after a mistake
 
     names = {key: setting.name for key, setting in SCHEMA.items()} | dict(KNOWN)

@@ -12,7 +12,7 @@ __all__ = ["MetricsConfig", "MetricsExporterType", "NamesrvConfig"]
 
 
 class MetricsExporterType(StrEnum):
-    """How metrics leave: not at all, to be scraped, pushed, or into the log."""
+    """How metrics are exported: not at all, scraped, pushed, or logged."""
 
     DISABLE = "DISABLE"
     PROM = "PROM"
@@ -37,11 +37,11 @@ class NamesrvConfig:
     return_order_topic_config_to_broker: bool = setting(
         "returnOrderTopicConfigToBroker", True, live=True
     )
-    """Tell registering brokers the order settings."""
+    """Send the order settings to brokers that register."""
     scan_not_active_broker_interval_ms: int = setting(
         "scanNotActiveBrokerInterval", 5_000, ge=100, le=3_600_000, unit="ms"
     )
-    """Period of the search for brokers that went silent."""
+    """Period of the search for brokers whose registration has expired."""
     enable_all_topic_list: bool = setting("enableAllTopicList", True, live=True)
     """Answer the list of all topics (code 206)."""
     enable_topic_list: bool = setting("enableTopicList", True, live=True)
@@ -49,11 +49,11 @@ class NamesrvConfig:
     support_acting_master: bool = setting("supportActingMaster", False)
     """Show the slave that acts for its master as the master, in routes."""
     notify_min_broker_id_changed: bool = setting("notifyMinBrokerIdChanged", False)
-    """Tell the brokers of one name when the smallest id among them changes."""
+    """Notify the brokers of one name when the smallest id among them changes."""
     need_wait_for_service: bool = setting("needWaitForService", False)
     """Give no routes until waitSecondsForService have passed since the start."""
     wait_seconds_for_service_s: int = setting("waitSecondsForService", 45, ge=0, le=3_600, unit="s")
-    """How long; by then the brokers have registered."""
+    """How long routes are withheld, so that brokers can register first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""A value as it was written → the value of its setting, or a sentence about what is wrong with it.
+"""Parses the text of a value into the value of its setting, or fails with a clear message.
 
-Everything here raises ValueError with that sentence. Source: configuration §2.2, §2.3.
+All functions raise ValueError with that message. Source: configuration §2.2, §2.3.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ FREE_SPACE_MIN = 1 << 20
 
 
 class FreeSpace(NamedTuple):
-    """A limit of the disk given as the bytes that must stay free, not as a share in use."""
+    """A disk limit given as bytes that must stay free, not as a used share."""
 
     size_bytes: int
 
 
 def read(key: Key, entry: Entry) -> Value | FreeSpace:
-    """The checked value of `key` as `entry` writes it."""
+    """The checked value of `key` in `entry`."""
     text = written_text(key, entry)
     value = from_text(key, text, java=entry.form is Form.PROPERTIES)
     if isinstance(value, FreeSpace):
@@ -69,7 +69,7 @@ def read(key: Key, entry: Entry) -> Value | FreeSpace:
 
 
 def written_text(key: Key, entry: Entry) -> str:
-    """The one text that the written value stands for."""
+    """The value of an entry as one text; the items of a list are joined."""
     value = entry.value
     if isinstance(value, Scalar):
         return scalar_text(key, value)
@@ -82,7 +82,7 @@ def written_text(key: Key, entry: Entry) -> str:
 
 
 def item_text(key: Key, item: Tree) -> str:
-    """One item of a list."""
+    """One item of a list as text."""
     if isinstance(item, Scalar):
         return scalar_text(key, item)
     if isinstance(item, dict) and key.declaration.kind == "advertised":
@@ -91,7 +91,7 @@ def item_text(key: Key, item: Tree) -> str:
 
 
 def scalar_text(key: Key, scalar: Scalar) -> str:
-    """The text of a scalar whose kind suits the setting: names must be strings."""
+    """The text of a scalar of a type that suits the setting: names must be strings."""
     text, kind = scalar
     if key.type is bool and kind == "bool":
         return "true" if text.lower() in YAML_TRUE else "false"
@@ -105,7 +105,7 @@ def scalar_text(key: Key, scalar: Scalar) -> str:
 
 
 def is_hours(key: Key) -> bool:
-    """Whether the setting is a list of hours, for which YAML sees numbers."""
+    """Whether the setting is a list of hours, which YAML resolves to numbers."""
     return key.declaration.kind == "hours_of_day"
 
 
@@ -124,7 +124,7 @@ def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
 
 
 def boolean(text: str) -> bool:
-    """`true` or `false` in any case."""
+    """Parse `true` or `false`, case-insensitive."""
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text or 'nothing'} is neither true nor false")
     return text.lower() == "true"
@@ -138,7 +138,7 @@ def whole(text: str) -> int:
 
 
 def number(key: Key, text: str) -> int | FreeSpace:
-    """A number in the unit of the key; another unit of the same kind is converted."""
+    """Parse a number in the unit of the key; other units of the same kind are converted."""
     match = NUMBER.fullmatch(text)
     if match is None or len(text) > 30:
         raise ValueError(f"{text or 'nothing'} is not a whole number{unit_hint(key)}")
@@ -159,7 +159,7 @@ def number(key: Key, text: str) -> int | FreeSpace:
 
 
 def unit_hint(key: Key) -> str:
-    """Which units the key takes, as the end of a sentence."""
+    """The units that the key accepts, as the end of a sentence."""
     if not key.declaration.unit:
         return " (a bare number is expected)"
     kind = UNITS[key.declaration.unit][0]
@@ -168,14 +168,14 @@ def unit_hint(key: Key) -> str:
 
 
 def free_space(text: str, size_bytes: int) -> FreeSpace:
-    """The space to keep free."""
+    """A disk limit as the space to keep free."""
     if size_bytes < FREE_SPACE_MIN:
         raise ValueError(f"{text} is too little space to keep free (at least 1 MiB)")
     return FreeSpace(size_bytes)
 
 
 def hours_of_day(text: str) -> str:
-    """Hours as two digits each, joined by `;`."""
+    """Check hours and write them as two digits each, joined by `;`."""
     hours = [hour.strip() for hour in text.split(";") if hour.strip()]
     for hour in hours:
         if not re.fullmatch(r"\d{1,2}", hour, re.ASCII) or int(hour) > 23:
@@ -184,7 +184,7 @@ def hours_of_day(text: str) -> str:
 
 
 def delays(text: str) -> str:
-    """Delay levels, each a number and one of s, m, h, d."""
+    """Check delay levels, each a number and one of s, m, h, d."""
     for delay in text.split():
         if not DELAY.fullmatch(delay):
             raise ValueError(f"{delay} is not a delay, such as 10s, 5m, 2h, 1d")
@@ -192,7 +192,7 @@ def delays(text: str) -> str:
 
 
 def addresses(text: str) -> str:
-    """`host:port` pairs, joined by `;`."""
+    """Check `host:port` pairs, and join them by `;`."""
     pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
     for pair in pairs:
         match = ADDRESS.fullmatch(pair)
@@ -202,7 +202,7 @@ def addresses(text: str) -> str:
 
 
 def path(text: str) -> str:
-    """The path as it is: a `~` means a directory of that name, as to RocketMQ, for every reader."""
+    """The path with `~` as a plain name, as in RocketMQ, so that no reader expands it."""
     return f"./{text}" if text.startswith("~") else text
 
 
@@ -214,11 +214,11 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "advertised": advertised.normalized,
     "dedupe": dedupe.normalized,
 }
-"""What a text must be, beyond being a text → what checks it and puts it in order."""
+"""Kind of a text setting → the function that checks and normalises it."""
 
 
 def rocketmq_takes(key: Key, text: str) -> str:
-    """What a RocketMQ broker makes, silently, of a value that is refused here."""
+    """The value that a RocketMQ broker silently reads from a text that is refused here."""
     if key.type is bool:
         return "false"
     if key.type is int and JAVA_NUMBER.fullmatch(text) and len(text) <= NUMBER_CHARS_MAX:
@@ -231,5 +231,5 @@ def rocketmq_takes(key: Key, text: str) -> str:
 
 
 def text_of(value: Value) -> str:
-    """The value as RocketMQ writes it."""
+    """The value as text, as RocketMQ writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

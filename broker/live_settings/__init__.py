@@ -1,1 +1,1 @@
-"""Settings of a running broker: asked for, changed, kept for the next start, read again."""
+"""Settings of a running broker: read, changed, saved for the next start, and reloaded."""

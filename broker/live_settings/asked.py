@@ -1,8 +1,8 @@
-"""What a request to change settings asks for, and why it may not have it.
+"""Parses and checks a request to change settings.
 
-An allow-list: what is not declared `live` is refused, and one bad key refuses the whole request.
-RocketMQ lists what may not be changed instead, which let a request run a command (CVE-2023-33246)
-and write any file (CVE-2023-37582). Source: configuration §4.2, reliability S1.
+This is an allow-list: keys not declared `live` are refused, and one bad key refuses the whole
+request. RocketMQ has a deny-list instead, with which a request could run a command (CVE-2023-33246)
+and write any file (CVE-2023-37582). Source: configuration §4.2.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 __all__ = ["BODY_BYTES_MAX", "NAMESRV", "settings_asked"]
 
 BODY_BYTES_MAX: Final = 16_384
-"""All settings that may be changed, each with its longest value, are half of this."""
+"""The limit of a request body: twice all live settings, each with its longest value."""
 NAMESRV: Final = "namesrv"
 """The part of the settings that a request to the name server may change."""
 SHOWN_PROBLEMS: Final = 5
 VALUE_CHARS_MAX: Final = 128
-"""The longest value of such a setting names all hours of a day."""
+"""The longest value of a live setting; the longest real one lists all hours of a day."""
 NAME_CHARS_MAX: Final = 80
 PROBLEM_CHARS_MAX: Final = 240
 INVALID, FORBIDDEN = ResponseCode.INVALID_PARAMETER, ResponseCode.NO_PERMISSION
 
 
 def settings_asked(body: bytes, *, part: str = "") -> Mapping[str, Setting]:
-    """The settings that the body, lines of `key=value`, asks for, by canonical name.
+    """The settings in the body, lines of `key=value`, by canonical name.
 
-    `part`: only settings of this one may be changed; empty: of any. Raises: Refused.
+    `part`: only settings of this part may be changed; empty: of any part. Raises: Refused.
     """
     if len(body) > BODY_BYTES_MAX:
         raise Refused(INVALID, f"a body of {len(body)} bytes; at most {BODY_BYTES_MAX} are read")
@@ -69,18 +69,18 @@ def settings_asked(body: bytes, *, part: str = "") -> Mapping[str, Setting]:
 
 
 def shortened(entry: Entry) -> Entry:
-    """The entry under the beginning of its name, if that is a long one."""
+    """The entry with its name cut to a readable length."""
     return entry._replace(name=entry.name[:NAME_CHARS_MAX])
 
 
 def is_allowed(name: str, part: str) -> bool:
-    """Whether a setting may be changed by such a request."""
+    """Whether a request may change this setting."""
     key = SCHEMA.get(canon(name))
     return key is not None and key.declaration.live and (not part or key.part == part)
 
 
 def why_not(entry: Entry, part: str) -> str:
-    """What is the matter with a key that may not be changed."""
+    """The reason why a key may not be changed."""
     key = SCHEMA.get(canon(entry.name))
     if key is not None and key.declaration.live:
         return f"no setting of the {part}; change it at the broker"
@@ -102,7 +102,7 @@ def told(problems: Sequence[str], count: int = 0) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would obey, and not longer than a line."""
+    """The text without terminal control characters, cut to one line."""
     cut = text if len(text) <= PROBLEM_CHARS_MAX else f"{text[:PROBLEM_CHARS_MAX]}…"
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in cut

@@ -1,4 +1,4 @@
-"""Settings of the running broker: what they are, and changes of them."""
+"""Settings of the running broker: reading and changing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LiveSettingsFeature"]
 
 
 class LiveSettingsFeature(Feature):
-    """The requests about settings. `namesrv_routes` are those that the name server's port takes."""
+    """The requests about settings. `namesrv_routes` are served on the name server's port."""
 
     def __init__(self, core: Core) -> None:
         self.live = LiveSettings(core.config, disk=core.disk, clock=core.clock)

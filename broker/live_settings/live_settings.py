@@ -1,9 +1,9 @@
-"""The settings of a running broker, and the only one that changes them.
+"""The settings of a running broker, and the only code that changes them.
 
-A change is checked, written to the overlay file, then put into effect: what was acknowledged is
-there after a kill, and what was refused has changed nothing. All parts of the broker hold the same
-objects (`BrokerConfig.store` and so on) and read a setting when they need it; the code that made
-something of a setting does so again in `when_changed`. Source: configuration §4.2.
+A change is checked, written to the overlay file, then applied: an acknowledged change survives a
+kill, and a refused one has changed nothing. All parts of the broker hold the same objects
+(`BrokerConfig.store` and so on) and read a setting when they need it; code that derived something
+from a setting does so again in `when_changed`. Source: configuration §4.2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LiveSettings:
-    """What the settings are now. One change at a time."""
+    """The current settings. Changes run one at a time."""
 
     def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
         self.config = config
@@ -50,13 +50,13 @@ class LiveSettings:
         root = Path(config.store.store_path_root_dir).expanduser()
         self._overlay = OverlayFile(Path(path or root / "config/aerobee-overlay.yaml"), disk)
         self.version = first_version(clock.now_ms())
-        """Moved by every change."""
+        """The data version, incremented by every change."""
         self.when_changed: list[Callable[[], Iterator[None]]] = []
 
     async def change(self, settings: Mapping[str, Setting], by: str) -> str:
-        """Change these, by canonical name, now and for later starts.
+        """Change these settings, by canonical name, now and for later starts.
 
-        Returns what deserves a look, as text. `by`: who asks. Raises: Refused.
+        Returns warnings as text. `by`: the address of the administrator. Raises: Refused.
         """
         async with self._one_change:
             self._check_allowed(settings)
@@ -99,10 +99,10 @@ class LiveSettings:
         return self.config.sources.get(name, "").startswith(COMMAND_LINE)
 
     async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
-        """Take over what may change while running, and name what needs a restart.
+        """Apply the live settings of all sources, and log the settings that need a restart.
 
-        `reread` reads all sources again, in a thread. On any problem nothing changes, and the log
-        says why.
+        `reread` reads all sources again, in a thread. On any problem nothing changes, and the
+        problem is logged.
         """
         async with self._one_change:
             try:
@@ -136,13 +136,13 @@ class LiveSettings:
             log.error("config.reload_refused", reason=problem)
 
     async def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
-        """Put the values of `wanted` into effect; what differs from those until now."""
+        """Apply the values of `wanted`; returns the differences from the values before."""
         taken = list(differences(self.config, wanted))
         for one in taken:
             assert one.key.declaration.live, one.key.name
             part, values = getattr(self.config, one.key.part), getattr(wanted, one.key.part)
             for name in filter(None, (one.key.attribute, one.key.declaration.free)):
-                # Frozen for all others, who hold this very object.
+                # The dataclass is frozen for all other code, which holds this same object.
                 object.__setattr__(part, name, getattr(values, name))
             log.info("config.changed", key=one.key.name, value=one.after, before=one.before, by=by)
         for name in ("sources", "unknown", "without_effect", "warnings"):

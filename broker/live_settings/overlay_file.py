@@ -1,7 +1,7 @@
-"""The file of the changes that were made while running: YAML, one line for each setting.
+"""The overlay file of changes made while running: YAML, one line for each setting.
 
-It is replaced as a whole, and what it held before stays beside it as `.bak`. Lines that this
-version does not know are kept, for the one that wrote them. Source: configuration §4.2.
+It is replaced as a whole, and its previous content stays beside it as `.bak`. Lines that this
+version does not know are kept, for the version that wrote them. Source: configuration §4.2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEAD: Final = """\
 
 
 class OverlayFile:
-    """The file at `path`; its directory is made with the first write."""
+    """The file at `path`; its directory is created by the first write."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class OverlayFile:
             raise ConfigurationError(mistakes)
 
     def add(self, settings: Mapping[str, Setting]) -> None:
-        """Set these, by canonical name, beside what is there, durably. Blocking.
+        """Add or replace these settings, by canonical name, durably. Blocking.
 
         Raises: OSError.
         """
@@ -49,7 +49,7 @@ class OverlayFile:
         text = HEAD + "".join(f"{line}\n" for line in overlay_lines(entries, settings))
         self.disk.mkdir(self.path.parent)
         if self.disk.exists(self.path):
-            # A copy and no link: at no moment is there only the backup.
+            # A copy, not a rename: the file itself exists at every moment.
             backup = self.path.with_name(f"{self.path.name}.bak")
             self.disk.write_atomically(backup, self.disk.read(self.path), backup=False)
         self.disk.write_atomically(self.path, text.encode(), backup=False)

@@ -1,4 +1,4 @@
-"""Settings over the wire: 25 and 26 of the broker, 318 and 319 of its name server.
+"""Requests about settings: 25 and 26 of the broker, 318 and 319 of its name server.
 
 Source: admin §4.3 (AdminBrokerProcessor), nameserver §4.1 (DefaultRequestProcessor).
 """
@@ -27,7 +27,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class SettingsProcessor:
-    """Codes 25, 26, 318 and 319."""
+    """Handles the codes 25, 26, 318 and 319."""
 
     def __init__(self, live: LiveSettings) -> None:
         self._live = live
@@ -37,7 +37,7 @@ class SettingsProcessor:
     async def change(
         self, header: admin.UpdateBrokerConfig, command: Command, connection: Connection
     ) -> Answer:
-        """UPDATE_BROKER_CONFIG: all of it, or nothing."""
+        """UPDATE_BROKER_CONFIG: changes all settings of the request, or none."""
         return await self._change(command, connection, "")
 
     async def change_namesrv(
@@ -60,7 +60,7 @@ class SettingsProcessor:
     def settings(
         self, header: admin.GetBrokerConfig, command: Command, connection: Connection
     ) -> Answer:
-        """GET_BROKER_CONFIG: as they are now."""
+        """GET_BROKER_CONFIG: the current values."""
         if self._answered != self._live.version:
             self._answer, self._answered = self._all_settings(), self._live.version
         return self._answer
@@ -73,5 +73,5 @@ class SettingsProcessor:
     def namesrv_settings(
         self, header: namesrv.GetNamesrvConfig, command: Command, connection: Connection
     ) -> Answer:
-        """GET_NAMESRV_CONFIG: those of the name server."""
+        """GET_NAMESRV_CONFIG: the current values of the name server."""
         return Answer(body=namesrv_properties(self._live.config).encode())

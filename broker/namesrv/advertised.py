@@ -28,7 +28,7 @@ HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:;=\[\]]+)(?::(\d{1,5}))?",
 
 
 class AdvertisedRule(NamedTuple):
-    """Clients of `network` get `host` and `port`; None is the broker's own port."""
+    """A rule: clients of `network` get `host` and `port`; None is the broker's own port."""
 
     network: IPv4Network | IPv6Network
     host: str
@@ -37,14 +37,14 @@ class AdvertisedRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertised:
-    """The choice. `host` is advertisedHost, or brokerIP1 where that was given."""
+    """Chooses the address for a client. `host` is advertisedHost, or brokerIP1 if configured."""
 
     listen_port: int
     host: str | None = None
     rules: tuple[AdvertisedRule, ...] = ()
 
     def address_for(self, client_address: str, local_address: str) -> str:
-        """Which address a client gets, by its own and by our end of its connection (`ip:port`)."""
+        """The address for a client; both arguments are ends of its connection as `ip:port`."""
         if self.rules:
             client = plain(host_of(client_address))
             for rule in self.rules:
@@ -54,12 +54,12 @@ class Advertised:
 
 
 def parse_rules(text: str) -> tuple[AdvertisedRule, ...]:
-    """The rules of the text form, in order. Raises: ValueError with a sentence."""
+    """The rules of the text form, in order. Raises: ValueError with a message for people."""
     return tuple(rule(part) for part in text.split(";") if part.strip())
 
 
 def rule(text: str) -> AdvertisedRule:
-    """One rule, `network=host` or `network=host:port`. Raises: ValueError."""
+    """Parse one rule, `network=host` or `network=host:port`. Raises: ValueError."""
     network, _, address = text.partition("=")
     try:
         asked_from = ip_network(network.strip())
@@ -73,14 +73,14 @@ def rule(text: str) -> AdvertisedRule:
 
 
 def normalized(text: str) -> str:
-    """The text form without needless blanks, checked. Raises: ValueError."""
+    """Check the text form and remove needless blanks. Raises: ValueError."""
     parse_rules(text)
     rules = (part.partition("=") for part in text.split(";") if part.strip())
     return ";".join(f"{network.strip()}={address.strip()}" for network, _, address in rules)
 
 
 def from_mapping(item: Mapping[str, Tree]) -> str:
-    """One item of the YAML list as text. Raises: ValueError."""
+    """One item of the YAML list in the text form. Raises: ValueError."""
     network, address = item.get("network"), item.get("address")
     if set(item) != {"network", "address"}:
         raise ValueError("an item has network and address, nothing else")
@@ -90,12 +90,12 @@ def from_mapping(item: Mapping[str, Tree]) -> str:
 
 
 def host_of(address: str) -> str:
-    """`ip:port` → ip, without the brackets of IPv6."""
+    """The ip of `ip:port`, without the brackets of IPv6."""
     return address.rpartition(":")[0].strip("[]")
 
 
 def plain(ip: str) -> IPv4Address | IPv6Address:
-    """The address; that of IPv4 where it is one in the clothes of IPv6."""
+    """The address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     address = ip_address(ip)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address

@@ -27,7 +27,7 @@ __all__ = ["NamesrvFeature"]
 
 
 class NamesrvFeature(Feature):
-    """Routes of all brokers that registered here; this one among them."""
+    """The embedded name server with the routes of all registered brokers, including this one."""
 
     def __init__(self, core: Core, topics: TopicTable, *, more: Sequence[Route] = ()) -> None:
         """`more`: further requests that the name server answers."""
@@ -55,7 +55,7 @@ class NamesrvFeature(Feature):
         self.role.load()
 
     def recovered(self, recovery: Recovery) -> None:
-        """Write this broker into its own name server."""
+        """Register this broker with its embedded name server."""
         self.registration.register_own()
 
     def settings_changed(self) -> Iterator[None]:
@@ -63,7 +63,7 @@ class NamesrvFeature(Feature):
         return self.registration.settings_changed()
 
     def connection_closed(self, connection: Connection) -> None:
-        """The brokers that registered over it are gone."""
+        """Unregister the brokers that registered over this connection."""
         self.role.connection_closed(connection)
 
     async def leave(self) -> None:

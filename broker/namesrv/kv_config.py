@@ -1,4 +1,4 @@
-"""The name server's small persisted table: namespace → key → value.
+"""The name server's KV table, saved to disk: namespace → key → value.
 
 Source: nameserver §1, §5 (KVConfigManager).
 """
@@ -19,12 +19,12 @@ __all__ = ["CHARACTERS_MAX", "NAME_MAX", "ORDER_TOPIC_CONFIG", "KvConfigTable"]
 
 NAMESPACES_MAX: Final = 1_000
 CHARACTERS_MAX: Final = 4 << 20
-"""Of all namespaces, keys and values: the table is written as a whole with every change."""
+"""The limit for all namespaces, keys and values: every change writes the whole table."""
 NAME_MAX: Final = 255
-"""Characters of a namespace or a key."""
+"""The most characters of a namespace or a key."""
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The namespace whose values say on which brokers an ordered topic has how many queues."""
+"""The namespace with the order settings: the brokers and queue counts of ordered topics."""
 
 
 class KvConfigTable:
@@ -60,11 +60,11 @@ class KvConfigTable:
         self.on_change()
 
     def get(self, namespace: str, key: str) -> str | None:
-        """A value, None if there is none."""
+        """The value of a key, None if there is none."""
         return self.namespaces.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; nothing when there is none."""
+        """Delete a value; does nothing when there is none."""
         value = self.namespaces.get(namespace, {}).pop(key, None)
         if value is not None:
             self.entries -= 1
@@ -72,11 +72,11 @@ class KvConfigTable:
             self.on_change()
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """Everything under a namespace, None if it was never used."""
+        """All keys and values of a namespace, None if it was never used."""
         return self.namespaces.get(namespace)
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by a decoded `kvConfig.json`. Raises: ValueError when it is none."""
+        """Replace the table by a decoded `kvConfig.json`. Raises: ValueError for a wrong shape."""
         self.namespaces = msgspec.convert(
             mapping(document, "configTable"), dict[str, dict[str, str]]
         )
@@ -87,5 +87,5 @@ class KvConfigTable:
         )
 
     def document(self) -> dict[str, Any]:
-        """What `kvConfig.json` holds, detached: it may be encoded in a thread."""
+        """The content of `kvConfig.json` as a copy, which may be encoded in a thread."""
         return {"configTable": {name: dict(entries) for name, entries in self.namespaces.items()}}

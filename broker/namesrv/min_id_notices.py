@@ -32,7 +32,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class MinIdNotices:
-    """The service. `tell` may be called from anywhere in the loop."""
+    """The service that sends the notices. `tell` may be called from anywhere in the loop."""
 
     def __init__(self) -> None:
         self.send: trio.MemorySendChannel[MinIdChange]

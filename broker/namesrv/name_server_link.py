@@ -27,7 +27,7 @@ class NameServerLink:
     channel: AsyncChannel
 
     async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
-        """The answer to a request. Raises: CallTimedOut, ChannelClosed."""
+        """Send a request and return the response. Raises: CallTimedOut, ChannelClosed."""
         assert code == header.code
         return await self.channel.call(header, body, timeout_s)
 
@@ -38,9 +38,9 @@ class NameServerLink:
 
 @asynccontextmanager
 async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServerLink]:
-    """Open a channel to `host:port` and close it at the end.
+    """Open a channel to `host:port`, and close it at the end of the block.
 
-    Raises: ConnectFailed; ChannelClosed as soon as the peer closes it, whatever is done meanwhile.
+    Raises: ConnectFailed; ChannelClosed as soon as the peer closes it, at any point of the block.
     """
     from aerobee.remoting.client.async_channel import AsyncChannel
 

@@ -1,8 +1,8 @@
-"""Tells name servers about this broker: the one inside this process directly, others by requests.
+"""Registers this broker with name servers: the embedded one directly, others by requests.
 
-One task per name server elsewhere. Connected, it registers the whole table, then what changed as it
-changes, and the whole table again every 30 s, which is the heartbeat. A name server that cannot be
-reached costs a log line and an attempt every 3 s, never service.
+Each other name server has a task. Once connected, it registers the whole topic table, then changed
+topics as they change, and the whole table again every 30 s, which is the heartbeat. A name server
+that cannot be reached costs a log line and an attempt every 3 s; the broker keeps serving.
 Source: nameserver §2, §7 (BrokerOuterAPI).
 """
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Identity", "NameServer", "Registration"]
 
 RETRY_S: Final = 3.0
-"""How long after a failed attempt a name server is tried again."""
+"""The pause after a failed attempt."""
 LEAVE_S: Final = 3.0
-"""How long unregistering may take."""
+"""The timeout for unregistering."""
 BOTH: Final = PERM_READ | PERM_WRITE
 TOPICS_AT_ONCE: Final = 200
 """Topics that are registered again in one step of the loop."""
@@ -66,7 +66,9 @@ class Identity:
 
 
 class Registration:
-    """The service. `topics_changed` may be called from anywhere in the loop."""
+    """The service that keeps this broker registered. `topics_changed` may be called from anywhere
+    in the loop.
+    """
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Registration:
         self.leaving = False
 
     def register_own(self) -> None:
-        """Write this broker into the name server of this process."""
+        """Register this broker with the embedded name server."""
         if self.routes is not None:
             self.routes.register_own(
                 cluster=self.identity.cluster,
@@ -102,13 +104,13 @@ class Registration:
             )
 
     def visible(self, config: TopicConfig) -> TopicConfig:
-        """A topic as others see it: a bit that the broker lacks is taken from all its topics."""
+        """A topic as registered: permission bits that the broker lacks are cleared."""
         if self.permission & BOTH == BOTH:
             return config
         return msgspec.structs.replace(config, perm=config.perm & self.permission)
 
     def settings_changed(self) -> Iterator[None]:
-        """With another brokerPermission all topics look different to clients, from now on."""
+        """Register all topics again: with a new brokerPermission their permissions change."""
         permission, self.permission = self.permission, self.settings.broker_permission
         if permission == self.permission:
             return
@@ -120,7 +122,7 @@ class Registration:
         self._tell_others(names)
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Pass on topics that are new, changed or deleted; clients may ask for them right now."""
+        """Register topics that are new, changed or deleted, at once: clients may ask for them."""
         changed = set(names)
         self._tell_own(changed)
         self._tell_others(changed)
@@ -141,7 +143,7 @@ class Registration:
             link.wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep registered everywhere until cancelled."""
+        """Keep the broker registered with all name servers until cancelled."""
         async with trio.open_nursery() as nursery:
             for link in self.links:
                 nursery.start_soon(link.run)
@@ -149,7 +151,7 @@ class Registration:
             await trio.sleep_forever()
 
     async def leave(self) -> None:
-        """Unregister from every name server, and register no more."""
+        """Unregister from every name server, and stop registering."""
         self.leaving = True
         if self.routes is not None:
             self.routes.leave_own()
@@ -159,9 +161,9 @@ class Registration:
 
 
 class Link:
-    """One name server elsewhere.
+    """The registration with one other name server.
 
-    Invariant: `changed` holds the topics that were not sent to it since its last whole
+    Invariant: `changed` holds the changed topics that were not sent to it since its last complete
     registration.
     """
 
@@ -174,12 +176,12 @@ class Link:
         self.up: bool | None = None
 
     async def run(self) -> NoReturn:
-        """Connect, keep registered, and begin again when that fails."""
+        """Connect, keep registered, and connect again after a failure."""
         while True:
             try:
                 async with self.registrar.connect(self.address) as self.server:
                     await self.stay_registered(self.server)
-            # A connection that owns a nursery hands its errors on in a group.
+            # The nursery of a connection raises its errors in a group.
             except* (RemotingError, OSError, Rejected) as errors:
                 self.note(False, first_reason(errors))
             finally:
@@ -187,10 +189,10 @@ class Link:
             await trio.sleep(RETRY_S)
 
     async def stay_registered(self, server: NameServer) -> NoReturn:
-        """Register, then send changes as they come and everything by the clock."""
+        """Register, then send changes at once and the whole table periodically."""
         next_whole = -math.inf
         while True:
-            # What changes from here on is sent next time, whatever becomes of this request.
+            # Changes from here on are sent next time, even if this request fails.
             self.wake = trio.Event()
             changed, self.changed = self.changed, set()
             if self.registrar.leaving:
@@ -205,7 +207,7 @@ class Link:
                 await self.wake.wait()
 
     async def register(self, server: NameServer, changed: Iterable[str] | None) -> None:
-        """One registration: everything, or some topics. Raises: Rejected, RemotingError."""
+        """Register the whole table, or some topics. Raises: Rejected, RemotingError."""
         table = self.registrar.topics.configs
         if changed is None:
             if not self.registrar.settings.force_register and not await self.is_outdated(server):
@@ -219,7 +221,7 @@ class Link:
         await self.send(server, {name: visible(table[name]) for name in names})
 
     async def send(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
-        """REGISTER_BROKER. Raises: Rejected, RemotingError."""
+        """Send REGISTER_BROKER. Raises: Rejected, RemotingError."""
         identity = self.registrar.identity
         body = RegisterBrokerBody.of(topics, self.registrar.topics.version).to_bytes()
         header = headers.RegisterBroker(
@@ -237,7 +239,7 @@ class Link:
             self.take_order(bytes(answer.body))
 
     def take_order(self, body: bytes) -> None:
-        """Topics that the name server knows to be ordered are marked so here."""
+        """Mark the topics that are ordered according to the name server's response."""
         try:
             ordered = KVTable.from_bytes(body).table
         except BodyError:
@@ -245,7 +247,7 @@ class Link:
         self.registrar.topics.mark_ordered(ordered, self.registrar.clock.now_ms())
 
     async def is_outdated(self, server: NameServer) -> bool:
-        """QUERY_DATA_VERSION. Raises: RemotingError."""
+        """Ask with QUERY_DATA_VERSION whether the registration is stale. Raises: RemotingError."""
         identity = self.registrar.identity
         header = headers.QueryDataVersion(
             broker_name=identity.broker,
@@ -258,7 +260,7 @@ class Link:
         return answer.header(headers.QueryDataVersionResponse).changed
 
     async def call(self, server: NameServer, code: int, header: Header, body: bytes) -> Command:
-        """One request that must succeed. Raises: Rejected, RemotingError."""
+        """Send a request that must succeed. Raises: Rejected, RemotingError."""
         timeout_s = self.registrar.settings.register_broker_timeout_ms / 1000
         answer = await server.call(code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -266,7 +268,7 @@ class Link:
         return answer
 
     async def leave(self) -> None:
-        """UNREGISTER_BROKER, if the name server can be reached."""
+        """Send UNREGISTER_BROKER, if the name server can be reached."""
         if self.server is None:
             return
         identity = self.registrar.identity
@@ -284,7 +286,7 @@ class Link:
             log.info("namesrv.left", address=self.address)
 
     def note(self, up: bool, reason: str | None) -> None:
-        """Log whether we are registered, when that changes."""
+        """Log whether the broker is registered, when that changes."""
         if up is not self.up:
             self.up = up
             if up:
@@ -294,11 +296,11 @@ class Link:
 
 
 def first_reason(error: BaseException) -> str:
-    """The text of the first error in a group, which may hold groups itself."""
+    """The text of the first error in a group, which may be nested."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error)
 
 
 class Rejected(Exception):
-    """The name server answered, but not with success."""
+    """The name server answered with an error."""

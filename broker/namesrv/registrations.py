@@ -44,7 +44,7 @@ DEFAULT_TIMEOUT_MS: Final = 120_000
 TIMEOUTS_MS: Final = 1_000, 3_600_000
 """The shortest and the longest heartbeat timeout that a broker may set."""
 QUEUES_MAX: Final = 16_384
-"""Queues of one topic on one broker, to read and to write."""
+"""The most read or write queues of one topic on one broker."""
 NAME_MAX: Final = 255
 """Characters of a stored name or address."""
 FILTER_SERVERS_MAX: Final = 100
@@ -55,7 +55,7 @@ SHOWN: Final = 60
 
 
 class BrokerConnection(Protocol):
-    """A connection that a broker registered over. The table only reads its id."""
+    """The connection over which a broker registered. The table only reads its id."""
 
     @property
     def id(self) -> int: ...
@@ -90,7 +90,7 @@ class Registered:
 
 @dataclass(slots=True)
 class Broker:
-    """The group of brokers under one name: id → address, 0 being the master."""
+    """The brokers of one name: id → address; id 0 is the master."""
 
     cluster: str
     name: str
@@ -107,14 +107,14 @@ class LiveKey(NamedTuple):
 
 
 class OwnBroker(NamedTuple):
-    """The broker of this process."""
+    """The broker of this process: its name and id."""
 
     name: str
     broker_id: int
 
 
 class SystemNames(NamedTuple):
-    """Names of clusters and brokers, which are topics too, and the address of one broker."""
+    """The names of clusters and brokers, which are topics too, and the address of one broker."""
 
     names: list[str]
     address: str | None
@@ -159,7 +159,7 @@ def check_shape(request: Registration) -> None:
             raise wrong(key, name, "a name without slashes and control characters")
     if not 1 <= port_of(request.address) <= 65_535:
         raise wrong("brokerAddr", request.address, "host:port")
-    # A broker without replication may leave it out, or say port 0.
+    # A broker without replication may omit it, or give port 0.
     if request.ha_address and not 0 <= port_of(request.ha_address) <= 65_535:
         raise wrong("haServerAddr", request.ha_address, "host:port")
     if request.broker_id < 0:

@@ -38,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NamesrvRole:
-    """Routes of all brokers that registered here, and the key-value table."""
+    """The routes of all registered brokers, and the KV table."""
 
     def __init__(self, config: BrokerConfig, tables: Tables, clock: Clock) -> None:
         self._settings, self._clock = config.namesrv, clock
@@ -63,7 +63,7 @@ class NamesrvRole:
 
     @property
     def routes(self) -> Iterator[Route]:
-        """The requests that it answers."""
+        """The requests of a name server."""
         requests = self.requests
         yield Route(headers.GetRouteInfo, requests.route, "admin")
         yield Route(headers.RegisterBroker, requests.register, "admin")
@@ -88,11 +88,11 @@ class NamesrvRole:
         yield Route(headers.GetKvListByNamespace, requests.kv_list, "admin")
 
     def load(self) -> None:
-        """Read the key-value table. Raises: TableDamaged, OSError."""
+        """Read the KV table. Raises: TableDamaged, OSError."""
         self.kv_file.load(self.kv.load)
 
     def scan_brokers(self) -> Iterator[None]:
-        """Take out brokers that stopped registering, and close their connections."""
+        """Remove brokers whose registration expired, and close their connections."""
         routes = self.route_table
         before = set(routes.live)
         connections = routes.expire(monotonic_ms(self._clock))
@@ -104,7 +104,7 @@ class NamesrvRole:
             connection.close("the broker did not register again in time")
 
     def connection_closed(self, connection: Connection) -> None:
-        """The brokers that registered over it are gone."""
+        """Unregister the brokers that registered over this connection."""
         self.requests.connection_closed(connection)
 
     def _kv_changed(self) -> None:
@@ -116,7 +116,7 @@ class NamesrvRole:
 
 
 def advertised(config: BrokerConfig) -> Advertised:
-    """Which address of the broker in this process clients get."""
+    """The rules for the advertised address of the broker in this process."""
     broker, port = config.broker, config.remoting.listen_port
     explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
     return Advertised(

@@ -49,14 +49,14 @@ __all__ = ["NamesrvSettings", "RouteProcessor"]
 
 DONE: Final = Answer()
 UNIT, UNIT_SUB = 1, 2
-"""Bits of a topic's flags: it is one of a unit, and units subscribe to it."""
+"""Bits of a topic's flags: the topic belongs to a unit; units subscribe to it."""
 FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class NamesrvSettings(Protocol):
-    """The settings of the name server that its answers depend on."""
+    """The settings of the name server that responses depend on."""
 
     @property
     def order_message_enable(self) -> bool: ...
@@ -75,7 +75,7 @@ class NamesrvSettings(Protocol):
 
 
 class RouteProcessor:
-    """Codes 100–106, 205, 206, 216, 217, 219, 224, 304, 311–313, 322, 327, 901 and 904."""
+    """Handles 100–106, 205, 206, 216, 217, 219, 224, 304, 311–313, 322, 327, 901 and 904."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RouteProcessor:
         self.began_ms = monotonic_ms(self.clock)
 
     def own_address(self, connection: Connection) -> str:
-        """Which address of the broker of this process this client gets."""
+        """The address of the broker of this process for this client."""
         return self.advertised.address_for(connection.address, connection.local_address)
 
     # ── Clients ──
@@ -104,7 +104,7 @@ class RouteProcessor:
     def route(
         self, header: headers.GetRouteInfo, command: Command, connection: Connection
     ) -> Answer:
-        """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Makes no topic."""
+        """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Creates no topic."""
         settings = self.settings
         wait_ms = settings.wait_seconds_for_service_s * 1000
         if settings.need_wait_for_service and monotonic_ms(self.clock) - self.began_ms < wait_ms:
@@ -140,12 +140,12 @@ class RouteProcessor:
     def topics_of_cluster(
         self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
     ) -> Steps:
-        """GET_TOPICS_BY_CLUSTER: an unknown cluster has none."""
+        """GET_TOPICS_BY_CLUSTER: empty for an unknown cluster."""
         self.check_topic_list()
         return topic_list(self.routes.topics(header.cluster))
 
     def check_topic_list(self) -> None:
-        """Whether such lists are given at all. Raises: Refused."""
+        """Check that lists of topics are enabled. Raises: Refused."""
         if not self.settings.enable_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 
@@ -166,7 +166,7 @@ class RouteProcessor:
     def unit_sub_of_no_unit(
         self, header: headers.GetHasUnitSubUnunitTopicList, command: Command, connection: Connection
     ) -> Steps:
-        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: those of them that are no unit's."""
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: those of them that belong to no unit."""
         self.check_topic_list()
         return topic_list(
             self.routes.queues.names(lambda queues: flags(queues) & (UNIT | UNIT_SUB) == UNIT_SUB)
@@ -184,7 +184,7 @@ class RouteProcessor:
     def register(
         self, header: headers.RegisterBroker, command: Command, connection: Connection
     ) -> Steps:
-        """REGISTER_BROKER: a broker with its topics, or with some that changed."""
+        """REGISTER_BROKER: a broker with all its topics, or with changed ones."""
         body = bytes(command.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -229,7 +229,7 @@ class RouteProcessor:
         )
 
     def order_config(self) -> Generator[None, None, bytes]:
-        """Which topics are ordered, for the brokers; nothing if no one ever said so."""
+        """The order settings for brokers, encoded; empty if none were ever set."""
         entries = self.kv.namespace(ORDER_TOPIC_CONFIG)
         if entries is None or not self.settings.return_order_topic_config_to_broker:
             return b""
@@ -260,14 +260,14 @@ class RouteProcessor:
     def heartbeat(
         self, header: headers.BrokerHeartbeat, command: Command, connection: Connection
     ) -> Answer:
-        """BROKER_HEARTBEAT: a sign of life; one of a broker that is not here means nothing."""
+        """BROKER_HEARTBEAT: renews a registration; ignored for an unregistered broker."""
         self.routes.seen(header.cluster_name, header.broker_addr, monotonic_ms(self.clock))
         return DONE
 
     def member_group(
         self, header: headers.GetBrokerMemberGroup, command: Command, connection: Connection
     ) -> Answer:
-        """GET_BROKER_MEMBER_GROUP: the addresses under a broker name; none for an unknown one."""
+        """GET_BROKER_MEMBER_GROUP: the addresses of a broker name; empty for an unknown name."""
         group = BrokerMemberGroup(broker_name=header.broker_name, cluster=header.cluster_name)
         if header.broker_name in self.routes.brokers:
             data = self.routes.broker_data(header.broker_name, self.own_address(connection))
@@ -277,7 +277,7 @@ class RouteProcessor:
     def register_topic(
         self, header: headers.RegisterTopicInNamesrv, command: Command, connection: Connection
     ) -> Answer:
-        """REGISTER_TOPIC_IN_NAMESRV: the queues of one topic, of brokers that registered."""
+        """REGISTER_TOPIC_IN_NAMESRV: the queues of one topic on registered brokers."""
         queues = TopicRouteData.from_client(command.body).queue_datas
         self.routes.register_topic(header.topic, queues)
         return DONE
@@ -292,21 +292,21 @@ class RouteProcessor:
     def wipe_write_perm(
         self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection
     ) -> Steps:
-        """WIPE_WRITE_PERM_OF_BROKER: producers leave this broker, consumers stay."""
+        """WIPE_WRITE_PERM_OF_BROKER: makes all topics of a broker read-only."""
         count = yield from self.routes.wipe_write_perm(header.broker_name)
         return Answer(header=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
     def add_write_perm(
         self, header: headers.AddWritePermOfBroker, command: Command, connection: Connection
     ) -> Steps:
-        """ADD_WRITE_PERM_OF_BROKER: producers may come back."""
+        """ADD_WRITE_PERM_OF_BROKER: makes all topics of a broker writable again."""
         count = yield from self.routes.add_write_perm(header.broker_name)
         return Answer(header=headers.AddWritePermOfBrokerResponse(add_topic_count=count))
 
     def delete_topic(
         self, header: headers.DeleteTopicInNamesrv, command: Command, connection: Connection
     ) -> Answer:
-        """DELETE_TOPIC_IN_NAMESRV: forget its route; brokers that have it may register it again."""
+        """DELETE_TOPIC_IN_NAMESRV: deletes its route; brokers may register it again."""
         self.routes.delete_topic(header.topic, header.cluster_name or None)
         return DONE
 
@@ -332,18 +332,18 @@ class RouteProcessor:
     def delete_kv(
         self, header: headers.DeleteKvConfig, command: Command, connection: Connection
     ) -> Outcome:
-        """DELETE_KV_CONFIG: nothing to delete is fine."""
+        """DELETE_KV_CONFIG: succeeds for a missing key, too."""
         self.kv.delete(header.namespace, header.key)
         return self.done()
 
     def done(self) -> Outcome:
-        """Once the KV table is on disk."""
+        """The acknowledgement, sent when the KV table is on disk."""
         return DONE if self.saved.clean else when_saved(self.saved, "KV entry")
 
     def kv_list(
         self, header: headers.GetKvListByNamespace, command: Command, connection: Connection
     ) -> Steps:
-        """GET_KVLIST_BY_NAMESPACE: everything under a namespace."""
+        """GET_KVLIST_BY_NAMESPACE: all keys and values of a namespace."""
         entries = self.kv.namespace(header.namespace)
         if entries is None:
             raise Refused(
@@ -354,18 +354,18 @@ class RouteProcessor:
 
 
 def topic_list(topics: Generator[None, None, list[str]]) -> Steps:
-    """The body of an answer that lists topics."""
+    """The response that lists topics."""
     names = yield from topics
     body = yield from encoded(names)
     return Answer(body=b'{"topicList":' + body + b"}")
 
 
 def flags(queues: Mapping[str, QueueData]) -> int:
-    """A topic's flags, by one of the brokers that have it."""
+    """A topic's flags, from one of its brokers."""
     return next(iter(queues.values())).topic_sys_flag
 
 
 def kv_table(entries: Mapping[str, str]) -> Generator[None, None, bytes]:
-    """The body of an answer that lists keys and values."""
+    """The response body that lists keys and values."""
     table = yield from encoded_table(entries)
     return b'{"table":' + table + b"}"

@@ -198,7 +198,7 @@ class RouteTable:
     def place(self, broker: Broker, request: Registration) -> bool:
         """Store the address under its id and remove it from other ids; True if the id was free."""
         for broker_id, address in list(broker.addresses.items()):
-            # A slave that became master, or the reverse, keeps its address.
+            # A slave that became master keeps its address, and so does the reverse.
             moved = address == request.address and broker_id != request.broker_id
             if moved and (broker.name, broker_id) != self.own:
                 del broker.addresses[broker_id]
@@ -257,7 +257,7 @@ class RouteTable:
                 self.queues.put_data(topic, queue)
 
     def holder(self, broker: str, broker_id: int) -> str | None:
-        """The address under this name and id, if the broker there is alive."""
+        """The address of this broker name and id, if that broker is alive."""
         found = self.brokers.get(broker)
         address = None if found is None else found.addresses.get(broker_id)
         alive = any(key.address == address for key in self.live)
@@ -332,7 +332,7 @@ class RouteTable:
         elif MASTER_ID not in kept and broker.enable_acting_master:
             self.queues.masterless.add(name)
 
-    # ── What administrators change ──
+    # ── Administration ──
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Remove a topic, or only its queues on the brokers of `cluster`."""
@@ -348,7 +348,7 @@ class RouteTable:
         # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
         return self.queues.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
 
-    # ── Questions ──
+    # ── Queries ──
 
     def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.
@@ -380,7 +380,7 @@ class RouteTable:
         )
 
     def filter_servers(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Address → filter servers, of those brokers that have any."""
+        """Address → filter servers, of the brokers that have any."""
         return {
             key.address: list(live.filter_servers)
             for key, live in self.live.items()
@@ -388,7 +388,7 @@ class RouteTable:
         }
 
     def cluster_info(self, own_address: str | None = None) -> ClusterInfo:
-        """Every broker, and every cluster's broker names."""
+        """All brokers, and the broker names of every cluster."""
         clusters: dict[str, list[str]] = {}
         for name in sorted(self.brokers):
             clusters.setdefault(self.brokers[name].cluster, []).append(name)
@@ -400,7 +400,7 @@ class RouteTable:
         )
 
     def brokers_of(self, cluster: str) -> list[str]:
-        """Names of the brokers of a cluster."""
+        """The names of the brokers of a cluster."""
         return [name for name, broker in self.brokers.items() if broker.cluster == cluster]
 
     def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:

@@ -45,9 +45,9 @@ class TopicQueues:
         self.gone: set[str] = set()
         """Brokers that left, whose queue entries may not be removed yet."""
         self.masterless: set[str] = set()
-        """Brokers with an acting master, whose topics may still say that they are writable."""
+        """Brokers with an acting master whose topics may still have the write permission."""
         self.settling: Iterator[None] | None = None
-        """The pass over the topics in progress; a request that needs it runs its steps."""
+        """The running pass over all topics; a request that needs it runs its steps."""
 
     # ── One topic ──
 
@@ -177,7 +177,7 @@ class TopicQueues:
 
 
 class PermissionChange(Protocol):
-    """Old permission bits → new ones."""
+    """A function of the old permission bits that returns the new ones."""
 
     def __call__(self, perm: int, /) -> int: ...
 

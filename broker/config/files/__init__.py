@@ -1,1 +1,1 @@
-"""The files that settings come from: YAML, RocketMQ properties, and the keys of others."""
+"""Readers of configuration files: YAML, RocketMQ properties, and RocketMQ keys without effect."""

@@ -1,4 +1,4 @@
-"""What a source of settings contains, before it is validated."""
+"""The entries of a source of settings, before validation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ConfigurationError(ValueError):
-    """What is wrong with the configuration: every problem, each with its location and key."""
+    """The configuration is invalid: lists every problem, each with its location and key."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -30,7 +30,7 @@ class ConfigurationError(ValueError):
 
 
 class Form(Enum):
-    """How a value is written, and so which rules it follows."""
+    """The notation of a value, which decides how it is parsed."""
 
     YAML = "yaml"
     PROPERTIES = "properties"
@@ -38,7 +38,7 @@ class Form(Enum):
 
 
 class Scalar(NamedTuple):
-    """One YAML scalar as it was written, and what YAML takes it for: str, int, bool, null, …"""
+    """One YAML scalar: its text, and the type that YAML resolves it to (str, int, bool, null …)."""
 
     text: str
     kind: str
@@ -48,13 +48,13 @@ Tree = Scalar | list["Tree"] | dict[str, "Tree"]
 
 
 ENVIRONMENT = "environment: "
-"""What the location of a variable begins with; the variable follows."""
+"""The prefix of a location in the environment; the variable follows."""
 COMMAND_LINE = "command line: "
-"""What the location of an option begins with; the option follows."""
+"""The prefix of a location on the command line; the option follows."""
 
 
 class Entry(NamedTuple):
-    """One setting as somebody wrote it."""
+    """One setting as a source contains it."""
 
     name: str
     value: Tree
@@ -64,17 +64,17 @@ class Entry(NamedTuple):
 
     @property
     def where(self) -> str:
-        """What a message about it begins with: location and key."""
+        """The location and the key, with which messages about the entry begin."""
         return where(self.location, self.name)
 
 
 def where(location: str, name: str) -> str:
-    """Place and key; a variable of the environment is both."""
+    """The location and the key; an environment variable is both."""
     return location if location.startswith(ENVIRONMENT) else f"{location}: {name}"
 
 
 def join_tree(value: Tree, separator: str = ";") -> str:
-    """The text form of a value whose meaning nobody needs."""
+    """The value as text, for keys that are only kept."""
     if isinstance(value, Scalar):
         return value.text
     if isinstance(value, list):

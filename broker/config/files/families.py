@@ -1,7 +1,7 @@
-"""Why RocketMQ's keys without a setting here have no effect, by family.
+"""The reasons why RocketMQ keys without a setting here have no effect, by family of keys.
 
-`tests/broker/config/files/test_families.py` holds that each of them has a family. Source:
-configuration §3, §3.9.
+`tests/broker/config/files/test_families.py` checks that each of them has a family.
+Source: configuration §3, §3.9.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         "|lockInStrict|mixedMessageType|registrationDelete|deleteTopicWithBroker",
     ),
 )
-"""Reason, and what the keys have in their names; the first that fits counts."""
+"""Reason, and parts of the keys' names; the first match counts."""
 
 
 def why_inert(name: str) -> str:
-    """Why a known key without a setting has no effect; empty: no family has it."""
+    """The reason why a known key without a setting has no effect; empty: it is in no family."""
     for reason, pattern in FAMILIES:
         if re.search(pattern, name, re.IGNORECASE):
             return reason

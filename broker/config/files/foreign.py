@@ -1,7 +1,7 @@
-"""Keys that mean something elsewhere: RocketMQ's that have no effect here, and ours of later.
+"""Keys without effect in this version: RocketMQ's without a setting here, and reserved ones.
 
-Most are only kept. Those whose value asks for something that is not done are refused, so that a
-file never promises what the broker does not do. Source: configuration §2.3, §3.9.
+Most are only kept. A key whose value asks for a missing feature is refused, so that a file never
+promises a feature that the broker lacks. Source: configuration §2.3, §3.9.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PLANNED: Mapping[str, str] = {
         "tlsServerMode",
     )
 }
-"""Keys of our own that have no effect yet."""
+"""Keys of Aerobee that have no effect yet."""
 
 ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "loglevel", "testjava", "namesrv"})
-"""`AEROBEE_…` variables that are known and no settings of the broker."""
+"""`AEROBEE_…` variables that are known but not settings of the broker."""
 
 OFF = frozenset({"", "false"})
 HARMLESS: Mapping[str, frozenset[str]] = {
@@ -45,16 +45,16 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     )
     for name in names.split()
 }
-"""Canonical name → the values that ask for nothing."""
+"""Canonical name → the values that ask for no feature and are accepted."""
 
 
 def known_name(name: str) -> str:
-    """The proper spelling of a key that is known but no setting; empty: it is not."""
+    """The proper spelling of a known key without a setting; empty: the key is unknown."""
     return KNOWN.get(canon(name)) or PLANNED.get(canon(name), "")
 
 
 def objection(name: str, text: str) -> str:
-    """Why the value of such a key is refused; empty: it is not."""
+    """The reason why the value of such a key is refused; empty: it is accepted."""
     harmless = HARMLESS.get(canon(name))
     if harmless is None or text.strip().lower() in harmless:
         return ""

@@ -1,7 +1,7 @@
-"""A Java properties file (`broker.conf`) → its entries with line numbers.
+"""Reads a Java properties file (`broker.conf`) into entries with line numbers.
 
-As Java reads it, with one difference: the bytes are UTF-8 where they can be, else Latin-1.
-Source: configuration §1.2, §2.3.
+It is parsed as in Java, with one difference: the bytes are decoded as UTF-8 if valid, else as
+Latin-1. Source: configuration §1.2, §2.3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read_properties(content: bytes, file: str) -> list[Entry]:
     found = []
     for number, line in logical_lines(decode(content)):
         match = LINE.match(line)
-        assert match is not None  # the pattern takes any text
+        assert match is not None  # the pattern matches any text
         try:
             name, value = unescape(match[1]), unescape(match[2])
         except ValueError as error:
@@ -37,7 +37,7 @@ def read_properties(content: bytes, file: str) -> list[Entry]:
 
 
 def decode(content: bytes) -> str:
-    """The text of the file, whichever of the two encodings it has."""
+    """The text of the file, decoded from either encoding."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -45,20 +45,20 @@ def decode(content: bytes) -> str:
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number and text of each line that says something, continuations joined."""
+    """Number and text of each line that is not blank or a comment, continuations joined."""
     lines = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
     for number, line in lines:
         joined = said(line)
         while continues(joined):
             begun, (_, following) = joined[:-1], next(lines, (0, ""))
-            # Only where nothing was said yet can the next line be a comment.
+            # The next line can be a comment only while the logical line is still empty.
             joined = begun + following.lstrip(BLANKS) if begun else said(following)
         if joined:
             yield number, joined
 
 
 def said(line: str) -> str:
-    """The line from its first character on; empty for a comment."""
+    """The line without leading blanks; empty for a comment."""
     text = line.lstrip(BLANKS)
     return "" if text[:1] in ("#", "!") else text
 
@@ -79,13 +79,13 @@ def unescape(text: str) -> str:
             raise ValueError(r"\u needs four hexadecimal digits")
         return LETTERS.get(code, code)
 
-    # Java writes a character beyond the first 65,536 as two codes; half of one means nothing.
+    # Java writes a character above U+FFFF as a surrogate pair; half of a pair is an error.
     units = ESCAPE.sub(replace, text).encode("utf-16-le", "surrogatepass")
     return units.decode("utf-16-le", "replace")
 
 
 def escape(value: str) -> str:
-    """The value as Java's parser reads it back."""
+    """The value, escaped for Java's parser."""
     text = value.replace("\\", "\\\\")
     for letter, character in LETTERS.items():
         text = text.replace(character, "\\" + letter)

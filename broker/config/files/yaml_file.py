@@ -1,5 +1,5 @@
-"""A YAML file → its entries with line numbers. Nothing is constructed, so every scalar keeps the
-text that stands in the file: YAML would make 4 of `04` and 83 of `0123`.
+"""Reads a YAML file into entries with line numbers. No Python values are constructed, so every
+scalar keeps its text from the file: YAML would turn `04` into 4 and `0123` into 83.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_yaml(content: bytes, file: str) -> list[Entry]:
 
 
 def entries(root: yaml.MappingNode, file: str) -> Iterator[Entry]:
-    """All entries, those of the sections with their section."""
+    """All entries of the file, those inside a section with its name."""
     for name, value in root.value:
         if name.value not in FILE_SECTIONS:
             yield entry(name, value, file, "")
@@ -51,14 +51,14 @@ def entries(root: yaml.MappingNode, file: str) -> Iterator[Entry]:
 
 
 def entry(name: yaml.Node, value: yaml.Node, file: str, section: str) -> Entry:
-    """One entry. The location is that of its name."""
+    """One entry; its location is that of its name."""
     if not isinstance(name, yaml.ScalarNode):
         raise ConfigurationError([f"{location(name, file)}: a key is a plain word"])
     return Entry(name.value, tree(value, file), location(name, file), Form.YAML, section)
 
 
 def tree(node: yaml.Node, file: str, depth: int = 0) -> Tree:
-    """The node as plain values; keys of an inner mapping are words."""
+    """The node as plain values; keys of an inner mapping are strings."""
     if depth > MAX_DEPTH:
         raise ConfigurationError([f"{location(node, file)}: nested too deep"])
     if isinstance(node, yaml.SequenceNode):
@@ -69,23 +69,23 @@ def tree(node: yaml.Node, file: str, depth: int = 0) -> Tree:
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether the node says nothing."""
+    """Whether the node is YAML's null."""
     return isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
 
 
 def location(node: yaml.Node, file: str) -> str:
-    """Where a node begins, counted from line 1."""
+    """The file and line where a node begins, counted from line 1."""
     return f"{file}:{node.start_mark.line + 1}"
 
 
 def syntax_place(error: Exception, file: str) -> str:
-    """Where the reader gave up, as far as it knows."""
+    """The location of a syntax error, if the parser gives one."""
     mark = getattr(error, "problem_mark", None)
     return f"{file}:{mark.line + 1}" if mark is not None else file
 
 
 def syntax_text(error: Exception) -> str:
-    """What the reader did not understand, on one line."""
+    """The parser's message about a syntax error, on one line."""
     text = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     if "'\\t'" in str(text):
         return "not YAML: a tab; YAML indents and separates with spaces"
