@@ -1,4 +1,4 @@
-"""The SDK: words that both fronts share, `steps` that decide, and the fronts that carry them out.
+"""The SDK: values shared by both fronts, `steps` that decide, and the fronts that do the I/O.
 
 `aio` is for asyncio and trio, `blocking` for threads. What users import is in `aerobee`,
 `aerobee.blocking`, `aerobee.errors` and `aerobee.allocation`.

@@ -1,6 +1,6 @@
-"""Message bodies, packed and unpacked, and the bits of sysFlag that say how. Pure.
+"""Compression and decompression of message bodies, and its bits in sysFlag. Pure.
 
-zlib is always there; LZ4 frames and zstd come with the extra `compression`. Source: client §5.5.
+zlib is always available; LZ4 frames and zstd need the extra `compression`. Source: client §5.5.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TYPE_BITS: dict[str, int] = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
 TYPE_NAMES = {bits: name for name, bits in TYPE_BITS.items()} | {0: "zlib"}
 LEVEL = 5
 UNPACKED_MAX = 64 << 20
-"""No body unpacks to more: a few kilobytes can claim to be gigabytes."""
+"""The limit of a decompressed body: a few kilobytes can expand to gigabytes."""
 
 
 def check(method: Compression | None) -> None:
-    """Refuse a method that is not known or not installed. Raises: ConfigurationError."""
+    """Check that a method is known and installed. Raises: ConfigurationError."""
     if method is None:
         return
     if method not in TYPE_BITS:
@@ -40,7 +40,10 @@ EXTRA = "a package that is not installed: pip install 'aerobee[compression]'"
 
 
 def pack(body: bytes, method: Compression | None, above: int) -> tuple[bytes, int]:
-    """The body to send and its sysFlag bits; unchanged if shorter than `above` or not shrinking."""
+    """Compress a body; returns it with its sysFlag bits.
+
+    A body is left unchanged if it is shorter than `above` or does not shrink.
+    """
     if method is None or len(body) < above:
         return body, 0
     packed = _compress(method, body)
@@ -50,7 +53,7 @@ def pack(body: bytes, method: Compression | None, above: int) -> tuple[bytes, in
 
 
 def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
-    """The body as it was before packing. Raises: CompressionError."""
+    """Decompress a body. Raises: CompressionError."""
     if not sys_flag & COMPRESSED:
         return bytes(body)
     method = TYPE_NAMES.get(sys_flag & TYPE_MASK)
@@ -70,7 +73,7 @@ def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
 
 
 def _compress(method: str, body: bytes) -> bytes:
-    """The body, compressed. Raises: ImportError if the package is missing."""
+    """Compress a body. Raises: ImportError if the package is missing."""
     if method == "lz4":
         return bytes(import_module("lz4.frame").compress(body))
     if method == "zstd":
@@ -79,13 +82,13 @@ def _compress(method: str, body: bytes) -> bytes:
 
 
 def _inflate(body: bytes) -> tuple[bytes, bool]:
-    """The start of a zlib body, and whether that is all of it. Raises: zlib.error."""
+    """The start of a decompressed zlib body, and whether it is complete. Raises: zlib.error."""
     unpacker = zlib.decompressobj()
     return unpacker.decompress(body, UNPACKED_MAX + 1), unpacker.eof
 
 
 def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
-    """The start of an LZ4 body, and whether that is all of it.
+    """The start of a decompressed LZ4 body, and whether it is complete.
 
     Raises: ImportError, RuntimeError.
     """
@@ -95,7 +98,10 @@ def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
 
 
 def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
-    """Fed in pieces, because its decompressor takes no limit. Raises: ImportError, ValueError."""
+    """The start of a decompressed zstd body, and whether it is complete.
+
+    It is fed in pieces, because the decompressor takes no limit. Raises: ImportError, ValueError.
+    """
     zstandard = import_module("zstandard")
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     unpacked = bytearray()
@@ -111,4 +117,4 @@ def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
 
 ZSTD_PIECE = 1024
 UNPACKERS = {"zlib": _inflate, "lz4": _unpack_lz4, "zstd": _unpack_zstd}
-"""Each gives the body, cut just above UNPACKED_MAX, and whether its data was whole."""
+"""Method → decompressor; returns the body, cut just above UNPACKED_MAX, and if it is complete."""

@@ -31,7 +31,7 @@ NAMESRV_DEFAULT = f"127.0.0.1:{NAMESRV_PORT}"
 
 
 class ConsumeFrom(Enum):
-    """Where a group without a stored offset begins."""
+    """Where a group without a committed offset begins."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -39,26 +39,26 @@ class ConsumeFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a send is tried, and after which answers. Times in seconds.
+    """How often a send is tried, and after which response codes. Times in seconds.
 
     The send's own timeout covers all tries. Source: client §5.3.
     """
 
     attempts: int = 3
-    """How often what a broker refuses is tried, the first time included."""
+    """The most tries of a send that brokers refuse, including the first."""
     codes: frozenset[int] = RETRY_CODES
-    """The answers that are worth another try at all."""
+    """The response codes after which a send is tried again."""
     per_try: float | None = 3.0
-    """How long one try waits for its answer; None for all the time that is left."""
+    """The timeout of one try; None for all the remaining time."""
     backoff: float = 0.1
-    """Before a broker that failed is tried again; twice as long each further time."""
+    """The pause before a broker that failed is tried again; it doubles each further time."""
     backoff_max: float = 1.0
     """The longest pause."""
     patient: bool = True
-    """Whether what passes by itself is tried until the time is over, not only `attempts` times.
+    """Whether temporary failures are retried until the timeout, not only `attempts` times.
 
-    That is a broker that cannot be reached, does not answer or is not ready, and a name server
-    that is away.
+    Temporary is a broker that cannot be reached, does not answer or is not ready, and a name server
+    that cannot be reached.
     """
 
     def __post_init__(self) -> None:
@@ -69,17 +69,17 @@ class RetryPolicy:
 
 
 DEFAULT_RETRY = RetryPolicy()
-"""Three tries fit into a producer's 10 s."""
+"""The default policy, with which three tries fit into a producer's 10 s."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """Client's keyword options; producers and consumers that make a client of their own take them.
+    """The keyword options of a Client, also for producers and consumers with their own client.
 
     Times are seconds; meanings and defaults are those of ClientConfig.
     """
 
     instance_name: str | None
-    """Makes the client's id differ from that of others on this machine; by default it is unique."""
+    """Part of the client's id, to distinguish clients on one machine; by default it is unique."""
     connect_timeout: float
     request_timeout: float
     route_interval: float
@@ -93,33 +93,33 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """A client's options with the gaps filled. All times in seconds."""
+    """A client's options with defaults filled in. All times in seconds."""
 
     name_servers: tuple[str, ...]
     client_id: str
     process_id: int
     connect_timeout: float = 3.0
-    """How long a connection may take to open."""
+    """The timeout for opening a connection."""
     request_timeout: float = 3.0
-    """How long any answer may take that has no time-out of its own."""
+    """The timeout of requests that have none of their own."""
     route_interval: float = 30.0
-    """Between two looks at the routes of all topics in use."""
+    """The period in which the routes of all topics in use are updated."""
     heartbeat_interval: float = 30.0
-    """Between two heartbeats to every broker."""
+    """The period of heartbeats to every broker."""
     credentials: CredentialsSource | None = None
-    """The account that every request is signed for."""
+    """The account with which every request is signed."""
     tls: bool | TLSConfig = False
-    """Encrypted connections to name servers and brokers; True trusts whom the system trusts."""
+    """Encrypted connections to name servers and brokers; True uses the system's CA certificates."""
     namespace: str | None = None
     """The namespace of 4.x clients, as Java's `namespace`: topic `T` and group `G` are `ns%T` and
-    `ns%G` for brokers of any version, and for everybody who is not in that namespace."""
+    `ns%G` for brokers of any version, and for clients outside of that namespace."""
     namespace_v2: str | None = None
     """The namespace that every request names, as Java's `namespaceV2`: names of topics and groups
-    stay as they are, and what it means is up to brokers and proxies since 5.0."""
+    stay unchanged, and brokers and proxies since 5.0 interpret it."""
     hooks: tuple[Hook, ...] = ()
-    """Who is told of each send and each delivery, see `aerobee.hooks`."""
+    """Hooks that are called for each send and each delivery, see `aerobee.hooks`."""
     lookup_tries: int = 1
-    """How often brokers are asked for offsets and name servers for routes."""
+    """The most tries of a query of offsets or routes."""
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
@@ -148,7 +148,7 @@ class ClientConfig:
 
 
 def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options that are fields of the dataclass `own`, and the rest: those of a client."""
+    """Split options into fields of the dataclass `own`, and those of a client."""
     names = {one.name for one in fields(own)}
     mine = {name: value for name, value in options.items() if name in names}
     return mine, {name: value for name, value in options.items() if name not in names}
@@ -157,7 +157,7 @@ def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict
 def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """The addresses as `host:port`; from NAMESRV_ADDR, then 127.0.0.1:9876, if none are given.
 
-    A text lists them with `;` or `,`; the port may be left out. Raises: ConfigurationError.
+    A text separates them by `;` or `,`; the port is optional. Raises: ConfigurationError.
     Source: client §2.1.
     """
     listed = given or os.environ.get("NAMESRV_ADDR") or NAMESRV_DEFAULT
@@ -169,7 +169,7 @@ def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _address(text: str) -> str:
-    """`host:port` of one address; IPv6 hosts stand in brackets. Raises: ConfigurationError."""
+    """One address as `host:port`; IPv6 hosts are in brackets. Raises: ConfigurationError."""
     plain = text.strip().removeprefix("http://").rstrip("/")
     host, colon, port = plain.rpartition(":")
     if not colon or plain.endswith("]"):

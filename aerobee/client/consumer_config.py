@@ -1,4 +1,4 @@
-"""What the options of pull and push consumers have in common, checked once."""
+"""The common options of pull and push consumers, validated."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ __all__ = ["ConsumerConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What the options of pull and push consumers have in common. Times in seconds."""
+    """The common options of pull and push consumers. Times in seconds."""
 
     group: str
     """The consumer group."""
     start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
-    """Where the group begins in a queue for which it has no offset yet."""
+    """Where the group begins in a queue for which it has no committed offset."""
     auto_commit: bool = True
-    """Offsets are stored every `auto_commit_interval`, with a queue that goes, and at the end."""
+    """Whether offsets are committed: every `auto_commit_interval`, on revocation, and at the end."""
     auto_commit_interval: float = 5.0
-    """Between two stores of the offsets."""
+    """The period in which offsets are committed."""
     pull_batch: int = 10
-    """Most messages asked for at once."""
+    """The most messages of one pull."""
     strategy: str | Allocator = "AVG"
-    """How the members share the queues, see `aerobee.allocation`; all must have the same."""
+    """How the members share the queues, see `aerobee.allocation`; all members must use the same."""
     trace: bool = False
-    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
+    """Whether RocketMQ's message trace is written, in the background; overload may lose some."""
     trace_topic: str = TRACE_TOPIC
     """The topic of the trace."""
     model: MessageModel = MessageModel.CLUSTERING
-    """Whether one member of the group gets a message, or each."""
+    """Whether one member of the group gets a message, or all members."""
     offset_dir: str | None = None
-    """Where a broadcasting group has its offsets; None is `~/.rocketmq_offsets`, as Java's clients.
+    """The directory of a broadcasting group's offsets; None is `~/.rocketmq_offsets`, as in Java.
 
     Each process of a machine then needs an `instance_name` of its own.
     """
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that came."""
+    """Called with newly assigned queues."""
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that went."""
+    """Called with revoked queues."""
 
     def __post_init__(self) -> None:
         check_name("consumer group", self.group, GROUP_MAX)
         if self.broadcasting:
-            # Every member has all queues, however others would be shared.
+            # Every broadcasting member has all queues, whatever the strategy.
             object.__setattr__(self, "strategy", "AVG")
         strategy(self.strategy)
         check_topic(self.trace_topic)
@@ -70,10 +70,10 @@ class ConsumerConfig:
 
     @property
     def events(self) -> Events:
-        """Whom to tell of queues that came and went."""
+        """The callbacks for assigned and revoked queues."""
         return Events(self.on_assigned, self.on_revoked)
 
     @property
     def broadcasting(self) -> bool:
-        """Whether each member gets every message."""
+        """Whether every member gets every message."""
         return self.model is MessageModel.BROADCASTING

@@ -1,4 +1,4 @@
-"""A client's state, made from its options: the one place of the SDK that asks the machine."""
+"""Makes a client's state from its options: the only module of the SDK that queries the machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
 def make_config(
     namesrv: str | Sequence[str] | None, *, lookup_tries: int = 1, **options: Unpack[ClientOptions]
 ) -> ClientConfig:
-    """The options of a new client with the gaps filled.
+    """The options of a new client with defaults filled in.
 
     Raises: ConfigurationError, also for an option that does not exist.
     """
@@ -58,7 +58,7 @@ def make_instance(config: ClientConfig) -> Instance:
 
 
 def check_process(instance: Instance) -> None:
-    """Refuse a client in a child of the process that made it. Raises: ForkedClientError."""
+    """Check that this process created the client, not its parent. Raises: ForkedClientError."""
     if os.getpid() != instance.config.process_id:
         raise ForkedClientError("this client was made before a fork: make one in this process")
 
@@ -70,7 +70,7 @@ def make_uniq_ids(instance: Instance) -> UniqIds:
 
 
 def uniq_ids(host: str, process_id: int, random: Random) -> UniqIds:
-    """A source of message ids for a process on a host, named by its address."""
+    """A source of message ids for a process on a host, which is given by its address."""
     try:
         address = socket.inet_aton(host)
     except OSError:
@@ -79,7 +79,10 @@ def uniq_ids(host: str, process_id: int, random: Random) -> UniqIds:
 
 
 def own_address(peer: str) -> str:
-    """The address this machine uses towards `peer`, IPv6 in brackets. Sends nothing."""
+    """The local address of this machine for connections to `peer`, IPv6 in brackets.
+
+    It sends nothing.
+    """
     host = peer.rpartition(":")[0].strip("[]")
     for target in (host, ELSEWHERE):
         try:
@@ -96,4 +99,4 @@ def own_address(peer: str) -> str:
 
 
 ELSEWHERE = "192.0.2.1"
-"""An address that is nobody's (RFC 5737): the way there is the way out."""
+"""An address reserved for documentation (RFC 5737), to find the default route."""

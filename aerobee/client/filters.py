@@ -1,6 +1,6 @@
-"""Which messages of a topic are wanted: all, those with certain tags, or those SQL is true for.
+"""Filters of a subscription: all messages, those with certain tags, or an SQL condition.
 
-Brokers compare hashes of tags, so tags are compared again here; conditions in SQL are theirs alone.
+Brokers compare hashes of tags, so tags are compared again here; only brokers evaluate SQL.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from aerobee.errors import ConfigurationError
 __all__ = ["ALL", "Expression", "Filter"]
 
 NO_TAG = frozenset("<>=()'\"|&,;")
-"""What nobody writes in a tag, but in a condition, or in a list of tags that is none."""
+"""Characters of conditions or malformed tag lists, which are refused in tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a subscription asks for; made by `Filter.tags`, `Filter.sql` or from a text.
+    """The filter of a subscription; created by `Filter.tags`, `Filter.sql` or from a text.
 
-    `expression` and `kind` are what the broker is told; `wanted` are the tags, empty for no check.
+    `expression` and `kind` are sent to the broker; `wanted` are the tags, empty for no check.
     """
 
     expression: str
@@ -29,7 +29,7 @@ class Filter:
 
     @classmethod
     def tags(cls, *tags: str) -> Filter:
-        """Messages with one of these tags. Raises: ConfigurationError for what is no tag."""
+        """Messages with one of these tags. Raises: ConfigurationError for an invalid tag."""
         wanted = [tag.strip() for tag in tags]
         if not wanted or not all(wanted) or any("||" in tag or tag == "*" for tag in wanted):
             raise ConfigurationError(f"{' || '.join(tags)!r}: give one tag or several, none empty")
@@ -37,11 +37,11 @@ class Filter:
 
     @classmethod
     def sql(cls, condition: str) -> Filter:
-        """Messages whose properties make a condition true, such as `region = 'north' AND a > 5`.
+        """Messages whose properties satisfy a condition, such as `region = 'north' AND a > 5`.
 
-        Raises: ConfigurationError with the place, for what the broker's language does not have.
+        Raises: ConfigurationError with the position of a syntax error.
         """
-        # The parser is a part of few programs, and takes as long to load as all options.
+        # Few programs need the parser, and its import takes as long as that of all options.
         from aerobee.store.format.sql_parser import SqlInvalid, parse
 
         try:
@@ -57,7 +57,7 @@ class Filter:
 
     @classmethod
     def of(cls, expression: Expression) -> Filter:
-        """The filter of a subscription: `*` or nothing for all, or tags as `A || B`.
+        """The filter of a text: `*` or empty for all messages, or tags as `A || B`.
 
         Raises: ConfigurationError for a text that is neither.
         """
@@ -77,7 +77,7 @@ class Filter:
         return cls(expression, "TAG", frozenset(tags))
 
     def wants(self, tag: str | None) -> bool:
-        """Whether a message with this tag passes, as far as tags decide."""
+        """Whether a message with this tag passes; true for SQL filters."""
         return not self.wanted or tag in self.wanted
 
     def __str__(self) -> str:

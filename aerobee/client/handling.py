@@ -1,4 +1,4 @@
-"""What a handler of a push consumer may say about the messages it was given. No wire, no client."""
+"""The results and exceptions of a push consumer's handler. It imports no wire code or client."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ T = TypeVar("T")
 log = logging.getLogger("aerobee.client")
 
 GIVEN_UP = -1
-"""The delay level that stands for the dead letters."""
+"""The delay level that makes a message a dead letter."""
 LEVEL_MAX = 18
 
 
 class MessageModel(Enum):
-    """Who gets a message: one member of the group, or each."""
+    """Whether one member of the group gets a message, or all members."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeResult(Enum):
-    """What a handler may return; anything else, None included, means SUCCESS."""
+    """The result of a handler; any other value, including None, means SUCCESS."""
 
     SUCCESS = "SUCCESS"
     LATER = "LATER"
 
 
 class RetryLater(Exception):
-    """Raised by a handler: these messages again, after the delay of a level.
+    """Raised by a handler to have its messages delivered again, after the delay of a level.
 
-    Levels are the broker's: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. Level 0 leaves it to the
-    broker, which waits longer each time. In order, `suspend` seconds count instead.
+    Levels are the broker's: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With level 0 the broker
+    chooses a longer delay each time. Orderly consumers use `suspend` seconds instead.
     """
 
     def __init__(self, level: int = 0, *, suspend: float | None = None) -> None:
@@ -72,11 +72,11 @@ class RetryLater(Exception):
 
 
 class Reject(Exception):
-    """Raised by a handler: no further try, these messages are dead letters."""
+    """Raised by a handler to make its messages dead letters, without another try."""
 
 
 class BatchFailed(Exception):
-    """Raised by a handler of several messages: those at `indices` failed, the others are done."""
+    """Raised by a handler of a batch: the messages at `indices` failed, the others are finished."""
 
     def __init__(self, indices: Sequence[int], level: int = 0) -> None:
         super().__init__(f"{len(indices)} messages of the batch failed")
@@ -86,38 +86,38 @@ class BatchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What failed of a batch, and what is to become of it."""
+    """The failed messages of a batch, and how they are delivered again."""
 
     level: int = 0
     indices: Sequence[int] | None = None
-    """Which of the batch; None for all."""
+    """The indices of the failed messages; None for all."""
     suspend_s: float | None = None
     error: Exception | None = None
-    """What the handler raised, where that says nothing of what is to become of them."""
+    """The handler's exception, if it is none of those that choose the further delivery."""
 
     @property
     def given_up(self) -> bool:
-        """Whether there is to be no further try."""
+        """Whether the messages become dead letters."""
         return self.level == GIVEN_UP
 
     def failed(self, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Those of the batch that are not done."""
+        """The failed messages of the batch."""
         if self.indices is None:
             return list(messages)
         return [messages[n] for n in sorted(set(self.indices)) if -1 < n < len(messages)]
 
 
 AGAIN = Verdict()
-"""All of the batch, later each time."""
+"""The whole batch is delivered again, with a longer delay each time."""
 
 
 def verdict_of_result(result: object) -> Verdict | None:
-    """What a handler that returned means; None for all done."""
+    """The verdict from a handler's result; None if all messages are finished."""
     return AGAIN if result is ConsumeResult.LATER else None
 
 
 def verdict_of_error(error: Exception) -> Verdict:
-    """What a handler that raised means; an error of its own means what LATER means."""
+    """The verdict from a handler's exception; an exception of its own counts as LATER."""
     match error:
         case RetryLater():
             return Verdict(error.level, suspend_s=error.suspend)
@@ -131,20 +131,20 @@ def verdict_of_error(error: Exception) -> Verdict:
 
 
 def unhandled(topic: str) -> Verdict:
-    """What becomes of messages whose topic has no handler here: another member may have one."""
+    """The verdict for messages of a topic without a handler here: another member may have one."""
     log.error("no handler for topic %s: its messages come again", topic)
     return AGAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Whom to tell which queues came and went."""
+    """The callbacks for assigned and revoked queues."""
 
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None
 
     def tell(self, before: frozenset[MessageQueue], after: frozenset[MessageQueue]) -> None:
-        """What is held now, and was before."""
+        """Call them with the differences between the queues `before` and `after`."""
         for told, changed in (
             (self.on_revoked, before - after),
             (self.on_assigned, after - before),
@@ -154,9 +154,9 @@ class Events:
 
 
 class Guarded:
-    """Runs what a user wrote: `with Guarded() as guard`, and then `guard.error` is what it raised.
+    """Runs a user's code in `with Guarded() as guard`; then `guard.error` is its exception.
 
-    The one border of the client at which an error of any kind ends; cancellation passes.
+    It is the only place in the client that catches every Exception; cancellation passes.
     """
 
     __slots__ = ("error",)
@@ -179,7 +179,7 @@ class Guarded:
 
 
 def call_safely(callback: Callable[[T], object], value: T) -> None:
-    """Tell a user's callback something; what goes wrong in there is logged and ends nothing."""
+    """Call a user's callback; its exceptions are logged and end nothing."""
     with Guarded() as guard:
         callback(value)
     if guard.error is not None:

@@ -1,4 +1,4 @@
-"""The end of a `with` block that failed by itself, and whose end fails as well."""
+"""Handling of a close that fails after the `with` block has raised an exception."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ log = logging.getLogger("aerobee.client")
 
 
 def note_failed_close(raised: BaseException, failure: AerobeeError) -> None:
-    """Add the failure of a close to the block's own exception, which is the one that is raised.
+    """Add the failure of a close as a note to the block's own exception, which is raised.
 
-    Cancellations and exits are not shown to anybody, so the failure is logged then.
+    Cancellations and exits are not printed, so the failure is logged then.
     """
     raised.add_note(f"and closing failed: {type(failure).__name__}: {failure}")
     if not isinstance(raised, Exception):

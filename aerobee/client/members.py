@@ -1,4 +1,4 @@
-"""The member behind a consumer: in order or not, its offsets at brokers or here, traced or not."""
+"""Builds the member of a consumer group: orderly or not, with its offset store and its trace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ M = TypeVar("M", bound=Member)
 def push_member(
     instance: Instance, config: PushConfig, held_now: Callable[[HeldQueue], None]
 ) -> PushMember:
-    """The state of a new push consumer; `held_now` is called for each queue that it takes on."""
+    """The state of a new push consumer; `held_now` is called for each newly assigned queue."""
     made = OrderlyMember if config.orderly else PushMember
     if config.server_assignment:
         made = AssignedMember
@@ -46,7 +46,7 @@ def push_member(
 def pull_member(
     instance: Instance, config: PullConfig, held_now: Callable[[HeldQueue], None]
 ) -> PullMember:
-    """The state of a new pull consumer; `held_now` is called for each queue that it takes on."""
+    """The state of a new pull consumer; `held_now` is called for each newly assigned queue."""
     return equipped(PullMember(instance, config, held_now))
 
 
@@ -60,7 +60,7 @@ def pop_member(instance: Instance, config: PopConfig) -> Popper:
 
 
 def equipped(member: M) -> M:
-    """A member with the offsets and the message trace that its options want."""
+    """A member with the offset store and the message trace of its options."""
     instance, config = member.instance, member.config
     if config.broadcasting:
         store = offset_file(instance, config)

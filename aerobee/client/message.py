@@ -1,4 +1,4 @@
-"""The values users hold: what they send, what they get, and where it lies. No wire, no client."""
+"""The messages that users send and receive. It imports no wire code or client."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStat
 class Message:
     """A message to send; the same object may be sent again.
 
-    `keys` are for looking it up later, `tag` for consumers' filters. Messages with equal
-    `ordering_key` (RocketMQ's sharding key) go to the same queue. With `wait_store_ok` false the
-    broker answers before the disk. Raises: TypeError if the body is not bytes.
+    `keys` are for queries by key, `tag` for consumers' filters. Messages with equal `ordering_key`
+    (RocketMQ's sharding key) go to the same queue. With `wait_store_ok` false the broker answers
+    before the message is on disk. Raises: TypeError if the body is not bytes.
 
-    At most one of these says when it is delivered: `delay`, in seconds, or `deliver_at`, both kept
-    to the millisecond and for brokers since 5.0 only; or a `delay_level` above 0, by the broker's
-    table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18.
+    At most one of these delays the delivery: `delay`, in seconds, or `deliver_at`, both with a
+    precision of a millisecond and for brokers since 5.0 only; or a `delay_level` above 0, from the
+    broker's table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18.
     """
 
     topic: str
@@ -55,15 +55,15 @@ class Message:
 
     @property
     def delayed(self) -> bool:
-        """Whether it is delivered later than it is sent."""
+        """Whether the delivery is delayed."""
         return bool(self.delay_level or self.delay is not None or self.deliver_at is not None)
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A stored message. `message_id` is the same for every copy that a retried send left behind.
+    """A stored message. `message_id` is the same for every copy that a retried send has stored.
 
-    `properties` holds all of them, those that clients and brokers add included. `body` is
-    unpacked. `queue_offset` counts messages in the queue, `commit_log_offset` bytes in the log.
+    `properties` are all properties, including those that clients and brokers add. `body` is
+    decompressed. `queue_offset` counts messages in the queue, `commit_log_offset` bytes in the log.
     """
 
     topic: str
@@ -89,14 +89,14 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 DELAY_LEVELS = 18
-"""What brokers have unless their messageDelayLevel says otherwise."""
+"""The number of delay levels of brokers with the default messageDelayLevel."""
 BUYER_ID = "BUYER_ID"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_message(message: Message, max_size_bytes: int, delay_levels: int = DELAY_LEVELS) -> None:
-    """Refuse what no broker would take, or would take for something else, before it is sent.
+    """Check a message before it is sent: brokers would refuse or misread an invalid one.
 
     Raises: ConfigurationError, TypeError. Source: client §1.2 (Validators).
     """
@@ -125,14 +125,14 @@ def check_message(message: Message, max_size_bytes: int, delay_levels: int = DEL
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a topic that no client may send to. Raises: ConfigurationError."""
+    """Check that clients may send to a topic. Raises: ConfigurationError."""
     check_name("topic", topic, TOPIC_MAX)
     if topic in FORBIDDEN_TOPICS:
         raise ConfigurationError(f"clients may not send to topic {topic}")
 
 
 def check_delay(message: Message, levels: int) -> None:
-    """Refuse what a broker would take for another time. Raises: ConfigurationError, TypeError."""
+    """Check the delay of a message. Raises: ConfigurationError, TypeError."""
     given = [
         name
         for name, value in (
@@ -148,7 +148,7 @@ def check_delay(message: Message, levels: int) -> None:
     if not isinstance(level, int):
         raise TypeError(f"delay_level is an int, not {type(level).__name__}")
     if not 0 <= level <= levels:
-        # A broker takes a level beyond its last for its last.
+        # A broker silently replaces a level above its last one by its last one.
         raise ConfigurationError(
             f"delay_level is {level}: 0 is none, then 1 to {levels} (delay_levels of the producer)"
         )
@@ -156,7 +156,7 @@ def check_delay(message: Message, levels: int) -> None:
 
 
 def timer_of(message: Message) -> tuple[str, int] | None:
-    """The property that sets a timer at a broker, and its number.
+    """The property that sets the timer of a message, and its value.
 
     Raises: ConfigurationError, TypeError. Source: semantics §9.1.
     """
@@ -176,7 +176,10 @@ def timer_of(message: Message) -> tuple[str, int] | None:
 
 
 def milliseconds(name: str, given: float | timedelta) -> int:
-    """A duration, rounded up, so that nothing is early. Raises: ConfigurationError, TypeError."""
+    """A duration in ms, rounded up, so that no delivery is early.
+
+    Raises: ConfigurationError, TypeError.
+    """
     if not isinstance(given, (int, float, timedelta)):
         raise TypeError(f"{name} is seconds or a timedelta, not {type(given).__name__}")
     try:
@@ -189,7 +192,7 @@ def milliseconds(name: str, given: float | timedelta) -> int:
 
 
 def check_property(name: str, value: str) -> None:
-    """Refuse a property that would break or overwrite others.
+    """Check that a property does not break or overwrite others.
 
     Raises: ConfigurationError, TypeError.
     """
@@ -202,14 +205,14 @@ def check_property(name: str, value: str) -> None:
 
 
 def check_tag(tag: str) -> None:
-    """Refuse a tag that no subscription can name. Raises: ConfigurationError, TypeError."""
+    """Check that a subscription can name a tag. Raises: ConfigurationError, TypeError."""
     check_text("tag", tag)
     if tag != tag.strip() or "||" in tag:
         raise ConfigurationError(f"tag {tag!r}: blanks around it and || cannot be subscribed to")
 
 
 def check_keys(keys: Sequence[str]) -> None:
-    """Refuse a key that would arrive as several. Raises: ConfigurationError, TypeError."""
+    """Check that no key contains a separator of keys. Raises: ConfigurationError, TypeError."""
     for key in keys:
         check_text("a key", key)
         if not key or key.split() != [key]:
@@ -217,7 +220,7 @@ def check_keys(keys: Sequence[str]) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse what cannot stand in properties. Raises: ConfigurationError, TypeError."""
+    """Check that a text can be in properties. Raises: ConfigurationError, TypeError."""
     if not isinstance(text, str):
         raise TypeError(f"{what} is a str, not {type(text).__name__}")
     if "\x01" in text or "\x02" in text:
@@ -230,7 +233,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_name(kind: str, name: str, longest: int) -> None:
-    """Refuse a topic or group name that no broker accepts. Raises: ConfigurationError."""
+    """Check that brokers accept the name of a topic or group. Raises: ConfigurationError."""
     if not name or not NAME_CHARACTERS.issuperset(name):
         raise ConfigurationError(f"{kind} {name!r}: use letters, digits and % | _ -")
     if len(name) > longest:
@@ -261,4 +264,4 @@ RESERVED = """1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP CLUSTER CONSUME_START_TIME
     TRAN_PREPARED_QUEUE_OFFSET TTL UNIQ_KEY WAIT _SYS_MSG_PRIORITY_ __BORNHOST __CRC32#
     __SHARDINGKEY __transactionId__"""
 RESERVED_PROPERTIES = frozenset(RESERVED.split())
-"""Java's, and what brokers take for their own; CHECK_IMMUNITY_TIME_IN_SECONDS is the user's."""
+"""Properties reserved by Java's clients and by brokers; CHECK_IMMUNITY_TIME_IN_SECONDS is not."""

@@ -1,10 +1,10 @@
-"""Namespaces of 4.x clients: in `ns`, `T` travels as `ns%T`, `%RETRY%G` as `%RETRY%ns%G`.
+"""Namespaces of 4.x clients: in `ns`, `T` is sent as `ns%T`, `%RETRY%G` as `%RETRY%ns%G`.
 
-    fields and JSON of a request, names plain → Translation.request → names as brokers have them
-    what arrives → Translation.arrived → plain names; of lists only what is in the namespace
+    fields and JSON of a request, plain names → Translation.request → names with the namespace
+    received commands → Translation.arrived → plain names; lists only with names of the namespace
 
-So nothing inside a client knows of namespaces, but for what travels within texts that are not
-looked into: records, and properties of messages. Names of the system are the same everywhere.
+So the rest of a client needs no namespaces, except for data that is not parsed here: records, and
+properties of messages. System names are the same in all namespaces.
 Source: client §5.8 (NamespaceUtil).
 """
 
@@ -30,7 +30,7 @@ __all__ = ["INSTANCE_ID", "Translation", "check_plain", "plain", "wrapped"]
 
 SEPARATOR = "%"
 INSTANCE_ID = "INSTANCE_ID"
-"""The property that names a message's namespace."""
+"""The property with a message's namespace."""
 SHARED_TOPICS = SYSTEM_TOPICS | {
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
@@ -42,7 +42,7 @@ SHARED_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
 
 
 def wrapped(name: str, namespace: str | None) -> str:
-    """A topic or group as brokers have it; one that bears the namespace already stays."""
+    """Add the namespace to a topic or group, unless the name has it already."""
     if not namespace or not name or shared(name):
         return name
     prefix, rest = divided(name)
@@ -50,7 +50,7 @@ def wrapped(name: str, namespace: str | None) -> str:
 
 
 def plain(name: str, namespace: str | None) -> str:
-    """A topic or group as users have it; one of another namespace stays."""
+    """Remove the namespace from a topic or group; a name of another namespace stays."""
     if not namespace or shared(name):
         return name
     prefix, rest = divided(name)
@@ -60,7 +60,7 @@ def plain(name: str, namespace: str | None) -> str:
 
 
 def check_plain(kind: str, name: str, namespace: str | None) -> None:
-    """Refuse a name that bears the client's namespace. Raises: ConfigurationError."""
+    """Check that a name does not contain the client's namespace. Raises: ConfigurationError."""
     if (short := plain(name, namespace)) != name:
         raise ConfigurationError(
             f"{kind} {name}: a client in namespace {namespace} adds that by itself: write {short}"
@@ -68,38 +68,38 @@ def check_plain(kind: str, name: str, namespace: str | None) -> None:
 
 
 def shared(name: str) -> bool:
-    """Whether a name is the system's, in all namespaces the same."""
+    """Whether a name is a system name, the same in all namespaces."""
     return name in SHARED_TOPICS or name.startswith(SHARED_PREFIXES)
 
 
 def in_namespace(rest: str, namespace: str) -> bool:
-    """Whether a name, its prefix taken off, bears the namespace."""
+    """Whether a name, without its prefix, begins with the namespace."""
     return rest.startswith(f"{namespace}{SEPARATOR}")
 
 
 def divided(name: str) -> tuple[str, str]:
-    """`%RETRY%` or `%DLQ%`, if it begins with that, and the rest."""
+    """Split a name into its prefix, `%RETRY%`, `%DLQ%` or empty, and the rest."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]
     return "", name
 
 
-# ── What travels ──
+# ── Translation of commands ──
 
 FIELDS = frozenset(
     ("topic", "originTopic", "group", "groupName", "consumerGroup", "producerGroup", "a", "b")
 )
-"""Header fields with names; `a` and `b` are group and topic of SEND_MESSAGE_V2."""
+"""Header fields that hold names; `a` and `b` are group and topic of SEND_MESSAGE_V2."""
 MEMBERS = frozenset(["topic", "group", "groupName", "consumerGroup", "t", "c"])
-"""Members of JSON bodies with names; `t` and `c` are topic and group of acknowledgements."""
+"""Members of JSON bodies that hold names; `t` and `c` are topic and group of acknowledgements."""
 LISTS = frozenset(("topicList", "groupList"))
 TABLES = frozenset(("subscriptionGroupTable", "data"))
-"""Lists and tables of all that a broker has: of these a client sees its namespace."""
+"""Lists and tables of everything on a broker: a client sees those of its namespace."""
 KEYED = frozenset(("subscriptionTable", "statusTable"))
-"""Tables by topic."""
+"""Tables whose keys are topics."""
 OPAQUE = frozenset(("properties", "attributes", "table"))
-"""Tables of texts that mean nothing to a client."""
+"""Tables of texts that hold no names."""
 JSON_REQUESTS = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -113,34 +113,34 @@ JSON_REQUESTS = frozenset(
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     }
 )
-"""Requests whose bodies are JSON with names; other bodies may be a user's JSON."""
+"""Requests whose bodies are JSON with names; bodies of other requests may be a user's JSON."""
 JSON_BEGINS = (b"{", b"[")
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The names of one namespace on all connections of a client."""
+    """Translates names of one namespace, on all connections of a client."""
 
     namespace: str
 
     def request(
         self, code: int, fields: dict[str, str], body: bytes
     ) -> tuple[dict[str, str], bytes]:
-        """The fields and the body of a request as brokers take them."""
+        """The fields and the body of a request with the namespace."""
         named = renamed_fields(fields, self._outward)
         return named, self._document(body, self._outward) if code in JSON_REQUESTS else body
 
     def answer(self, body: bytes) -> bytes:
-        """The body of an answer of ours as brokers take it."""
+        """The body of this client's response with the namespace."""
         return self._document(body, self._outward)
 
     def arrived(self, command: Command) -> Command:
-        """A request or an answer of a broker, with plain names."""
+        """A received request or response with plain names."""
         if not command.is_response:
             try:
                 command.ext = renamed_fields(command.ext_fields(), self._inward)
             except HeaderError:
-                # Whoever reads the header says what is wrong with it.
+                # The code that parses the header reports the error.
                 return command
         if command.is_response or command.code in JSON_REQUESTS:
             command.body = self._document(bytes(command.body), self._inward)
@@ -150,19 +150,19 @@ class Translation:
         return wrapped(name, self.namespace)
 
     def _inward(self, name: str) -> str | None:
-        """None for a name that is neither in the namespace nor the system's."""
+        """The plain name; None for a name that is neither in the namespace nor a system name."""
         short = plain(name, self.namespace)
         return short if short != name or shared(name) else None
 
     def _document(self, body: bytes, rename: Rename) -> bytes:
-        """A body, if it is JSON, with other names."""
+        """A body with its names replaced, if it is JSON."""
         if not body.startswith(JSON_BEGINS):
             return body
         try:
             document = renamed(relaxed_json.decode(body), rename)
             return msgspec.json.encode(document, order="sorted")
         except (BodyError, OverflowError):
-            # Whoever reads it says what is wrong with it.
+            # The code that parses the body reports the error.
             return body
 
 
@@ -171,14 +171,14 @@ if TYPE_CHECKING:
 
 
 def renamed_fields(fields: dict[str, str], rename: Rename) -> dict[str, str]:
-    """Header fields with other names."""
+    """Header fields with their names replaced."""
     return {
         field: (rename(text) or text) if field in FIELDS else text for field, text in fields.items()
     }
 
 
 def renamed(value: Any, rename: Rename) -> Any:
-    """A JSON document with other names, wherever there are any."""
+    """A JSON document with all its names replaced."""
     if isinstance(value, list):
         return [renamed(one, rename) for one in value]
     if not isinstance(value, dict):
@@ -186,7 +186,7 @@ def renamed(value: Any, rename: Rename) -> Any:
     made = {key: member(key, one, rename) for key, one in value.items()}
     if not any(key.startswith("{") for key in made):
         return made
-    # Java wants queues as keys to be objects, not texts.
+    # Java expects queues as keys to be objects, not strings.
     entries = (
         b"%b:%b" % (msgspec.json.encode(renamed(relaxed_json.decode(key.encode()), rename)), item)
         for key, item in ((key, msgspec.json.encode(one)) for key, one in made.items())
@@ -195,7 +195,7 @@ def renamed(value: Any, rename: Rename) -> Any:
 
 
 def member(key: str, value: Any, rename: Rename) -> Any:
-    """What a member of a JSON object holds, with other names."""
+    """The value of a JSON object's member with its names replaced."""
     if key in MEMBERS and isinstance(value, str):
         return rename(value) or value
     if key in LISTS and isinstance(value, list):

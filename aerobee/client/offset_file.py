@@ -1,8 +1,8 @@
-"""Offsets in a file of this machine, as the Java client keeps those of a broadcasting group.
+"""The local offset file of a broadcasting group, in the format of the Java client.
 
-`<folder>/<client id>/<group>/offsets.json`, and beside it the one before as `offsets.json.bak`;
-both are replaced by a rename, so that a crash leaves a whole one. Source: client §10.2
-(LocalFileOffsetStore).
+It is `<folder>/<client id>/<group>/offsets.json`, with the previous version beside it as
+`offsets.json.bak`; both are replaced by a rename, so that a complete one survives a crash.
+Source: client §10.2 (LocalFileOffsetStore).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FOLDER = "~/.rocketmq_offsets"
 
 
 class OffsetFile:
-    """The offsets of one group on this machine."""
+    """The file with the offsets of one group on this machine."""
 
     def __init__(self, path: Path, namespace: str | None = None) -> None:
         self.path = path
         self.namespace = namespace
-        """Of the names in the file; users have them without."""
+        """The namespace of the names in the file; users see them without it."""
         self.backup = path.with_name(f"{path.name}.bak")
 
     def load(self) -> dict[MessageQueue, int]:
-        """What is stored; the backup where the file is damaged, nothing without either."""
+        """The stored offsets, from the backup if the file is damaged; empty without either."""
         for path in (self.path, self.backup):
             try:
                 found = read_offsets(path.read_bytes())
@@ -58,7 +58,7 @@ class OffsetFile:
         return {}
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replace what is stored. What the disk refuses is tried again with the next offsets."""
+        """Replace the stored offsets. After a disk error, the next call tries again."""
         named = {
             to_wire(queue._replace(topic=wrapped(queue.topic, self.namespace))): offset
             for queue, offset in offsets.items()
@@ -75,9 +75,9 @@ class OffsetFile:
 
 
 def read_offsets(data: bytes) -> dict[MessageQueue, int]:
-    """Offsets by queue: queues as keys, bare or as texts, or pairs in a list.
+    """Parse offsets by queue: with queues as keys, as objects or strings, or as a list of pairs.
 
-    Raises: RemotingError, ValueError, TypeError for what is neither.
+    Raises: RemotingError, ValueError, TypeError for other content.
     """
     document = decode(data)
     table = document.get("offsetTable") if isinstance(document, dict) else None
@@ -90,9 +90,9 @@ def read_offsets(data: bytes) -> dict[MessageQueue, int]:
 
 
 def offset_file(instance: Instance, config: ConsumerConfig) -> OffsetFile:
-    """Where a broadcasting group of a client has its offsets.
+    """The offset file of a broadcasting group of a client.
 
-    A name that was made up for this process does not count: the next one looks there, too.
+    A generated instance name is not part of the path, so that the next process finds the file.
     """
     host, _, name = instance.config.client_id.partition("@")
     if name.startswith(f"{instance.config.process_id}#"):

@@ -1,4 +1,4 @@
-"""A POP consumer's options, checked. Times in seconds."""
+"""The options of a POP consumer, validated. Times in seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
 
 
 class PopOptions(ClientOptions, total=False):
-    """A POP consumer's keyword options: those of PopConfig, and of a client of its own."""
+    """The keyword options of a POP consumer: those of PopConfig, and of its own client."""
 
     invisible: float
     start_from: ConsumeFrom
@@ -27,23 +27,23 @@ class PopOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopConfig:
-    """A POP consumer's options, checked. Times in seconds."""
+    """The options of a POP consumer, validated. Times in seconds."""
 
     group: str
     """The consumer group."""
     invisible: float = 60.0
-    """How long the others do not see a message that was received: it comes again then."""
+    """How long a received message is invisible to others, until it is delivered again."""
     start_from: ConsumeFrom = ConsumeFrom.LAST
-    """Where a group begins that is new to a topic."""
+    """Where a group that is new to a topic begins."""
     max_reconsume: int = -1
-    """Tries after the first one, then `nack` makes a message a dead letter; −1 is 16."""
+    """The most tries after the first; then `nack` makes a message a dead letter; −1 is 16."""
     server_assignment: bool = False
-    """Whether to join the group and pop from what the broker assigns, instead of from all brokers.
+    """Whether to join the group and pop from queues that the broker assigns, not from all brokers.
 
-    The group must be set to POP there for the topic (`mqadmin setConsumeMode`).
+    The group must be set to POP for the topic on the broker (`mqadmin setConsumeMode`).
     """
     trace: bool = False
-    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
+    """Whether RocketMQ's message trace is written, in the background; overload may lose some."""
     trace_topic: str = TRACE_TOPIC
     """The topic of the trace."""
 
@@ -54,7 +54,7 @@ class PopConfig:
 
 
 def check_invisible(seconds: float) -> None:
-    """Refuse a time that brokers do not take. Raises: ConfigurationError."""
+    """Check that brokers accept an invisible time. Raises: ConfigurationError."""
     if not INVISIBLE_MIN_S <= seconds <= INVISIBLE_MAX_S:
         raise ConfigurationError(
             f"invisible for {seconds:g} s: {INVISIBLE_MIN_S:g} to {INVISIBLE_MAX_S:g}"

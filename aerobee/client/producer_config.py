@@ -1,4 +1,4 @@
-"""A producer's options, checked once."""
+"""The options of a producer, validated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """A producer's keyword options: those of ProducerConfig, and its client's."""
+    """The keyword options of a producer: those of ProducerConfig, and of its own client."""
 
     group: str
     timeout: float
@@ -34,31 +34,31 @@ class ProducerOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """A producer's options, checked. Times in seconds, sizes in bytes."""
+    """The options of a producer, validated. Times in seconds, sizes in bytes."""
 
     group: str = "aerobee_producer"
     """The producer group, as brokers list it."""
     timeout: float = 10.0
-    """Covers the route and all tries of one send."""
+    """The timeout of one send, including the query of the route and all tries."""
     retry: RetryPolicy = DEFAULT_RETRY
     """How often a send is tried, and after which failures."""
     compression: compression.Compression | None = "zlib"
-    """How long bodies are packed: `zlib`, `lz4`, `zstd`, or None for not at all."""
+    """How long bodies are compressed: `zlib`, `lz4`, `zstd`, or None for not at all."""
     compress_above: int = 4096
-    """Bodies of that many bytes and more are packed, if that makes them shorter."""
+    """The least size of a body that is compressed, if that makes it shorter."""
     max_message_size: int = 4 << 20
-    """Longer bodies are refused before anything is sent."""
+    """The most bytes of a body; longer ones are refused before anything is sent."""
     delay_levels: int = DELAY_LEVELS
     """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
     latency_fault_tolerance: bool = False
     """Whether brokers that failed or were slow are avoided, for 2 to 30 s (Java's
     `sendLatencyFaultEnable`); a retry goes to another broker in any case."""
     outbox_messages: int = 10_000
-    """How many messages `send_soon` takes before it waits for results."""
+    """The most messages in the outbox of `send_soon`; then it waits for results."""
     outbox_bytes: int = 32 << 20
-    """The same in bytes; one message that is longer is taken while there is no other."""
+    """The same limit in bytes; a longer message is accepted while the outbox is empty."""
     trace: bool = False
-    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
+    """Whether RocketMQ's message trace is written, in the background; overload may lose some."""
     trace_topic: str = TRACE_TOPIC
     """The topic of the trace."""
 

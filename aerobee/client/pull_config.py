@@ -1,4 +1,4 @@
-"""A pull consumer's options, checked, and told apart from those of its client. Times in seconds."""
+"""The options of a pull consumer, validated and separated from its client's. Times in seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["PullConfig", "PullOptions", "pull_config"]
 
 
 class PullOptions(ClientOptions, total=False):
-    """A pull consumer's keyword options: those of PullConfig, and of a client of its own."""
+    """The keyword options of a pull consumer: those of PullConfig, and of its own client."""
 
     start_from: ConsumeFrom | datetime
     model: MessageModel
@@ -41,14 +41,14 @@ class PullOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConfig(ConsumerConfig):
-    """A pull consumer's options, checked. Times in seconds."""
+    """The options of a pull consumer, validated. Times in seconds."""
 
     retry: bool = False
-    """`nack` may be called, and what was sent back comes again; all members must have the same."""
+    """Whether `nack` is allowed, and the retry topic consumed; all members must use the same."""
     max_reconsume: int = -1
-    """Tries after the first one, then a message is a dead letter; −1 is 16."""
+    """The most tries after the first; then a message becomes a dead letter; −1 is 16."""
     finish_early: bool = False
-    """A loop finishes a message when it hands it out, not when it asks for the next one."""
+    """Whether a loop finishes a message when it returns it, not when it asks for the next one."""
 
     def __post_init__(self) -> None:
         ConsumerConfig.__post_init__(self)

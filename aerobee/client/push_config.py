@@ -1,4 +1,4 @@
-"""A push consumer's options, checked, and told apart from those of its client. Times in seconds."""
+"""The options of a push consumer, validated and separated from its client's. Times in seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 
 
 class PushOptions(ClientOptions, total=False):
-    """A push consumer's keyword options: those of PushConfig, and of a client of its own."""
+    """The keyword options of a push consumer: those of PushConfig, and of its own client."""
 
     start_from: ConsumeFrom | datetime
     model: MessageModel
@@ -56,36 +56,37 @@ class PushOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConfig(ConsumerConfig):
-    """A push consumer's options, checked. Times in seconds."""
+    """The options of a push consumer, validated. Times in seconds."""
 
     orderly: bool = False
-    """One handler at a time for each queue, in the order of the queue."""
+    """Whether each queue has one handler at a time, in the order of the queue."""
     concurrency: int = 20
-    """Handlers at work at once."""
+    """The most handlers that run at once."""
     batch_size: int = 1
-    """Most messages that a handler is given."""
+    """The most messages of one handler call."""
     pull_batch: int = 32
-    """Most messages asked for at once."""
+    """The most messages of one pull."""
     max_reconsume: int = -1
-    """Tries after the first one, then a message is a dead letter; −1: 16, in order no end."""
+    """The most tries after the first; then a message becomes a dead letter; −1: 16, or without a
+    limit if orderly."""
     handler_timeout: float = 900.0
-    """A handler that takes longer is given up, and its messages come again."""
+    """The timeout of a handler; after it, its messages are delivered again."""
     suspend: float = 1.0
-    """The wait before another try in order."""
+    """The pause before another try, if orderly."""
     max_cached_messages: int = 1000
-    """What is kept ahead of the handlers, for each queue."""
+    """The most messages pulled ahead of the handlers, for each queue."""
     max_cached_bytes: int = 100 << 20
-    """The same in bytes, for all queues together."""
+    """The same limit in bytes, for all queues together."""
     max_span: int = 2000
-    """How many offsets are read ahead of the oldest message at work."""
+    """The most offsets between the oldest unfinished message and the next pull."""
     drain_timeout: float = 30.0
-    """How long closing waits for handlers at work."""
+    """How long closing waits for running handlers."""
     commit_interval: float = 5.0
-    """How often offsets are stored."""
+    """The period in which offsets are committed."""
     server_assignment: bool = False
-    """The broker shares the queues out, to be pulled or popped as it is told for the group."""
+    """Whether the broker assigns the queues, to be pulled or popped by its mode for the group."""
     invisible: float = 60.0
-    """How long the others do not see a message that was popped: it comes again then."""
+    """How long a popped message is invisible to others, until it is delivered again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "auto_commit_interval", self.commit_interval)
@@ -104,7 +105,7 @@ class PushConfig(ConsumerConfig):
             self._check_assignable()
 
     def _check_assignable(self) -> None:
-        """Refuse what brokers do not share out. Raises: ConfigurationError."""
+        """Check that brokers can assign such a consumer its queues. Raises: ConfigurationError."""
         if self.orderly or self.broadcasting:
             raise ConfigurationError(
                 "server_assignment: in order and broadcasting, the members share queues themselves"
@@ -117,14 +118,14 @@ class PushConfig(ConsumerConfig):
 
     @property
     def limits(self) -> Limits:
-        """How far pulls go ahead of the handlers."""
-        # In order the first unfinished message is the one at work, so nothing can stick behind it.
+        """The limits of pulling ahead of the handlers."""
+        # If orderly, the first unfinished message is the running one, so no span can build up.
         span = None if self.orderly else self.max_span
         return Limits(self.max_cached_messages, self.max_cached_bytes, span)
 
 
 def within(name: str, value: float, least: float, most: float) -> None:
-    """Refuse a number out of its range. Raises: ConfigurationError."""
+    """Check that a number is in its range. Raises: ConfigurationError."""
     if not least <= value <= most:
         raise ConfigurationError(f"{name} is {value:g}: {least:g} to {most:g}")
 

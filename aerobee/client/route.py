@@ -1,4 +1,4 @@
-"""A topic's route: which queues on which brokers, and their addresses. Pure.
+"""A topic's route: its queues, their brokers, and the brokers' addresses. Pure.
 
 Source: client §2.2 (MQClientInstance.topicRouteData2TopicPublishInfo).
 """
@@ -24,7 +24,7 @@ PERM_WRITE = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """What a name server says about a topic, in the terms of a client.
+    """The route of a topic, computed from a name server's response.
 
     `to_publish` has only queues whose master is alive, `to_subscribe` all readable ones, both
     sorted; `brokers` maps a broker name to its addresses by broker id.
@@ -34,14 +34,14 @@ class TopicRoute:
     to_subscribe: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]]
     readable: tuple[MessageQueue, ...] = ()
-    """Every queue that may be read, whether or not the topic has an order of its own."""
+    """All readable queues, whether or not the topic has order settings."""
 
 
 def read_route(topic: str, data: TopicRouteData, queues_at_most: int | None = None) -> TopicRoute:
-    """The route of `topic`.
+    """The route of `topic`, from route data.
 
-    `queues_at_most` limits the queues per broker, for a topic that will be made after the model
-    of the one `data` speaks of.
+    `queues_at_most` limits the queues per broker, for a topic that will be created from the
+    template topic of `data`.
     """
     brokers = {b.broker_name: dict(b.broker_addrs) for b in data.broker_datas if b.broker_addrs}
     limit = queues_at_most if queues_at_most is not None else 1 << 30
@@ -77,7 +77,7 @@ def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
 
 
 def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """Exactly the queues of `broker-a:4;broker-b:4`."""
+    """The queues of order settings such as `broker-a:4;broker-b:4`."""
     found: list[MessageQueue] = []
     for part in conf.split(";"):
         name, _, count = part.partition(":")

@@ -1,4 +1,4 @@
-"""Who a client says it is, and how its connections are encrypted.
+"""The credentials of a client, and the encryption of its connections.
 
 Source: client §15.3 (AclClientRPCHook), §15.4.
 """
@@ -24,14 +24,14 @@ __all__ = ["Credentials", "CredentialsSource", "TLSConfig", "link_of", "signed"]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The account that requests are signed for."""
+    """The account with which requests are signed."""
 
     access_key: str
-    """Its name."""
+    """The name of the account."""
     secret_key: str
-    """What requests are signed with; it is never sent."""
+    """The key that signs requests; it is never sent."""
     security_token: str | None = None
-    """Sent along, for accounts of a short life."""
+    """A token that is sent along, for temporary accounts."""
 
     def __post_init__(self) -> None:
         if not self.access_key or not self.secret_key:
@@ -42,34 +42,34 @@ class Credentials:
 
 
 CredentialsSource: TypeAlias = Credentials | Callable[[], Credentials]
-"""Credentials, or a function asked for each request: keys may change while the client runs."""
+"""Credentials, or a function called for each request: keys may change while the client runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSConfig:
-    """How peers are checked, and what they are shown. Files are in PEM form.
+    """The settings of TLS connections. Files are in PEM format.
 
-    Brokers are addressed by IP: their certificates name that address, or `server_hostname` says
-    which name they have. A `context` of your own makes the rest void.
+    Brokers are addressed by IP: their certificates contain that address, or `server_hostname` is
+    the name in them. A `context` of your own replaces all other settings.
     """
 
     ca_file: str | None = None
-    """Whom to trust; without it, whom the system trusts."""
+    """The file of trusted CA certificates; by default those of the system."""
     cert_file: str | None = None
-    """The certificate that is shown to brokers which want one."""
+    """The client's certificate, for brokers that request one."""
     key_file: str | None = None
-    """Its private key."""
+    """The private key of the client's certificate."""
     password: str | None = None
-    """Of the key file."""
+    """The password of the key file."""
     verify: bool = True
-    """False trusts anybody: for tests."""
+    """Whether certificates are verified; false is for tests only."""
     server_hostname: str | None = None
-    """The name in the brokers' certificates, if it is not their address."""
+    """The host name in the brokers' certificates, if it is not their address."""
     context: ssl.SSLContext | None = None
-    """Counts instead of all the others."""
+    """A context that replaces all other settings."""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The context of all connections. Raises: ConfigurationError for files that are none."""
+        """The SSL context of all connections. Raises: ConfigurationError for unusable files."""
         if self.context is not None:
             return self.context
         try:
@@ -91,7 +91,7 @@ def link_of(
     namespace_v2: str | None = None,
     namespace: str | None = None,
 ) -> Link:
-    """How the connections of a client are made. Raises: ConfigurationError."""
+    """The link settings of a client's connections. Raises: ConfigurationError."""
     dress = None if credentials is None else signer(credentials)
     if namespace_v2:
         dress = in_namespace(namespace_v2, dress)
@@ -103,7 +103,7 @@ def link_of(
 
 
 def signer(credentials: CredentialsSource) -> Dress:
-    """What signs each request of a connection."""
+    """The function that signs each request of a connection."""
 
     def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
         return signed(credentials() if callable(credentials) else credentials, fields, body)
@@ -112,7 +112,7 @@ def signer(credentials: CredentialsSource) -> Dress:
 
 
 def in_namespace(namespace: str, then: Dress | None) -> Dress:
-    """What names the namespace in each request, before it is signed. Source: client §5.8."""
+    """The function that adds the namespace to each request, before signing. Source: client §5.8."""
 
     def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
         named = {**fields, "nsd": "true", "ns": namespace}
@@ -122,7 +122,7 @@ def in_namespace(namespace: str, then: Dress | None) -> Dress:
 
 
 def signed(account: Credentials, fields: dict[str, str], body: bytes) -> dict[str, str]:
-    """The fields of a request with the account and a signature of all values and the body."""
+    """The fields of a request, with the account and the signature of all values and the body."""
     dressed = {**fields, "AccessKey": account.access_key}
     if account.security_token is not None:
         dressed["SecurityToken"] = account.security_token

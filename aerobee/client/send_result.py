@@ -1,4 +1,4 @@
-"""What a send gives: where the message is stored, and how safely. Imports nothing of ours."""
+"""The result of a send: the queue and offset of the message, and its status. No own imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MessageQueue", "SendResult", "SendStatus"]
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker. Sorts as every RocketMQ client sorts queues."""
+    """One queue of a topic on one broker. Queues sort in the order of all RocketMQ clients."""
 
     topic: str
     broker_name: str
@@ -22,7 +22,7 @@ class MessageQueue(NamedTuple):
 
 
 class SendStatus(Enum):
-    """How safe a stored message is. The values are the answer's codes."""
+    """The durability of a stored message. The values are response codes."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -31,11 +31,11 @@ class SendStatus(Enum):
 
 
 class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message is stored; `ok` tells whether as safely as the broker is set up to.
+    """The result of a stored message; `ok` is true if it is as durable as the broker is configured.
 
     `attempts` above 1 means an earlier try failed and may have stored a second copy. With
-    `recall_handle` a delayed message can be taken back; brokers before 5.3.2 give none. `traced`
-    is false where the broker wants no message trace.
+    `recall_handle` a delayed message can be recalled; brokers before 5.3.2 return none. `traced`
+    is false if the broker has switched off the message trace.
     """
 
     message_id: str
@@ -51,5 +51,5 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def ok(self) -> bool:
-        """True for SendStatus.OK only."""
+        """Whether the status is SendStatus.OK."""
         return self.status is SendStatus.OK

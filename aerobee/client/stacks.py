@@ -1,4 +1,4 @@
-"""What the threads and tasks of this process do right now, as text."""
+"""The stacks of all threads and tasks of this process, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["stacks"]
 
 
 def stacks() -> str:
-    """One paragraph for each thread, then for each task of the running event loop."""
+    """The stacks: one paragraph for each thread, then for each task of the running event loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -29,7 +29,7 @@ def stacks() -> str:
 
 def tasks() -> Iterator[tuple[str, list[FrameType]]]:
     """The tasks of the loop that runs in this thread, asyncio's or trio's, and their frames."""
-    # Who runs one of them has imported it; nobody else is made to.
+    # A program that runs one of them has imported it; others need not import it.
     asyncio = sys.modules.get("asyncio")
     try:
         running = asyncio.all_tasks() if asyncio is not None else ()
@@ -58,5 +58,5 @@ def frames_of(awaited: object) -> list[FrameType]:
 
 
 def walk(frames: list[FrameType]) -> Iterator[tuple[FrameType, int]]:
-    """As traceback wants them."""
+    """The frames with line numbers, as `traceback` takes them."""
     return ((frame, frame.f_lineno) for frame in frames)

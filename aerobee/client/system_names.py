@@ -1,4 +1,4 @@
-"""Topics and groups that brokers and their tools make for themselves.
+"""The system topics and groups, which brokers and their tools create.
 
 Source: admin §8, spark §9.
 """
@@ -31,14 +31,14 @@ REPLY_SUFFIX = "_REPLY_TOPIC"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 SYSTEM_GROUPS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "SELF_TEST", "FILTERSRV_")
-"""What their names begin with."""
+"""The prefixes of system groups."""
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether a topic is the brokers' own, as far as its name tells."""
+    """Whether a name is that of a system topic."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIXES) or name.endswith(REPLY_SUFFIX)
 
 
 def is_system_group(name: str) -> bool:
-    """Whether a group is the brokers' own or that of their tools."""
+    """Whether a name is that of a system group of brokers or their tools."""
     return name.startswith(SYSTEM_GROUPS)

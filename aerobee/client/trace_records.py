@@ -1,4 +1,4 @@
-"""Records of a message trace: their kinds, the fields of each, and one message's own. Pure.
+"""The records of a message trace: their kinds, and the fields of each kind. Pure.
 
 Source: semantics §15 (TraceDataEncoder).
 """
@@ -38,15 +38,15 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "Recall": ("time", "region", "group", "topic", "msgId", "success"),
 }
-"""The fields behind the kind, in order; later ones are absent in the records of older clients."""
+"""The fields after the kind, in order; records of older clients lack the last ones."""
 SHORT_PUB = 13
-"""A Pub of a client before 4.1 has so many fields, the last of them `success`: no offsetMsgId."""
+"""The number of fields of a Pub before 4.1, which has no offsetMsgId and ends with `success`."""
 MESSAGE_TYPES = ("NORMAL", "TRANSACTION_HALF", "TRANSACTION_COMMIT", "DELAY", "ORDER")
 CONTEXT_CODES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURN_NULL", "FAILED")
 
 
 def records_in(body: bytes) -> Iterator[tuple[str, dict[str, str]]]:
-    """Kind and named fields of each record in the body of a trace message; unknown kinds not."""
+    """The kind and the fields of each record in a trace message's body, without unknown kinds."""
     for text in body.decode("utf-8", "replace").split(RECORD_END):
         kind, *values = text.split(FIELD_END)
         names = FIELDS.get(kind)
@@ -54,6 +54,6 @@ def records_in(body: bytes) -> Iterator[tuple[str, dict[str, str]]]:
             continue
         if kind == "Pub" and 1 + len(values) == SHORT_PUB:
             names = (*names[:11], "success")
-        # Java writes what it does not have as "null".
+        # Java writes missing values as "null".
         pairs = zip(names, values, strict=False)
         yield kind, {name: value for name, value in pairs if value not in ("", "null")}

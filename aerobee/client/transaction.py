@@ -1,4 +1,4 @@
-"""The values of transactions: how one ends, and what a producer holds until then. No wire."""
+"""The values of transactions: states, half messages and results. It imports no wire code."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = [
 
 
 class TransactionState(Enum):
-    """What becomes of a half message. The values are those of END_TRANSACTION."""
+    """The end of a transaction. The values are those of END_TRANSACTION."""
 
     UNKNOWN = 0
-    """Not decided yet: the broker will ask."""
+    """Not decided yet: the broker asks later."""
     COMMIT = 8
-    """Consumers get it."""
+    """The message is delivered to consumers."""
     ROLLBACK = 12
-    """Nobody ever gets it."""
+    """The message is dropped."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """A half message, stored and seen by nobody until its transaction ends.
+    """A half message, which is stored but invisible to consumers until its transaction ends.
 
-    `state` is how it ends when its block is left without an exception.
+    `state` is the end of the transaction when its block is left without an exception.
     """
 
     message: Message
@@ -48,30 +48,30 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """The same in every check of this transaction."""
+        """The id of the transaction, the same in all its checks."""
         return self.result.transaction_id or self.result.message_id
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """Where the half is stored, and how its transaction was ended by this client."""
+    """The send result of the half message, and the state with which the client ended it."""
 
     result: SendResult
     state: TransactionState
 
     @property
     def message_id(self) -> str:
-        """As consumers will see it."""
+        """The message id, as consumers will see it."""
         return self.result.message_id
 
 
 BlockingChecker: TypeAlias = Callable[[ReceivedMessage], TransactionState]
-"""Says from what is stored, not from memory, how a transaction ended: any process may be asked."""
+"""Decides from stored data, not from memory, how a transaction ended: it runs in any process."""
 Checker: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 BlockingExecutor: TypeAlias = Callable[[Transaction], TransactionState]
 Executor: TypeAlias = Callable[[Transaction], TransactionState | Awaitable[TransactionState]]
 
 
 def state_of(said: object) -> TransactionState:
-    """What a function of the user's decided: everything else but a state means UNKNOWN."""
+    """The state that a user's function returned: any other value means UNKNOWN."""
     return said if isinstance(said, TransactionState) else TransactionState.UNKNOWN

@@ -1,4 +1,4 @@
-"""The errors of `remoting`, in the terms of a client's user."""
+"""Converts the errors of `remoting` to those of the SDK."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["late", "transport_error"]
 
 
 def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
-    """What went wrong between us and the peer of `ask`."""
+    """The SDK error for a failed request."""
     if isinstance(error, FrameError):
         return ConfigurationError(f"{request_name(ask)} cannot be sent: {error}")
     topic = topic_of(ask)
@@ -38,5 +38,5 @@ def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
 
 
 def late(ask: Ask) -> AerobeeError:
-    """No answer came in time."""
+    """The error of a request without a response in time."""
     return transport_error(ask, CallTimedOut(""))

@@ -1,4 +1,4 @@
-"""Queues as users hold them, and as bodies of requests and offset files have them."""
+"""Converts queues between the SDK's values and those of request bodies and offset files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["from_wire", "to_wire"]
 
 
 def from_wire(queue: queue_lock.MessageQueue) -> MessageQueue:
-    """The queue of a body."""
+    """The SDK's queue for a queue in a body."""
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def to_wire(queue: MessageQueue) -> queue_lock.MessageQueue:
-    """The queue for a body."""
+    """The queue for a body, from the SDK's queue."""
     return queue_lock.MessageQueue(
         topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id
     )

@@ -1,1 +1,1 @@
-"""The front for asyncio and trio: what users import as `aerobee`."""
+"""The async front, for asyncio and trio: what users import as `aerobee`."""

@@ -1,7 +1,7 @@
-"""The async front of a client: connections and tasks, on asyncio or trio. No decisions.
+"""The async client: its connections and tasks, on asyncio or trio. It makes no decisions.
 
-A Client carries out the effects of `steps`; its state is an Instance. One task group holds
-all its tasks, so that a bug of ours ends it loudly instead of leaving it half alive.
+A Client performs the effects of `steps`; its state is an Instance. All its tasks are in one task
+group, so that an internal error ends the client with an exception instead of leaving it half alive.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 
 CLOSE_WITHIN_S = 5.0
-"""What taking leave may last, even when the surrounding scope is cancelled."""
+"""The timeout for unregistering at the end, even when the surrounding scope is cancelled."""
 
 
 class Client:
-    """Connections to name servers and brokers, shared by the producers and consumers that take it.
+    """Connections to name servers and brokers, shared by producers and consumers.
 
     Use it in `async with`, or call `start` and `aclose`. Times in seconds.
     """
@@ -67,10 +67,10 @@ class Client:
 
     @property
     def client_id(self) -> str:
-        """How brokers list this client."""
+        """The id of this client, as brokers list it."""
         return self.instance.config.client_id
 
-    # ── Life ──
+    # ── Start and end ──
 
     async def __aenter__(self) -> Self:
         if on_asyncio():
@@ -94,11 +94,11 @@ class Client:
     ) -> None:
         await self.aclose()
         if self._outer is not None:
-            # Told of no exception, the group lets the caller's own one through as it is.
+            # The group gets no exception, so that the caller's own one propagates unwrapped.
             await self._outer.__aexit__(None, None, None)
 
     async def start(self, task_group: TaskGroup | None = None) -> None:
-        """Reach a name server and begin to serve; tasks run in `task_group` if one is given.
+        """Connect to a name server and start; tasks run in `task_group` if one is given.
 
         Raises: NoNameServerError if none answers, ClientStateError if started before, or on trio
         without a task group.
@@ -116,7 +116,7 @@ class Client:
             raise ClientStateError("a client is started once")
 
     async def _start_host(self) -> None:
-        """Run in a task of its own, so that start and aclose may come from different tasks."""
+        """Run in a task of its own, so that different tasks may call start and aclose."""
         loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = loop.create_future()
 
@@ -130,9 +130,9 @@ class Client:
             self._host.result()
 
     async def _run(self, *, task_status: TaskStatus[None], shield: bool = False) -> None:
-        """All of the client's life. Shielded, only `aclose` ends it.
+        """Run the client from its start to its end. With `shield`, only `aclose` ends it.
 
-        So in `async with`: a cancelled block must still find its client to take leave with.
+        `async with` shields: a cancelled block still needs its client to unregister.
         """
         failure: AerobeeError | None = None
         try:
@@ -169,7 +169,7 @@ class Client:
             await self._host
 
     def spawn(self, steps: Steps[Any]) -> None:
-        """Carry out steps in the background, for as long as the client lives."""
+        """Run steps in the background, until the client is closed."""
         self.working_group().start_soon(self.perform, steps)
 
     def working_group(self) -> TaskGroup:
@@ -187,7 +187,7 @@ class Client:
     # ── Effects ──
 
     async def perform(self, steps: Steps[T]) -> T:
-        """Carry out steps to their result. Raises: what they raise."""
+        """Run steps and return their result. Raises: the errors of the steps."""
         reply: Command | None = None
         error: AerobeeError | None = None
         try:
@@ -220,7 +220,7 @@ class Client:
         return answer
 
     async def _ask(self, ask: Ask) -> Command | None:
-        """Send one request and wait for its answer. Raises: TransportError, ClientClosedError."""
+        """Send a request and wait for its response. Raises: TransportError, ClientClosedError."""
         try:
             channel = self._channels.get(ask.address)
             if channel is None or channel.closed or self._stop.is_set():
@@ -236,10 +236,10 @@ class Client:
         return answer
 
     async def _connect(self, ask: Ask) -> AsyncChannel:
-        """A new connection, or the one that somebody else made meanwhile. Raises: ConnectFailed.
+        """Open a connection, or return one opened by another task. Raises: ConnectFailed.
 
-        Who waited while another failed to connect is told the same: a thousand sends would knock
-        one after the other at a door that is closed.
+        Tasks that waited for a failed attempt get the same error: otherwise a thousand sends would
+        each try to connect, one after the other, to a broker that is down.
         """
         group = self.working_group()
         address = ask.address
@@ -267,7 +267,7 @@ class Client:
         channel.on_request = partial(self._serve, channel, address)
         self._channels[address] = channel
         self.instance.connected(address)
-        # Brokers that moved are not asked where they were.
+        # Brokers that moved get no more requests at their old address.
         for left in self.instance.take_left() & self._channels.keys():
             await self._channels.pop(left).aclose()
         return channel
@@ -275,7 +275,7 @@ class Client:
     # ── Requests from brokers ──
 
     def _serve(self, channel: AsyncChannel, address: str, request: Command) -> int | Answer | None:
-        """React to a request; where that takes steps, answer when they are done."""
+        """Handle a request; if that takes steps, the response is sent when they are done."""
         outcome = self.instance.serve(request, address)
         if not isinstance(outcome, Generator):
             return outcome
@@ -292,20 +292,20 @@ class Client:
 
 
 class Opening:
-    """The one attempt to connect to an address that is under way; the others wait for it."""
+    """The running attempt to connect to an address; other tasks wait for it."""
 
     __slots__ = ("failed", "lock", "turn")
 
     def __init__(self) -> None:
         self.lock = anyio.Lock()
         self.turn = 0
-        """Counts attempts that failed."""
+        """The number of failed attempts."""
         self.failed = ""
-        """Why the last one did."""
+        """The reason why the last attempt failed."""
 
 
 async def wait(signal: Signal, seconds: float) -> None:
-    """Until the signal is set, at most so long."""
+    """Wait until the signal is set, at most `seconds`."""
     event = anyio.Event()
     forget = signal.listen(event.set)
     try:

@@ -1,4 +1,4 @@
-"""What async producers, consumers and admin clients have in common: a client, own or shared."""
+"""The common part of async producers, consumers and admin clients: a client, own or shared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Part:
-    """One user of a Client; a client of its own lives as long as it does."""
+    """A producer, consumer or admin client; it starts and closes its own client with itself."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Part:
             await self._client.__aexit__(None, None, None)
 
     async def start(self, task_group: TaskGroup | None = None) -> None:
-        """Begin without `async with`; `task_group` is where background tasks run, see Client.
+        """Start without `async with`; background tasks run in `task_group`, see Client.
 
         Raises: NoNameServerError, ClientStateError, ConfigurationError.
         """
@@ -83,7 +83,7 @@ class Part:
             raise
 
     async def aclose(self) -> None:
-        """Take leave of the brokers, for at most 5 s, and end. A second call does nothing."""
+        """Unregister from the brokers, for at most 5 s, and close. A second call does nothing."""
         try:
             await self._end_part()
         finally:
@@ -104,10 +104,10 @@ class Part:
             await self._end()
 
     async def _begin(self) -> None:
-        """What there is to do once the client runs."""
+        """Start this part, once the client runs."""
 
     async def _end(self) -> None:
-        """What there is to do before the client ends."""
+        """End this part, before the client ends."""
 
     async def _perform(self, steps: Steps[T]) -> T:
         self._client.working_group()

@@ -26,7 +26,7 @@ __all__ = ["PendingSend", "Producer"]
 
 
 class PendingSend:
-    """A message that `send_soon` took. Awaited, it is the SendResult, or raises why there is none.
+    """A message accepted by `send_soon`. Awaiting it gives the SendResult, or raises the failure.
 
     Any number of tasks may await it, any number of times.
     """
@@ -40,12 +40,12 @@ class PendingSend:
 
     @property
     def message(self) -> Message:
-        """What is sent."""
+        """The message."""
         return self._outgoing.parcel.messages[0]
 
     @property
     def done(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether the send has ended, with a result or a failure."""
         return self._outgoing.outcome is not None
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
@@ -57,8 +57,8 @@ class PendingSend:
 class Producer(Part):
     """Sends messages. Times in seconds, sizes in bytes.
 
-    Its options are those of ProducerConfig. Without `client` it has one of its own, and takes the
-    options of that, too.
+    Its options are those of ProducerConfig. Without `client` it has a client of its own, and takes
+    the options of that client, too.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Producer(Part):
         try:
             await super()._end_part()
         finally:
-            # Behind the time that the end may last, which would take the error with it.
+            # Outside of the timeout of the end, which would suppress the error.
             self._outbox.tell_failures()
 
     async def _leave(self) -> None:
@@ -109,9 +109,9 @@ class Producer(Part):
         timeout: float | None = None,  # noqa: ASYNC109 (covers several requests)
         require_ok: bool = False,
     ) -> SendResult:
-        """Send, and wait until the broker has stored it.
+        """Send a message, and wait until the broker has stored it.
 
-        `require_ok` makes any status but OK a failed try. Raises: SendFailedError,
+        With `require_ok` any status but OK is a failed try. Raises: SendFailedError,
         BrokerError, RouteNotFoundError, ConfigurationError.
         """
         return await self._perform(self._sender.send(message, queue, timeout, require_ok))
@@ -119,20 +119,21 @@ class Producer(Part):
     async def send_soon(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
     ) -> PendingSend:
-        """Take a message and send it in the background, in batches while there are many.
+        """Accept a message and send it in the background, in batches while there are many.
 
-        Waits only for room in the outbox, at most `timeout` seconds. Await what it gives for the
-        result; what nobody awaits, `flush` and `aclose` raise. Messages to one queue by their
-        ordering key, or by `queue`, keep their order. Raises: ConfigurationError,
-        RequestTimeoutError for no room, RouteNotFoundError where a queue must be known.
+        It waits only for room in the outbox, at most `timeout` seconds. Await the returned object
+        for the result; failures that are not awaited are raised by `flush` and `aclose`. Messages
+        to one queue by their ordering key, or by `queue`, keep their order. Raises:
+        ConfigurationError, RequestTimeoutError for no room, RouteNotFoundError where a queue must
+        be known.
         """
         outgoing = await self._perform(self._outbox.accept(message, queue))
         return PendingSend(self._client, self._outbox, outgoing)
 
     async def flush(self) -> None:
-        """Wait until all that `send_soon` took so far is stored.
+        """Wait until all messages accepted by `send_soon` so far are stored.
 
-        Raises: UndeliveredError with what is not, and was awaited by nobody.
+        Raises: UndeliveredError with the failed messages that were not awaited.
         """
         await self._perform(self._outbox.flush())
 
@@ -142,15 +143,15 @@ class Producer(Part):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 (for each request)
     ) -> list[SendResult]:
-        """Send many in few requests, split by topic and size; results in the messages' order.
+        """Send many messages in few requests, split by topic and size; results in their order.
 
-        `timeout` is for each request. Raises: BatchSendError with what is known of each message,
-        ConfigurationError before anything is sent.
+        `timeout` is for each request. Raises: BatchSendError with the result or failure of each
+        message, ConfigurationError before anything is sent.
         """
         return await self._perform(self._sender.send_batch(messages, timeout))
 
     async def send_oneway(self, message: Message) -> None:
-        """Send without an answer: the message may get lost. Raises: TransportError."""
+        """Send without waiting for a response: the message may get lost. Raises: TransportError."""
         await self._perform(self._sender.send_oneway(message))
 
     async def request(
@@ -159,7 +160,7 @@ class Producer(Part):
         *,
         timeout: float = 3.0,  # noqa: ASYNC109 (covers the answer, too)
     ) -> ReceivedMessage:
-        """Send a request through a topic and wait for what a consumer replies.
+        """Send a request through a topic and wait for the reply of a consumer.
 
         Raises: ReplyTimeoutError, and as `send`.
         """
@@ -168,10 +169,10 @@ class Producer(Part):
     async def reply(
         self, to: ReceivedMessage, body: bytes, *, properties: Mapping[str, str] | None = None
     ) -> SendResult:
-        """Answer a request that a consumer got.
+        """Reply to a request that a consumer received.
 
-        A success does not say that it was still waited for. Raises: ConfigurationError if the
-        message is no request, and as `send`.
+        A success does not mean that the requester still waited for it. Raises: ConfigurationError
+        if the message is no request, and as `send`.
         """
         return await self._perform(reply(self._sender, to, body, properties or {}))
 
@@ -182,13 +183,13 @@ class Producer(Part):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 (the answer's)
     ) -> str:
-        """Take a delayed message back, by the `recall_handle` of its result; its message id.
+        """Recall a delayed message, by the `recall_handle` of its result; returns its message id.
 
-        A success does not say that it was still to be delivered. Raises: ConfigurationError for
-        what is no handle of the topic, BrokerError, TransportError, RouteNotFoundError.
+        A success does not mean that it was not delivered yet. Raises: ConfigurationError for a
+        handle that is invalid or of another topic, BrokerError, TransportError, RouteNotFoundError.
         """
         return await self._perform(recall(self._sender, topic, handle, timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a message may be sent to. Raises: RouteNotFoundError."""
+        """The queues to which a message may be sent. Raises: RouteNotFoundError."""
         return await self._perform(self._sender.queues(topic))

@@ -1,4 +1,4 @@
-"""The async pull consumer. Decisions are in `steps.consuming` and its neighbours."""
+"""The async pull consumer. Decisions are in `steps.consuming` and related modules."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FOREVER_S = 3600.0
 
 
 class PullConsumer(Part):
-    """Hands out messages when asked: `async for`, or `poll` and `done`.
+    """Returns messages on request: by `async for`, or by `poll` and `done`.
 
-    What a message's finish stores is the first offset that is not finished. Iterate from one task
+    The committed offset of a queue is that of its first unfinished message. Iterate from one task
     only. The options are those of PullOptions.
     """
 
@@ -53,19 +53,19 @@ class PullConsumer(Part):
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
 
-    # ── Which messages ──
+    # ── Subscription ──
 
     async def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Share the topic's queues with the group; `expression` is `*`, tags as `A || B`,
         or a Filter.
 
-        A topic that does not exist yet is waited for. Raises: ConfigurationError,
+        The topic may not exist yet: the consumer waits for it. Raises: ConfigurationError,
         ClientStateError after `assign`.
         """
         await self._perform(self._member.subscribe(topic, expression))
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Read exactly these queues, whatever the group does.
+        """Read exactly these queues, without sharing them in the group.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
         TransportError.
@@ -78,26 +78,26 @@ class PullConsumer(Part):
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues held now."""
+        """The queues that are assigned now."""
         return self._member.assignment
 
     # ── Messages ──
 
     @property
     def finishes_early(self) -> bool:
-        """Whether a loop finishes a message when it hands it out."""
+        """Whether a loop finishes a message when it returns it."""
         return self._config.finish_early
 
     @property
     def closed(self) -> bool:
-        """Whether no more messages will come."""
+        """Whether the consumer is closed and returns no more messages."""
         return self._member.closing.is_set
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Messages until the consumer is closed; each is finished when the next is asked for.
+        """Iterate over messages until the consumer is closed; asking for the next finishes one.
 
         Leaving the loop leaves the last one unfinished, unless `finish_early` finished it when it
-        was handed out. Raises: CompressionError.
+        was returned. Raises: CompressionError.
         """
         return Messages(self)
 
@@ -107,68 +107,68 @@ class PullConsumer(Part):
         max_messages: int = 10,
         timeout: float = 5.0,  # noqa: ASYNC109 (over is no error)
     ) -> list[ReceivedMessage]:
-        """Messages as soon as there are any, at most so many; none after `timeout`.
+        """Return messages as soon as there are any, up to the maximum; none after `timeout`.
 
         They are unfinished until `done`. Raises: CompressionError.
         """
         return await self._perform(self._member.poll(max_messages, timeout))
 
     def done(self, *messages: ReceivedMessage) -> None:
-        """These messages are finished: they need no second delivery."""
+        """Finish these messages: they need no second delivery."""
         self._member.done(messages)
 
     async def nack(self, *messages: ReceivedMessage, level: int = 0) -> None:
-        """Have these messages delivered again later, and go on without them; needs `retry`.
+        """Have these messages delivered again later, and finish them here; needs `retry`.
 
-        `level` is a delay level (1 to 18: 1s 5s 10s 30s 1m … 2h); with 0 each try comes later than
-        the one before, with −1 none does: it is a dead letter, as after `max_reconsume` tries.
+        `level` is a delay level (1 to 18: 1s 5s 10s 30s 1m … 2h); with 0 the delay grows with each
+        try, with −1 the message becomes a dead letter, as after `max_reconsume` tries.
         Raises: ClientStateError without `retry`, BrokerError, TransportError.
         """
         await self._perform(self._member.nack(messages, level))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull and hand out nothing of these queues, or of all. Raises: QueueNotAssignedError."""
+        """Pause pulling and returning these queues, or all. Raises: QueueNotAssignedError."""
         self._member.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with these queues, or with all. Raises: QueueNotAssignedError."""
+        """Resume these queues, or all. Raises: QueueNotAssignedError."""
         self._member.resume(queues)
 
     # ── Offsets ──
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store these offsets, or how far each held queue is finished.
+        """Commit these offsets, or the progress of each assigned queue.
 
         Raises: BrokerError, TransportError.
         """
         await self._perform(self._member.commit(offsets))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset, None without one. Raises: BrokerError, TransportError."""
+        """The group's committed offset, None without one. Raises: BrokerError, TransportError."""
         return await self._perform(self._member.offsets.committed(queue))
 
     def position(self, queue: MessageQueue) -> int:
-        """Offset of the next message to hand out. Raises: QueueNotAssignedError."""
+        """The offset of the next message to return. Raises: QueueNotAssignedError."""
         return self._member.holding(queue).position
 
     async def seek(self, queue: MessageQueue, offset: int | ConsumeFrom | datetime) -> None:
-        """Go on elsewhere in a held queue; what was handed out from it counts as settled.
+        """Continue an assigned queue at `offset`; messages returned from it count as settled.
 
-        Raises: QueueNotAssignedError, ConfigurationError for an offset the queue does not have.
+        Raises: QueueNotAssignedError, ConfigurationError for an offset outside of the queue.
         """
         await self._perform(self._member.seek(queue, offset))
 
     async def offsets_for_time(self, at: datetime) -> dict[MessageQueue, int]:
-        """Per held queue the first message stored at `at` or later, its end if there is none."""
+        """Per assigned queue, the offset of the first message stored since `at`, else its end."""
         return await self._perform(self._member.offsets_for_time(at))
 
     async def end_offsets(self) -> dict[MessageQueue, int]:
-        """Per held queue the offset of the next message to be written."""
+        """Per assigned queue, the offset of the next message to be written."""
         return await self._perform(self._member.end_offsets())
 
 
 class Messages:
-    """An iterator over a consumer's messages; it holds nothing that would need closing."""
+    """An iterator over a consumer's messages; it needs no closing."""
 
     def __init__(self, consumer: PullConsumer) -> None:
         self.consumer = consumer

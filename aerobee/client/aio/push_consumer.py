@@ -1,4 +1,4 @@
-"""The async push consumer. Decisions are in `steps.pushing` and its neighbours."""
+"""The async push consumer. Decisions are in `steps.pushing` and related modules."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ H = TypeVar("H", bound="Handler")
 
 CLOSE_S = 4.0
 TURN_S = 0.01
-"""A worker whose handler never waits lets others have a turn so often."""
+"""How often a worker yields to other tasks if its handler never waits."""
 
 
 class PushConsumer(Part):
-    """Calls a handler for messages as they come, and has those delivered again that failed.
+    """Calls a handler for messages as they arrive; failed messages are delivered again.
 
         consumer = PushConsumer("billing", "127.0.0.1:9876")
 
@@ -54,9 +54,9 @@ class PushConsumer(Part):
 
         await consumer.run()
 
-    It begins in `async with`, or in `run`. A handler that returns is done with its messages; one
-    that raises has them again later, see RetryLater, Reject and BatchFailed. Plain functions run
-    in threads. The options are those of PushOptions.
+    It starts in `async with`, or in `run`. When a handler returns, its messages are finished; when
+    it raises, they are delivered again later, see RetryLater, Reject and BatchFailed. Plain
+    functions run in threads. The options are those of PushOptions.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class PushConsumer(Part):
         self._closed = anyio.Event()
         self._scopes: set[anyio.CancelScope] = set()
 
-    # ── Which messages ──
+    # ── Subscription ──
 
     def subscribe(
         self, topic: str, expression: Expression = "*", handler: Handler | None = None
     ) -> Callable[[H], H]:
-        """Have messages of a topic handled; as a decorator, or with `handler`.
+        """Subscribe a handler to a topic; used as a decorator, or with `handler`.
 
-        `expression` is `*`, tags as `A || B`, or a Filter. Every member of a group has the same
-        topics. Raises: ConfigurationError.
+        `expression` is `*`, tags as `A || B`, or a Filter. All members of a group must have the
+        same topics. Raises: ConfigurationError.
         """
 
         def with_handler(handler: H) -> H:
@@ -106,24 +106,24 @@ class PushConsumer(Part):
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues held now, those of the group's retry topic included."""
+        """The queues that are assigned now, including those of the group's retry topic."""
         return frozenset(self._member.held)
 
     def pause(self) -> None:
-        """Pull no more; what was pulled is handled."""
+        """Pause pulling; messages that are already pulled are still handled."""
         self._member.pause()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Resume pulling."""
         self._member.resume()
 
-    # ── Life ──
+    # ── Start and end ──
 
     async def run(self, *, handle_signals: bool = False) -> None:
-        """Consume until `aclose`, cancellation or, if asked for, SIGINT or SIGTERM; then drain.
+        """Consume until `aclose`, cancellation or, with `handle_signals`, SIGINT or SIGTERM; drain.
 
         Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not serve.
+        an SQL condition that the brokers do not support.
         """
         async with self:
             if not handle_signals:
@@ -143,7 +143,7 @@ class PushConsumer(Part):
             self._client.working_group().start_soon(self._work)
 
     async def _end_part(self) -> None:
-        """Wait for handlers at work, then for nobody. Cancelled, it still takes leave."""
+        """Wait for running handlers up to the timeout. If cancelled, it still unregisters."""
         try:
             if self._begun and not self._ended:
                 self._member.stop()
@@ -161,14 +161,14 @@ class PushConsumer(Part):
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
 
-    # ── Work ──
+    # ── Workers ──
 
     async def _work(self) -> None:
         """Handle batches until the consumer stops."""
         wake = Signal()
         try:
             while not self._member.stopping:
-                # Cancelled, the scope takes one handler with it and not the worker.
+                # Cancelling this scope ends one handler and not the worker.
                 with anyio.CancelScope() as scope:
                     self._scopes.add(scope)
                     await self._work_in(scope, wake)
@@ -231,11 +231,11 @@ class PushConsumer(Part):
 
 
 def is_async(handler: Handler) -> bool:
-    """Whether calling it gives something to await."""
+    """Whether calling the handler returns an awaitable."""
     return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
 
 
 def cancelled() -> bool:
-    """Whether somebody cancelled this task, and not only what it waited for."""
+    """Whether this task was cancelled, and not only what it waited for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""The async producer of transactions. Decisions are in `steps.transactions`."""
+"""The async transaction producer. Decisions are in `steps.transactions`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ IDLE_S = 3600.0
 
 
 class TransactionProducer(Producer):
-    """Sends messages that consumers get only if a transaction of yours commits.
+    """Sends messages that consumers get only if your local transaction commits.
 
-    Brokers ask `checker` about transactions whose end they have not heard, those of other and
-    earlier processes of the group included: it decides from what is stored. It may be a coroutine
-    function; a plain function runs in a thread, one call at a time.
+    Brokers ask `checker` about transactions whose end they do not know, including those of other
+    and earlier processes of the group: it decides from stored data. It may be a coroutine function;
+    a plain function runs in a thread, one call at a time.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class TransactionProducer(Producer):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 (of the half's sending)
     ) -> AsyncIterator[Transaction]:
-        """A block that is the local transaction of a message.
+        """A context manager whose block is the local transaction of a message.
 
-        Left normally it ends as its `state` says: COMMIT, if you set no other. An exception rolls
-        it back; when it is cancelled the broker asks later. Raises: TransactionError and as `send`
-        before the block is entered.
+        After a normal exit the transaction ends with its `state`: COMMIT by default. An exception
+        rolls it back; after a cancellation the broker asks later. Raises: TransactionError and as
+        `send` before the block is entered.
         """
         half = await self._perform(self._transactions.open(message, timeout))
         try:
@@ -87,10 +87,10 @@ class TransactionProducer(Producer):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 (of the half's sending)
     ) -> TransactionResult:
-        """Send a half message, run `execute`, and end the transaction as it says.
+        """Send a half message, run `execute`, and end the transaction with the state it returns.
 
-        Anything but a TransactionState means UNKNOWN: the broker will ask; so does an exception,
-        which is raised here. Raises: TransactionError and as `send`, with nothing executed.
+        Any other value means UNKNOWN: the broker asks later. An exception means UNKNOWN too, and
+        is raised here. Raises: TransactionError and as `send`, with nothing executed.
         """
         half = await self._perform(self._transactions.open(message, timeout))
         state = TransactionState.UNKNOWN
@@ -101,7 +101,7 @@ class TransactionProducer(Producer):
         return TransactionResult(half.result, state)
 
     async def _answer_checks(self) -> None:
-        """Answer what brokers ask, one after the other, until the end."""
+        """Answer the transaction checks of brokers, one after the other, until the end."""
         checks = self._transactions.checks
         while not checks.closed:
             check = checks.take()
@@ -117,7 +117,7 @@ class TransactionProducer(Producer):
 
 
 async def call(function: Callable[[T], R | Awaitable[R]], given: T) -> R:
-    """What a function of the user's returns; a plain one does not hold up the loop."""
+    """Call a user's function and return its result; a plain function runs in a thread."""
     if iscoroutinefunction(function):
         returned: R = await function(given)
         return returned

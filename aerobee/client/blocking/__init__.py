@@ -1,1 +1,1 @@
-"""The front for threads: what users import as `aerobee.blocking`. No event loop behind it."""
+"""The blocking front: what users import as `aerobee.blocking`. It has no event loop."""

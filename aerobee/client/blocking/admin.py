@@ -33,7 +33,7 @@ T = TypeVar("T")
 def method(
     steps: Callable[Concatenate[Routes, P], Steps[T]],
 ) -> Callable[Concatenate[AdminClient, P], T]:
-    """The method that carries steps out, with their parameters, defaults and docstring."""
+    """The method that runs the steps, with their parameters, defaults and docstring."""
 
     def run_steps(self: AdminClient, /, *args: P.args, **named: P.kwargs) -> T:
         return self._perform(steps(self._client.instance, *args, **named))
@@ -45,7 +45,7 @@ def method(
 class AdminClient(Part):
     """Administers a cluster: topics, groups, offsets, messages, clients, brokers.
 
-    Values that it gives back are those of `aerobee.admin`.
+    The values that it returns are those of `aerobee.admin`.
     """
 
     def __init__(

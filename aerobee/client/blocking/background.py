@@ -1,7 +1,7 @@
-"""One thread that carries out all the steps nobody waits for: heartbeats, rebalance, pulls.
+"""The background thread of a client, which runs heartbeats, rebalance and pulls.
 
-Steps never block, they yield what they want; so one thread serves any number of them. It sleeps on
-its inbox until an answer, a signal or a deadline wakes one of the jobs.
+Steps never block, they yield their effects; so one thread runs any number of them. It waits on its
+inbox until a response, a signal or a deadline wakes one of the jobs.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["Background", "Begin", "Done"]
 
 Done: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
-"""Called once with the answer or the failure, from any thread."""
+"""A callback, called once with the response or the failure, from any thread."""
 Begin: TypeAlias = "Callable[[Ask, Done], Callable[[], None]]"
-"""Sends a request without waiting; gives how to forget it."""
+"""Sends a request without waiting; returns a function that forgets it."""
 IDLE_S = 60.0
 DEADLINES = 64
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Steps under way, and what they wait for."""
+    """Running steps, and what they wait for."""
 
     steps: Steps[Any]
     then: Callable[[Any], object] | None = None
-    """Given the result, in the background thread, while nothing is locked."""
+    """Called with the result, in the background thread, without the lock."""
     turn: int = 0
-    """Counts advances: a wake-up made for an earlier turn is late and means nothing."""
+    """The number of advances: a wake-up made for an earlier turn is ignored."""
     forget: list[Callable[[], None]] = field(default_factory=list)
-    """How to stop listening to what this turn waits for."""
+    """Functions that cancel what this turn waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """Why a job should go on."""
+    """The reason why a job continues."""
 
     job: Job
     turn: int
@@ -72,28 +72,28 @@ class Background:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
         self._started = True
 
     def spawn(self, steps: Steps[Any], then: Callable[[Any], object] | None = None) -> None:
-        """Carry out these steps; from any thread. `then` is given the result, and must not wait."""
+        """Run these steps; from any thread. `then` is called with the result and must not wait."""
         self._inbox.put(WakeUp(Job(steps, then), 0))
 
     def stop(self) -> None:
-        """Begin to end the thread."""
+        """Ask the thread to end."""
         self._started = False
         self._inbox.put(None)
 
     def join(self) -> None:
-        """Wait until it has ended, as far as it is another thread and was started."""
+        """Wait until the thread has ended; does nothing in that thread or if it was not started."""
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
     @property
     def failed(self) -> bool:
-        """Whether a bug ended the thread; its traceback is where Python shows those of threads."""
-        # Not `is_alive`: interrupted by Ctrl-C, that takes a living thread for dead from then on.
+        """Whether an internal error ended the thread; `threading.excepthook` got its traceback."""
+        # Not `is_alive`: after an interruption by Ctrl-C it reports a running thread as ended.
         return self._started and self._ended
 
     def _run(self) -> None:
@@ -115,7 +115,7 @@ class Background:
                     return heapq.heappop(self._deadlines)[2]
 
     def _advance(self, wake_up: WakeUp) -> None:
-        """To the next effect of a job, and begin that; or to its end."""
+        """Run a job up to its next effect, and begin that; or to its end."""
         job = wake_up.job
         try:
             effect = self._next_effect(wake_up)
@@ -127,7 +127,7 @@ class Background:
             self._ask(job, effect)
 
     def _next_effect(self, wake_up: WakeUp) -> Effect:
-        """What a job wants next. Raises: StopIteration, with the result, when it has ended."""
+        """The next effect of a job. Raises: StopIteration, with the result, when it has ended."""
         job = wake_up.job
         with self._lock:
             job.turn += 1
@@ -151,7 +151,7 @@ class Background:
 
     def _at(self, seconds: float, wake_up: WakeUp) -> None:
         if len(self._deadlines) >= self._many:
-            # Most deadlines are overtaken by what they were set for; those go here.
+            # Remove deadlines of earlier turns: most events arrive before their deadline.
             self._deadlines = [one for one in self._deadlines if one[2].turn == one[2].job.turn]
             heapq.heapify(self._deadlines)
             self._many = 2 * len(self._deadlines) + DEADLINES

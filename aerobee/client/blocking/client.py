@@ -1,4 +1,4 @@
-"""A client's connections and its background thread. No decisions."""
+"""The blocking client: its connections and its background thread. It makes no decisions."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 
 SLICE_S = 0.2
-"""No wait is longer in one piece, so that Ctrl-C gets through on every system."""
+"""The longest single wait, so that Ctrl-C works on every system."""
 
 
 class Client:
-    """Connections to name servers and brokers, shared by the producers and consumers that take it.
+    """Connections to name servers and brokers, shared by producers and consumers.
 
     Use it in `with`, or call `start` and `close`. Any thread may call it. Times in seconds.
     """
@@ -71,10 +71,10 @@ class Client:
 
     @property
     def client_id(self) -> str:
-        """How brokers list this client."""
+        """The id of this client, as brokers list it."""
         return self.instance.config.client_id
 
-    # ── Life ──
+    # ── Start and end ──
 
     def __enter__(self) -> Self:
         self.start()
@@ -89,7 +89,7 @@ class Client:
         self.close()
 
     def start(self) -> None:
-        """Reach a name server and begin to serve. Raises: NoNameServerError, ClientStateError."""
+        """Connect to a name server and start. Raises: NoNameServerError, ClientStateError."""
         if self._started or self._closed:
             raise ClientStateError("a client is started once")
         self._started = True
@@ -114,7 +114,7 @@ class Client:
         self._background.join()
 
     def check_works(self) -> None:
-        """Refuse calls of a client that is not started, or is closed.
+        """Check that the client is started and not closed.
 
         Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
         """
@@ -127,13 +127,13 @@ class Client:
             raise ClientClosedError("a bug ended this client: see the traceback of its thread")
 
     def spawn(self, steps: Steps[Any]) -> None:
-        """Carry out steps in the background, for as long as the client lives."""
+        """Run steps in the background, until the client is closed."""
         self._background.spawn(steps)
 
     # ── Effects ──
 
     def perform(self, steps: Steps[T]) -> T:
-        """Carry out steps to their result, in this thread. Raises: what they raise."""
+        """Run steps in this thread and return their result. Raises: the errors of the steps."""
         reply: Command | None = None
         error: AerobeeError | None = None
         try:
@@ -153,7 +153,7 @@ class Client:
                 steps.close()
 
     def _carry_out(self, effect: Effect) -> Command | None:
-        """Perform one effect; the answer, where it is a request.
+        """Perform one effect; returns the response if it is a request.
 
         Raises: TransportError, ClientClosedError.
         """
@@ -193,7 +193,7 @@ class Client:
                 forget()
 
     def _ask(self, channel: BlockingChannel, ask: Ask) -> Command | None:
-        """Send a request and wait for its answer. Raises: TransportError, ClientClosedError."""
+        """Send a request and wait for its response. Raises: TransportError, ClientClosedError."""
         self.check_works()
         try:
             if ask.oneway:
@@ -206,7 +206,7 @@ class Client:
         return answer
 
     def _note_leaving(self, channel: BlockingChannel, ask: Ask, answer: Command) -> None:
-        """A channel that was told to go closes by itself, but nothing more is sent on it."""
+        """Stop using a channel whose broker goes away; it closes by itself."""
         if answer.code == ResponseCode.GO_AWAY:
             self._connections.leave(ask.address, channel)
 
@@ -241,7 +241,7 @@ class Client:
             for one in begun:
                 one()
 
-        # Connecting takes seconds where nobody answers, and nothing else may wait for it.
+        # Connecting takes seconds if the peer is silent, and must not block other jobs.
         threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
         return forget
 
@@ -266,26 +266,26 @@ class Client:
         self.check_works()
         channel = self._connections.channel(address)
         if self._closed:
-            # It was opened behind the last look of `close`.
+            # It was opened after `close` had closed the others.
             channel.close()
         return channel
 
     def _connected(self, address: str) -> None:
-        """Brokers that moved are not asked where they were."""
+        """Close connections to the old addresses of brokers that moved."""
         with self.lock:
             self.instance.connected(address)
             left = self.instance.take_left()
         self._connections.drop(left)
 
     def _serve(self, address: str) -> OnRequest:
-        """What reacts to the requests of a broker."""
+        """The function that handles the requests of a broker."""
 
         def serve(request: Command) -> int | Answer | None:
             with self.lock:
                 outcome = self.instance.serve(request, address)
             if not isinstance(outcome, Generator):
                 return outcome
-            # It came by this connection, and goes back the same way or not at all.
+            # The response goes back over the connection of the request, or not at all.
             channel = self._connections.known(address)
 
             def answer(said: Answer | None) -> None:
@@ -299,11 +299,11 @@ class Client:
 
 
 def do_nothing() -> None:
-    """How to forget what is over already."""
+    """The function that forgets a request which has already ended."""
 
 
 def wait(event: threading.Event, seconds: float) -> None:
-    """Until the event, at most so long, in pieces."""
+    """Wait for the event, at most `seconds`, in slices."""
     deadline = monotonic() + seconds
     while not event.wait(max(0.0, min(SLICE_S, deadline - monotonic()))):
         if monotonic() >= deadline:
@@ -311,7 +311,7 @@ def wait(event: threading.Event, seconds: float) -> None:
 
 
 def warn_in_event_loop() -> None:
-    """A warning if this thread runs an asyncio loop, which every call will hold up."""
+    """Warn if this thread runs an asyncio loop, which every call would block."""
     running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     if running is not None and running() is not None:
         log.warning("the blocking client is used inside an event loop and holds it up")

@@ -1,9 +1,9 @@
-"""Connections to brokers and name servers for threads: kept, replaced, asked in bulk.
+"""Connections to brokers and name servers for threads: pooled, replaced, with requests in bulk.
 
-    requests, each with its address → one pipeline per address → answers in the order asked
+    requests, each with its address → one pipeline per address → responses in the requests' order
 
-No wait is longer than the time-out while nothing arrives. After a fork the child has no readers
-and shares the parent's sockets: it lets them all go and connects anew.
+No wait is longer than the time-out while nothing arrives. After a fork the child has no reader
+threads and shares the parent's sockets: it drops them all and connects again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = ["Connections", "Outcome"]
 
 T = TypeVar("T")
 Outcome: TypeAlias = Command | AerobeeError
-"""The answer, whatever its code, or why there is none."""
+"""The response, whatever its code, or the error."""
 
 WINDOW = 256
-"""Requests under way on one connection: brokers refuse what waits for long."""
+"""The most requests in flight on one connection: brokers refuse requests that wait for long."""
 
 
 class _Arrived(NamedTuple):
@@ -50,8 +50,8 @@ class _Arrived(NamedTuple):
 class Connections:
     """One connection per address; any thread may use them. Times in seconds.
 
-    `serve` gives what answers the requests of the peer at an address, `opened` is called with the
-    address of each new one.
+    `serve` returns the function that handles the requests of the peer at an address, `opened` is
+    called with the address of each new connection.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Connections:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._steps_lock = threading.Lock()
-        """Held while steps advance."""
+        """The lock that is held while steps advance."""
         self._opening: dict[str, threading.Lock] = {}
         self._channels: dict[str, BlockingChannel] = {}
 
@@ -86,7 +86,7 @@ class Connections:
         return None if channel is None or channel.closed else channel
 
     def channel(self, address: str) -> BlockingChannel:
-        """The open connection to `host:port`, a new one if there is none.
+        """The open connection to `host:port`, or a new one.
 
         Raises: ConnectFailed, which names the address.
         """
@@ -97,7 +97,7 @@ class Connections:
         with self._lock:
             opening = self._opening.setdefault(address, threading.Lock())
         with opening:
-            # Another thread may have been quicker.
+            # Another thread may have connected meanwhile.
             channel = self.known(address)
             if channel is None:
                 channel = BlockingChannel.connect(
@@ -109,11 +109,11 @@ class Connections:
             return channel
 
     def close(self) -> None:
-        """Close all connections; the next request connects anew."""
+        """Close all connections; the next request connects again."""
         self.drop(tuple(self._channels))
 
     def drop(self, addresses: Iterable[str]) -> None:
-        """Close the connections to these: nobody is to be asked there any more."""
+        """Close the connections to these addresses, which get no more requests."""
         self._notice_fork()
         with self._lock:
             known = [self._channels.pop(one) for one in addresses if one in self._channels]
@@ -121,7 +121,7 @@ class Connections:
             channel.close()
 
     def leave(self, address: str, channel: BlockingChannel) -> None:
-        """The next request to this address goes out on another connection; this one stays open."""
+        """Use another connection for further requests to this address; this one stays open."""
         with self._lock:
             if self._channels.get(address) is channel:
                 del self._channels[address]
@@ -129,11 +129,11 @@ class Connections:
     # ── Steps ──
 
     def perform(self, steps: Steps[T]) -> T:
-        """The result of steps. Raises: what they raise."""
+        """Run steps and return their result. Raises: the errors of the steps."""
         return self.perform_all([steps])[0]
 
     def perform_all(self, many: Sequence[Steps[T]]) -> list[T]:
-        """The results of steps that are carried out together, their requests in bulk.
+        """Run many steps together, with their requests in bulk, and return their results.
 
         Waits last their full time: signals are for clients. Raises: the first error in the order
         of the steps, after all have ended.
@@ -170,7 +170,7 @@ class Connections:
         return [results[at] for at in range(len(many))]
 
     def _carry_out(self, effects: Mapping[int, Effect]) -> Mapping[int, Outcome | None]:
-        """All requests; while there are none, all waits."""
+        """Perform all requests; if there are none, all waits."""
         asks = {at: effect for at, effect in effects.items() if isinstance(effect, Ask)}
         if asks:
             return dict(zip(asks, self.exchange(list(asks.values())), strict=True))
@@ -180,10 +180,10 @@ class Connections:
     # ── Requests ──
 
     def exchange(self, asks: Sequence[Ask]) -> list[Outcome]:
-        """What becomes of these requests, one after the other on each connection. Never raises.
+        """Send requests, pipelined on each connection, and return their outcomes. Never raises.
 
-        Bound: the time-out for each 256 requests of an address; one that answers none of them is
-        not asked the rest.
+        It takes at most the time-out for each 256 requests of an address; an address that answers
+        none of them gets no more.
         """
         waiting: dict[str, list[int]] = defaultdict(list)
         for index, ask in enumerate(asks):
@@ -202,7 +202,7 @@ class Connections:
         return [outcomes[index] for index in range(len(asks))]
 
     def _round(self, asks: Sequence[Ask], by_address: dict[str, list[int]]) -> dict[int, Outcome]:
-        """Send all, then wait for all."""
+        """Send all requests, then wait for all responses."""
         arrived: SimpleQueue[_Arrived] = SimpleQueue()
         outcomes: dict[int, Outcome] = {}
         forget: dict[int, Callable[[], None]] = {}
@@ -231,9 +231,9 @@ class Connections:
     def _drop_silent(
         self, late: set[str], by_address: dict[str, list[int]], outcomes: dict[int, Outcome]
     ) -> None:
-        """Close what answered nothing at all: a connection can be dead without anybody saying so.
+        """Close connections without any response: a dead connection may give no error.
 
-        What others are asking on it, they ask again.
+        Requests of other threads on it are sent again by those threads.
         """
         self.drop(
             address

@@ -1,4 +1,4 @@
-"""What blocking producers, consumers and admin clients have in common: a client, own or shared."""
+"""The common part of blocking producers, consumers and admin clients: a client, own or shared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Part:
-    """One user of a Client; a client of its own lives as long as it does."""
+    """A producer, consumer or admin client; it starts and closes its own client with itself."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Part:
             note_failed_close(error, failure)
 
     def start(self) -> None:
-        """Begin without `with`.
+        """Start without `with`.
 
         Raises: NoNameServerError, ClientStateError, ConfigurationError.
         """
@@ -71,7 +71,7 @@ class Part:
             raise
 
     def close(self) -> None:
-        """Take leave of the brokers, for at most some seconds, and end. Again: does nothing."""
+        """Unregister from the brokers, for some seconds at most. A second call does nothing."""
         if self._ended or not self._begun:
             return
         self._ended = True
@@ -82,10 +82,10 @@ class Part:
                 self._client.close()
 
     def _begin(self) -> None:
-        """What there is to do once the client runs."""
+        """Start this part, once the client runs."""
 
     def _end(self) -> None:
-        """What there is to do before the client ends."""
+        """End this part, before the client ends."""
 
     def _perform(self, steps: Steps[T]) -> T:
         self._client.check_works()

@@ -24,11 +24,12 @@ CLOSE_S = 4.0
 
 
 class PopConsumer(Part):
-    """Takes messages that the broker hands out one by one. 5.x brokers.
+    """Receives messages by POP, and acknowledges each of them. Needs brokers since 5.0.
 
-    A message that is not acknowledged within `invisible` seconds comes again, to any consumer of
-    the group; `extend` gives it more time. `start_from` counts for a group that is new to a topic.
-    After `max_reconsume` tries (16) `nack` makes it a dead letter. Several threads may use one.
+    A message that is not acknowledged within `invisible` seconds is delivered again, to any
+    consumer of the group; `extend` prolongs that time. `start_from` applies to a group that is new
+    to a topic. After `max_reconsume` tries (16) `nack` makes a message a dead letter. Threads may
+    share a consumer.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class PopConsumer(Part):
 
     @property
     def closed(self) -> bool:
-        """Whether no more messages will come."""
+        """Whether the consumer is closed and delivers no more messages."""
         return self._popper.closing.is_set
 
     def receive(
@@ -63,33 +64,33 @@ class PopConsumer(Part):
         wait: float = WAIT_S,
         expression: Expression = "*",
     ) -> list[ReceivedMessage]:
-        """Messages as soon as there are any, at most 32; none after `wait` seconds, or closed.
+        """Return messages as soon as there are any, at most 32; none after `wait` seconds.
 
-        `expression` is `*`, tags as `A || B`, or a Filter. Raises: ConfigurationError,
-        RouteNotFoundError, BrokerError, TransportError.
+        A closed consumer returns none. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
+        ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
         steps = self._popper.receive(topic, max_messages, wait, expression)
         return self._perform(steps)
 
     def messages(self, topic: str, *, expression: Expression = "*") -> Iterator[ReceivedMessage]:
-        """Messages until the consumer is closed; each is acknowledged when the next is asked for.
+        """Iterate over messages until the consumer is closed; asking for the next acknowledges one.
 
-        Unless it was sent back or rejected by then. Leaving the loop leaves the last one as it is.
-        Raises: as `receive`.
+        A message that was sent back or rejected by then is not acknowledged, nor is the last one
+        when the loop is left. Raises: as `receive`.
         """
         return Messages(self, topic, expression)
 
-    # ── What came of it ──
+    # ── Acknowledgement ──
 
     def ack(self, *messages: ReceivedMessage) -> None:
-        """These need no second delivery; many cost little more than one.
+        """Acknowledge messages; many cost little more than one.
 
-        Raises: ConfigurationError for what was not popped, BrokerError, TransportError.
+        Raises: ConfigurationError for a message that was not popped, BrokerError, TransportError.
         """
         self._perform(self._popper.acknowledge(messages))
 
     def nack(self, message: ReceivedMessage, *, delay: float | None = None) -> None:
-        """Have a message again after `delay` seconds; without, each time later, from 10 s to 2 h.
+        """Have a message delivered again after `delay` seconds; by default 10 s to 2 h, increasing.
 
         Raises: ConfigurationError, BrokerError, TransportError.
         """
@@ -100,7 +101,7 @@ class PopConsumer(Part):
         self._perform(self._popper.reject(message))
 
     def extend(self, message: ReceivedMessage, seconds: float) -> None:
-        """Keep a message from others for so long from now.
+        """Keep a message invisible to other consumers for `seconds` from now.
 
         Raises: ConfigurationError, BrokerError, TransportError.
         """
@@ -108,7 +109,7 @@ class PopConsumer(Part):
 
 
 class Messages:
-    """An iterator over messages of a topic; it holds nothing that would need closing."""
+    """An iterator over messages of a topic; it needs no closing."""
 
     def __init__(self, consumer: PopConsumer, topic: str, expression: Expression) -> None:
         self.consumer = consumer

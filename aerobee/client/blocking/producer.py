@@ -26,7 +26,7 @@ __all__ = ["PendingSend", "Producer"]
 
 
 class PendingSend:
-    """A message that `send_soon` took, and what becomes of it. Any thread may ask."""
+    """A message accepted by `send_soon`, and its result. Any thread may ask for it."""
 
     __slots__ = ("_client", "_outbox", "_outgoing")
 
@@ -37,16 +37,16 @@ class PendingSend:
 
     @property
     def message(self) -> Message:
-        """What is sent."""
+        """The message."""
         return self._outgoing.parcel.messages[0]
 
     @property
     def done(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether the send has ended, with a result or a failure."""
         return self._outgoing.outcome is not None
 
     def result(self, timeout: float | None = None) -> SendResult:
-        """Wait until it is stored. Raises: why it is not; RequestTimeoutError after `timeout`."""
+        """Wait until it is stored. Raises: the failure; RequestTimeoutError after `timeout`."""
         if not self.done:
             self._client.check_works()
         return self._client.perform(self._outbox.outcome(self._outgoing, timeout))
@@ -55,8 +55,8 @@ class PendingSend:
 class Producer(Part):
     """Sends messages. Times in seconds, sizes in bytes.
 
-    Its options are those of ProducerConfig. Without `client` it has one of its own, and takes the
-    options of that, too.
+    Its options are those of ProducerConfig. Without `client` it has a client of its own, and takes
+    the options of that client, too.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Producer(Part):
         timeout: float | None = None,
         require_ok: bool = False,
     ) -> SendResult:
-        """Send, and wait until the broker has stored it.
+        """Send a message, and wait until the broker has stored it.
 
-        `require_ok` makes any status but OK a failed try. Raises: SendFailedError,
+        With `require_ok` any status but OK is a failed try. Raises: SendFailedError,
         BrokerError, RouteNotFoundError, ConfigurationError.
         """
         return self._perform(self._sender.send(message, queue, timeout, require_ok))
@@ -114,20 +114,21 @@ class Producer(Part):
     def send_soon(
         self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
     ) -> PendingSend:
-        """Take a message and send it in the background, in batches while there are many.
+        """Accept a message and send it in the background, in batches while there are many.
 
-        Waits only for room in the outbox, at most `timeout` seconds. What it gives has the
-        result; failures that nobody asks for, `flush` and `close` raise. Messages to one queue by
-        their ordering key, or by `queue`, keep their order. Raises: ConfigurationError,
-        RequestTimeoutError for no room, RouteNotFoundError where a queue must be known.
+        It waits only for room in the outbox, at most `timeout` seconds. The returned object has
+        the result; failures whose result is not asked for are raised by `flush` and `close`.
+        Messages to one queue by their ordering key, or by `queue`, keep their order. Raises:
+        ConfigurationError, RequestTimeoutError for no room, RouteNotFoundError where a queue must
+        be known.
         """
         outgoing = self._perform(self._outbox.accept(message, queue))
         return PendingSend(self._client, self._outbox, outgoing)
 
     def flush(self) -> None:
-        """Wait until all that `send_soon` took so far is stored.
+        """Wait until all messages accepted by `send_soon` so far are stored.
 
-        Raises: UndeliveredError with what is not, and was asked for by nobody.
+        Raises: UndeliveredError with the failed messages whose result was not asked for.
         """
         self._perform(self._outbox.flush())
 
@@ -137,15 +138,15 @@ class Producer(Part):
         *,
         timeout: float | None = None,
     ) -> list[SendResult]:
-        """Send many in few requests, split by topic and size; results in the messages' order.
+        """Send many messages in few requests, split by topic and size; results in their order.
 
-        `timeout` is for each request. Raises: BatchSendError with what is known of each message,
-        ConfigurationError before anything is sent.
+        `timeout` is for each request. Raises: BatchSendError with the result or failure of each
+        message, ConfigurationError before anything is sent.
         """
         return self._perform(self._sender.send_batch(messages, timeout))
 
     def send_oneway(self, message: Message) -> None:
-        """Send without an answer: the message may get lost. Raises: TransportError."""
+        """Send without waiting for a response: the message may get lost. Raises: TransportError."""
         self._perform(self._sender.send_oneway(message))
 
     def request(
@@ -154,7 +155,7 @@ class Producer(Part):
         *,
         timeout: float = 3.0,
     ) -> ReceivedMessage:
-        """Send a request through a topic and wait for what a consumer replies.
+        """Send a request through a topic and wait for the reply of a consumer.
 
         Raises: ReplyTimeoutError, and as `send`.
         """
@@ -163,10 +164,10 @@ class Producer(Part):
     def reply(
         self, to: ReceivedMessage, body: bytes, *, properties: Mapping[str, str] | None = None
     ) -> SendResult:
-        """Answer a request that a consumer got.
+        """Reply to a request that a consumer received.
 
-        A success does not say that it was still waited for. Raises: ConfigurationError if the
-        message is no request, and as `send`.
+        A success does not mean that the requester still waited for it. Raises: ConfigurationError
+        if the message is no request, and as `send`.
         """
         return self._perform(reply(self._sender, to, body, properties or {}))
 
@@ -177,13 +178,13 @@ class Producer(Part):
         *,
         timeout: float | None = None,
     ) -> str:
-        """Take a delayed message back, by the `recall_handle` of its result; its message id.
+        """Recall a delayed message, by the `recall_handle` of its result; returns its message id.
 
-        A success does not say that it was still to be delivered. Raises: ConfigurationError for
-        what is no handle of the topic, BrokerError, TransportError, RouteNotFoundError.
+        A success does not mean that it was not delivered yet. Raises: ConfigurationError for a
+        handle that is invalid or of another topic, BrokerError, TransportError, RouteNotFoundError.
         """
         return self._perform(recall(self._sender, topic, handle, timeout))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a message may be sent to. Raises: RouteNotFoundError."""
+        """The queues to which a message may be sent. Raises: RouteNotFoundError."""
         return self._perform(self._sender.queues(topic))

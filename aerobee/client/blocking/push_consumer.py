@@ -1,4 +1,4 @@
-"""The blocking push consumer. Decisions are in `steps.pushing` and its neighbours."""
+"""The blocking push consumer. Decisions are in `steps.pushing` and related modules."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ CLOSE_S = 4.0
 
 
 class PushConsumer(Part):
-    """Calls a handler for messages as they come, and has those delivered again that failed.
+    """Calls a handler for messages as they arrive; failed messages are delivered again.
 
         consumer = PushConsumer("billing", "127.0.0.1:9876")
         consumer.subscribe("orders", handler=on_orders)
         consumer.run()
 
-    Handlers run in `concurrency` threads. A handler that returns is done with its messages; one
-    that raises has them again later, see RetryLater, Reject and BatchFailed. One that takes longer
-    than `handler_timeout` cannot be stopped: its messages come again, its thread stays with it. The
-    options are those of PushOptions.
+    Handlers run in `concurrency` threads. When a handler returns, its messages are finished; when
+    it raises, they are delivered again later, see RetryLater, Reject and BatchFailed. A handler
+    that exceeds `handler_timeout` cannot be stopped: its messages are delivered again, and its
+    thread stays occupied. The options are those of PushOptions.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class PushConsumer(Part):
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
 
-    # ── Which messages ──
+    # ── Subscription ──
 
     def subscribe(
         self, topic: str, expression: Expression = "*", handler: BlockingHandler | None = None
     ) -> Callable[[H], H]:
-        """Have messages of a topic handled; as a decorator, or with `handler`.
+        """Subscribe a handler to a topic; used as a decorator, or with `handler`.
 
-        `expression` is `*`, tags as `A || B`, or a Filter. Every member of a group has the same
-        topics. Raises: ConfigurationError.
+        `expression` is `*`, tags as `A || B`, or a Filter. All members of a group must have the
+        same topics. Raises: ConfigurationError.
         """
 
         def with_handler(handler: H) -> H:
@@ -85,27 +85,27 @@ class PushConsumer(Part):
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues held now, those of the group's retry topic included."""
+        """The queues that are assigned now, including those of the group's retry topic."""
         with self._client.lock:
             return frozenset(self._member.held)
 
     def pause(self) -> None:
-        """Pull no more; what was pulled is handled."""
+        """Pause pulling; messages that are already pulled are still handled."""
         with self._client.lock:
             self._member.pause()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Resume pulling."""
         with self._client.lock:
             self._member.resume()
 
-    # ── Life ──
+    # ── Start and end ──
 
     def run(self) -> None:
         """Consume until `close` or Ctrl-C, then drain.
 
         Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not serve.
+        an SQL condition that the brokers do not support.
         """
         with self:
             try:
@@ -115,10 +115,10 @@ class PushConsumer(Part):
                 return
 
     def start(self) -> None:
-        """Begin without `with`.
+        """Start without `with`.
 
         Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not serve.
+        an SQL condition that the brokers do not support.
         """
         super().start()
         try:
@@ -143,7 +143,7 @@ class PushConsumer(Part):
         deadline = monotonic() + self._config.drain_timeout
         for thread in self._threads:
             if thread is threading.current_thread():
-                # A handler closes its own consumer, and is done after that.
+                # A handler closes its own consumer; its thread ends after that.
                 continue
             while thread.is_alive() and monotonic() < deadline:
                 thread.join(SLICE_S)
@@ -153,7 +153,7 @@ class PushConsumer(Part):
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
 
-    # ── Work ──
+    # ── Workers ──
 
     def _work(self) -> None:
         """Handle batches until the consumer stops."""

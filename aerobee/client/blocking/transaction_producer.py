@@ -1,4 +1,4 @@
-"""The blocking producer of transactions. Decisions are in `steps.transactions`."""
+"""The blocking transaction producer. Decisions are in `steps.transactions`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["TransactionProducer"]
 
 log = logging.getLogger("aerobee.client")
 JOIN_S = 2.0
-"""How long a close waits for a checker that runs."""
+"""How long a close waits for a running checker."""
 
 
 class TransactionProducer(Producer):
-    """Sends messages that consumers get only if a transaction of yours commits.
+    """Sends messages that consumers get only if your local transaction commits.
 
-    Brokers ask `checker` about transactions whose end they have not heard, those of other and
-    earlier processes of the group included: it decides from what is stored. It is called in a
-    thread of its own, one call at a time.
+    Brokers ask `checker` about transactions whose end they do not know, including those of other
+    and earlier processes of the group: it decides from stored data. It is called in a thread of its
+    own, one call at a time.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class TransactionProducer(Producer):
     def transaction(
         self, message: Message, *, timeout: float | None = None
     ) -> Iterator[Transaction]:
-        """A block that is the local transaction of a message.
+        """A context manager whose block is the local transaction of a message.
 
-        Left normally it ends as its `state` says: COMMIT, if you set no other. An exception rolls
-        it back; after Ctrl-C the broker asks later. Raises: TransactionError and as `send` before
-        the block is entered.
+        After a normal exit the transaction ends with its `state`: COMMIT by default. An exception
+        rolls it back; after Ctrl-C the broker asks later. Raises: TransactionError and as `send`
+        before the block is entered.
         """
         half = self._perform(self._transactions.open(message, timeout))
         try:
@@ -86,10 +86,10 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self, message: Message, execute: BlockingExecutor, *, timeout: float | None = None
     ) -> TransactionResult:
-        """Send a half message, run `execute`, and end the transaction as it says.
+        """Send a half message, run `execute`, and end the transaction with the state it returns.
 
-        Anything but a TransactionState means UNKNOWN: the broker will ask; so does an exception,
-        which is raised here. Raises: TransactionError and as `send`, with nothing executed.
+        Any other value means UNKNOWN: the broker asks later. An exception means UNKNOWN too, and
+        is raised here. Raises: TransactionError and as `send`, with nothing executed.
         """
         half = self._perform(self._transactions.open(message, timeout))
         state = TransactionState.UNKNOWN
@@ -100,7 +100,7 @@ class TransactionProducer(Producer):
         return TransactionResult(half.result, state)
 
     def _answer_checks(self) -> None:
-        """Answer what brokers ask, one after the other, until the end."""
+        """Answer the transaction checks of brokers, one after the other, until the end."""
         checks = self._transactions.checks
         while not checks.closed:
             with self._client.lock:
