@@ -31,7 +31,7 @@ class ConsumerConfig:
     start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
     """Where the group begins in a queue for which it has no committed offset."""
     auto_commit: bool = True
-    """Whether offsets are committed: every `auto_commit_interval`, on revocation, and at the end."""
+    """Whether offsets are committed: every `auto_commit_interval`, on revocation and at the end."""
     auto_commit_interval: float = 5.0
     """The period in which offsets are committed."""
     pull_batch: int = 10

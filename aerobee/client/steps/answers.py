@@ -1,4 +1,4 @@
-"""Answers read: error codes become exceptions here, and nowhere else."""
+"""Reads responses: only this module turns error codes into exceptions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ B = TypeVar("B", bound="Body")
 
 
 def expect(ask: Ask, answer: Command, peer: str) -> Command:
-    """The answer, if it says SUCCESS. Raises: BrokerError."""
+    """The response, if its code is SUCCESS. Raises: BrokerError."""
     if answer.code != ResponseCode.SUCCESS:
         raise error_of(ask, answer, peer)
     return answer
 
 
 def error_of(ask: Ask, answer: Command, peer: str) -> BrokerError:
-    """The exception for an error answer of `peer`, a broker name or "name server"."""
+    """The exception for an error response of `peer`, a broker name or "name server"."""
     made = BY_CODE.get(answer.code, BrokerError)
     remark = answer.remark or _name(ResponseCode, answer.code)
     return made(answer.code, remark.strip(), peer, ask.address, request_name(ask), topic_of(ask))
 
 
 def header_of(ask: Ask, answer: Command, kind: type[H]) -> H:
-    """The answer's fields. Raises: TransportError if they are not what the protocol says."""
+    """The header of a response. Raises: TransportError if it violates the protocol."""
     try:
         return answer.header(kind)
     except RemotingError as error:
@@ -45,7 +45,7 @@ def header_of(ask: Ask, answer: Command, kind: type[H]) -> H:
 
 
 def body_of(ask: Ask, answer: Command, kind: type[B]) -> B:
-    """The answer's body. Raises: TransportError if it is not what the protocol says."""
+    """The body of a response. Raises: TransportError if it violates the protocol."""
     try:
         return kind.from_bytes(answer.body)
     except RemotingError as error:
@@ -63,7 +63,7 @@ def request_name(ask: Ask) -> str:
 
 
 def topic_of(ask: Ask) -> str | None:
-    """The topic that a request is about, if it is about one."""
+    """The topic in a request, if it has one."""
     topic: str | None = getattr(ask.header, "topic", None)
     return topic
 

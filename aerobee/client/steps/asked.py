@@ -1,7 +1,7 @@
-"""A consumer's member that answers what brokers ask it, for an admin's sake.
+"""A group member that handles the requests of administrators, forwarded by brokers.
 
-    RESET_CONSUMER_CLIENT_OFFSET → the queues named there go on where it says
-    GET_CONSUMER_STATUS_FROM_CLIENT, GET_CONSUMER_RUNNING_INFO → what it holds and does
+    RESET_CONSUMER_CLIENT_OFFSET → the queues in it continue at the given offsets
+    GET_CONSUMER_STATUS_FROM_CLIENT, GET_CONSUMER_RUNNING_INFO → its queues and rates
 
 Source: client §4, §9.8, §13.4 (ClientRemotingProcessor).
 """
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 __all__ = ["AskedMember"]
 
 BUSY_CHECK_S = 0.05
-"""A handler at work in order is let finish before its queue begins elsewhere."""
+"""How often a reset checks whether the running orderly handler of a queue has finished."""
 
 
 @dataclass(slots=True)
 class AskedMember(Member):
-    """The state of one consumer, and its answers."""
+    """The state of one consumer, and its responses to brokers."""
 
     def serve(self, request: Command) -> Outcome:
-        """React to a request of a broker for this group. Raises: HeaderError, BodyError."""
+        """Handle a request of a broker for this group. Raises: HeaderError, BodyError."""
         match request.code:
             case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
                 table = ResetOffsets.from_bytes(request.body).offset_table
@@ -67,17 +67,17 @@ class AskedMember(Member):
                 return Answer(body=info.to_bytes())
         return Member.serve(self, request)
 
-    # ── Elsewhere ──
+    # ── Resets ──
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
-        """Go on there in each queue that is held; what handlers still do there counts no more."""
+        """Continue at these offsets in each held queue; results of running handlers are ignored."""
         for queue, offset in offsets.items():
             held = self.held.get(queue)
             if held is not None:
                 held.drop()
                 while held.busy and not self.closing.is_set:
                     yield Wait(self.closing, BUSY_CHECK_S)
-                # Another member may have it by now, and has the stored offset.
+                # Another member may hold the queue now, and use the committed offset.
                 if self.held.get(queue) is held:
                     anew = self.hold(queue, offset)
                     anew.locked_at = held.locked_at
@@ -86,10 +86,10 @@ class AskedMember(Member):
             except AerobeeError as error:
                 self.instance.log_once(f"commit {queue}", "%s not committed: %s", queue, error)
 
-    # ── Accounts ──
+    # ── Running info ──
 
     def status(self, topic: str) -> ConsumerStatus:
-        """How far it is in the queues of a topic."""
+        """The progress in the queues of a topic."""
         return ConsumerStatus(
             message_queue_table={
                 to_wire(queue).to_bytes().decode(): held.commit_point
@@ -99,7 +99,7 @@ class AskedMember(Member):
         )
 
     def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
-        """All that it holds and does."""
+        """The running info: options, subscriptions, queues and rates."""
         now = self.instance.clock.monotonic()
         return ConsumerRunningInfo(
             properties=self.properties(),
@@ -115,7 +115,7 @@ class AskedMember(Member):
         )
 
     def properties(self) -> dict[str, str]:
-        """The consumer's options, and what tools look for under names of their own."""
+        """The consumer's options, and the properties that tools expect."""
         client = self.instance.config
         options = {one.name: getattr(self.config, one.name) for one in fields(self.config)}
         plain = {
@@ -148,6 +148,6 @@ class AskedMember(Member):
         )
 
     def wall_ms(self, at: float) -> int:
-        """An instant of the clock that never jumps as wall-clock ms; 0 stays "never"."""
+        """A monotonic instant as wall-clock ms; 0 stays "never"."""
         clock = self.instance.clock
         return clock.wall_ms() - int(1000 * (clock.monotonic() - at)) if at else 0

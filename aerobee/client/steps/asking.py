@@ -1,4 +1,4 @@
-"""Requests that may be asked again: of which address of a broker, and after which answers."""
+"""Requests that are retried: the choice of a broker's address, and the response codes to retry."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["ask_address", "ask_broker"]
 def ask_broker(
     routes: Routes, queue: MessageQueue, header: Header, *, master_only: bool = False
 ) -> Steps[tuple[Ask, Command]]:
-    """What the broker of a queue answers, and what it was asked; the answer may be a refusal.
+    """Send a request to the broker of a queue; returns it with its response, maybe a refusal.
 
-    The master is asked, else the slaves in turn, unless it is for the master only.
+    It is sent to the master, else to the slaves in turn, unless it is for the master only.
     Raises: TransportError, RouteNotFoundError, BrokerNotFoundError, BrokerError for "not now".
     """
     timeout_s = routes.config.request_timeout
@@ -49,7 +49,7 @@ def ask_broker(
 def ask_address(
     routes: Routes, address: str, header: Header, body: bytes = b"", tries: int | None = None
 ) -> Steps[tuple[Ask, Command]]:
-    """What is answered at an address; it may arrive as often as it is tried.
+    """Send a request to an address, with retries; it may arrive once for each try.
 
     Raises: TransportError, BrokerError for "not now", ConfigurationError if it is too long.
     """

@@ -1,10 +1,11 @@
-"""A push consumer's member whose queues the broker shares out, and says how: by pulls or by POP.
+"""A push consumer's member whose queues the broker assigns, to be pulled or popped.
 
-    QUERY_ASSIGNMENT → queues to pull, as any member has them · queues to pop, often all of a broker
-    popped → handed out → acknowledged, or hidden until its next try
+    QUERY_ASSIGNMENT → queues to pull, as for any member · queues to pop, often all of a broker
+    popped → handled → acknowledged, or invisible until its next try
 
-What is popped is not committed: the broker counts acknowledgements. What is not acknowledged in
-time comes again. Source: client §8.1, §12 (RebalanceImpl, ConsumeMessagePopConcurrentlyService).
+Offsets of popped queues are not committed: the broker tracks acknowledgements. A message that is
+not acknowledged in time is delivered again.
+Source: client §8.1, §12 (RebalanceImpl, ConsumeMessagePopConcurrentlyService).
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ __all__ = ["AssignedMember", "PoppedQueue"]
 log = logging.getLogger("aerobee.client")
 
 AHEAD_MAX: Final = 96
-"""Popped from one queue and not acknowledged: the time in which that must happen runs already."""
+"""The most unacknowledged messages of one queue: their invisible time is running already."""
 HOLD_S: Final = 15.0
-"""How long a broker may hold a pop while there is nothing."""
+"""How long a broker may hold a pop while there are no messages."""
 AGAIN_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class PoppedQueue(HeldQueue):
-    """A queue, or with id −1 all queues of a broker, that messages are popped from."""
+    """A queue, or with id −1 all queues of a broker, from which messages are popped."""
 
     committed: int | None = 0
     at_work: int = 0
-    """Handed out and not done."""
+    """The number of messages that handlers have."""
     _until: deque[float] = field(default_factory=deque)
-    """Per waiting message, when others may have it again."""
+    """For each waiting message, the end of its invisible time."""
 
     @property
     def commit_point(self) -> int:
-        """Nothing is committed."""
+        """The offset 0: offsets of popped queues are not committed."""
         return 0
 
     @property
@@ -66,13 +67,13 @@ class PoppedQueue(HeldQueue):
         return len(self.waiting) + self.at_work >= AHEAD_MAX
 
     def keep(self, messages: Sequence[ReceivedMessage], until: float) -> None:
-        """Add messages that are ours until then."""
+        """Add messages that are invisible to others until `until`."""
         for message in messages:
             self.add(message)
             self._until.append(until)
 
     def drop_late(self, now: float) -> None:
-        """Forget what others may have by now."""
+        """Drop messages whose invisible time is over."""
         late = 0
         while self._until and self._until[0] <= now:
             self._until.popleft()
@@ -82,7 +83,7 @@ class PoppedQueue(HeldQueue):
             self.unfinished.clear()
 
     def take(self, most: int) -> list[ReceivedMessage]:
-        """Hand out up to `most` messages, oldest first."""
+        """Return up to `most` messages for a handler, oldest first."""
         taken = HeldQueue.take(self, most)
         self.unfinished.clear()
         self.at_work += len(taken)
@@ -91,7 +92,7 @@ class PoppedQueue(HeldQueue):
         return taken
 
     def finish(self, queue_offset: int) -> None:
-        """One message is done, or given up."""
+        """Note that one message is finished, or given up."""
         self.at_work -= 1
         if not self.full:
             self.room.set()
@@ -99,11 +100,11 @@ class PoppedQueue(HeldQueue):
 
 @dataclass(slots=True)
 class AssignedMember(PushMember):
-    """The state of one such consumer, and every step it takes."""
+    """The state of one such consumer, and its steps."""
 
     popper: Popper = field(init=False)
     _acks: list[ReceivedMessage] = field(default_factory=list)
-    """What is done and not acknowledged yet."""
+    """Messages that are finished but not acknowledged yet."""
     _ack_now: Signal = field(default_factory=Signal)
 
     def __post_init__(self) -> None:
@@ -119,15 +120,15 @@ class AssignedMember(PushMember):
         self.popper = Popper(self.instance, popped, self.closing)
 
     def begin(self) -> list[Steps[None]]:
-        """As of any push consumer; who acknowledges is carried out, too."""
+        """As in any push consumer, with the steps that acknowledge."""
         return [*PushMember.begin(self), self.acknowledge_on()]
 
-    # ── Which queues ──
+    # ── Assignment ──
 
     def _rebalance_topic(self, topic: str) -> Steps[None]:
-        """Take and give up queues of one topic, as the broker says.
+        """Take on and give up queues of one topic, by the broker's assignment.
 
-        Raises: AerobeeError if it says nothing, or a start offset cannot be had.
+        Raises: AerobeeError if the broker or a start offset cannot be queried.
         """
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
@@ -136,7 +137,7 @@ class AssignedMember(PushMember):
                 self.instance, self.group, topic, route, str(self.config.strategy)
             )
         except UnsupportedRequestError:
-            # A broker before 5.0: all members share its queues out by themselves.
+            # A broker before 5.0: the members allocate its queues by themselves.
             yield from PushMember._rebalance_topic(self, topic)
             return
         for queue, held in tuple(self.held.items()):
@@ -152,7 +153,7 @@ class AssignedMember(PushMember):
                 self.held_now(held)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
-        """As of any member; where messages are popped, the broker alone knows how far they are."""
+        """As in any member; the progress of popped queues is known to the broker only."""
         pulled = {
             queue: offset
             for queue, offset in offsets.items()
@@ -161,7 +162,7 @@ class AssignedMember(PushMember):
         yield from PushMember.reset(self, pulled)
 
     def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
-        """As of any member; popped queues stand in a table of their own."""
+        """As in any member; popped queues are in a table of their own."""
         info = PushMember.running_info(self, with_stacks=with_stacks)
         popped = {
             to_wire(queue).to_bytes().decode(): PopQueueInfo(
@@ -200,21 +201,21 @@ class AssignedMember(PushMember):
             self.cache.arrived.set()
 
     def may_take(self, held: HeldQueue, now: float) -> bool:
-        """Whether a worker may have messages of this queue now."""
+        """Whether a worker may handle messages of this queue now."""
         if isinstance(held, PoppedQueue):
             held.drop_late(now)
         return PushMember.may_take(self, held, now)
 
-    # ── What came of it ──
+    # ── Results ──
 
     def finished(self, batch: Batch) -> None:
-        """All messages of a batch are done."""
+        """Note that all messages of a batch are finished."""
         PushMember.finished(self, batch)
         if isinstance(batch.held, PoppedQueue) and not batch.given_up:
             self._acknowledge_soon(batch.messages)
 
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
-        """Acknowledge what is done of a batch, hide what failed until its next try."""
+        """Acknowledge finished messages of a batch; failed ones stay invisible until a retry."""
         if not isinstance(batch.held, PoppedQueue):
             yield from PushMember.settle(self, batch, verdict)
             return
@@ -240,7 +241,7 @@ class AssignedMember(PushMember):
         if not isinstance(held, PoppedQueue):
             yield from PushMember._send_back(self, held, failed, level)
             return
-        # They come again by themselves.
+        # The broker delivers them again when their invisible time is over.
         for message in failed:
             held.finish(message.queue_offset)
 
@@ -249,7 +250,7 @@ class AssignedMember(PushMember):
         self._ack_now.set()
 
     def acknowledge_on(self) -> Steps[None]:
-        """Acknowledge what is done, together what came together, until closed."""
+        """Acknowledge finished messages, in batches, until closed."""
         while not self.closing.is_set:
             yield Wait(self._ack_now, IDLE_S)
             self._ack_now.clear()
@@ -265,12 +266,12 @@ class AssignedMember(PushMember):
             self.instance.works_again(f"ack {self.group}")
 
     def close(self, within_s: float) -> Steps[None]:
-        """Acknowledge, then as any member."""
+        """Acknowledge the rest, then close as any member."""
         yield from self._acknowledge()
         yield from PushMember.close(self, within_s)
         self._ack_now.set()
 
 
 def delay_of(level: int) -> float | None:
-    """The seconds that a delay level means here; None for 0: longer each time."""
+    """The seconds of a delay level; None for 0: longer each time."""
     return None if level == 0 else float(RETRY_DELAYS_S[min(level, len(RETRY_DELAYS_S)) - 1])

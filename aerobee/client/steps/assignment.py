@@ -1,4 +1,4 @@
-"""Which queues of a topic a broker gives to this client, and whether it is to pull or pop them.
+"""Queries the queues of a topic that a broker assigns to this client, to be pulled or popped.
 
 Source: client §8.1 (RebalanceImpl), semantics §11.2 (QueryAssignmentProcessor).
 """
@@ -28,9 +28,9 @@ POP: Final = "POP"
 def query_assignment(
     instance: Instance, group: str, topic: str, route: TopicRoute, strategy: str
 ) -> Steps[dict[MessageQueue, bool]]:
-    """Our queues, and whether to pop from them; a queue id of −1 is all of a broker.
+    """The assigned queues, and whether to pop from them; a queue id of −1 is all of a broker.
 
-    Raises: BrokerNotFoundError, ConsumerNotOnlineError where the broker has not heard of us,
+    Raises: BrokerNotFoundError, ConsumerNotOnlineError if the broker does not know this client,
     UnsupportedRequestError before 5.0, BrokerError, TransportError.
     """
     if not route.brokers:
@@ -51,7 +51,7 @@ def query_assignment(
     answer = expect(ask, (yield ask), name)
     assigned = body_of(ask, answer, AssignmentResponse).message_queue_assignments
     if assigned is None:
-        # It has not heard of us, or forgot.
+        # The broker has no heartbeat of this client, or lost it in a restart.
         instance.subscriptions_changed()
         raise ConsumerNotOnlineError(206, "no member known", name, ask.address, "rebalance")
     return {from_wire(one.message_queue): one.mode == POP for one in assigned}

@@ -1,4 +1,4 @@
-"""Which messages travel together in one request. Pure."""
+"""Splits messages into batches of one request each. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_BYTES", "split"]
 
 BATCH_BYTES = 1 << 20
-"""Encoded size at which `send_batch` begins another request."""
+"""The encoded size at which `send_batch` begins another request."""
 
 
 def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
-    """Which messages travel together, as indexes in the list.
+    """Split messages into batches, given as indexes in the list.
 
-    Together: same topic, same wait_store_ok, same ordering key; at most `limit_bytes` unless one
-    alone is larger. A delayed message travels alone: brokers take none in a batch.
+    A batch has the same topic, wait_store_ok and ordering key; at most `limit_bytes` unless one
+    message alone is larger. A delayed message is alone: brokers refuse them in batches.
     """
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
@@ -39,7 +39,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
 
 
 def _batch_size(message: Message) -> int:
-    """Bytes one message takes in a batch, or a little more."""
+    """The size of one message in a batch, or a little more."""
     named = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
     keys = sum(len(key) + 1 for key in message.keys)
     return len(message.body) + 3 * (named + keys + len(message.tag or "")) + 128

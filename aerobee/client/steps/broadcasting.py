@@ -1,4 +1,4 @@
-"""The offsets of a group whose members get every message each: kept by the client itself."""
+"""The offsets of a broadcasting group, which the client stores locally."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["LocalOffsets", "OffsetStore"]
 
 
 class OffsetStore(Protocol):
-    """Where offsets outlive the process."""
+    """A persistent store of offsets."""
 
     def load(self) -> dict[MessageQueue, int]:
-        """What was saved last."""
+        """The offsets that were saved last."""
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep these, and nothing else."""
+        """Replace the saved offsets."""
 
 
 class LocalOffsets(Offsets):
-    """As `Offsets`, with what the group committed in a store of this machine."""
+    """As `Offsets`, but committed offsets are in a local store."""
 
     def __init__(self, routes: Routes, group: str, store: OffsetStore) -> None:
         super().__init__(routes, group)
@@ -37,24 +37,24 @@ class LocalOffsets(Offsets):
 
     @property
     def table(self) -> dict[MessageQueue, int]:
-        """All offsets, read when they are first asked for."""
+        """All offsets, read from the store on first use."""
         if self._table is None:
             self._table = self._store.load()
         return self._table
 
     def committed(self, queue: MessageQueue, *, zero: bool | None = None) -> Steps[int | None]:
-        """The stored offset; None without one."""
+        """The committed offset; None without one."""
         yield from ()
         return self.table.get(queue)
 
     def commit(self, queue: MessageQueue, offset: int, *, master_only: bool = False) -> Steps[None]:
-        """Note the next message to consume, until `save`."""
+        """Keep the offset of the next message to consume in memory, until `save`."""
         yield from ()
         self.table[queue] = offset
         self._changed = True
 
     def save(self) -> None:
-        """Write what was committed since the last time."""
+        """Write the committed offsets, if any has changed."""
         if self._changed:
             self._changed = False
             self._store.save(self.table)

@@ -1,4 +1,4 @@
-"""A subscription as brokers are told of it, and whether they can serve it.
+"""Checks whether brokers support a subscription, and describes it for heartbeats.
 
 Source: client §9.1 (MQClientInstance.checkClientInBroker), remoting §3.9.
 """
@@ -35,9 +35,9 @@ HINT = "conditions in SQL need enablePropertyFilter=true at the broker"
 
 
 def check_served(instance: Instance, group: str, subscription: Subscription) -> Steps[None]:
-    """Ask one broker of the topic whether it serves a condition; tags always are.
+    """Ask one broker of the topic whether it supports an SQL condition; tags always are.
 
-    A broker that cannot be asked now is no error: pulls will tell. Raises: SubscriptionError.
+    A broker that cannot be reached now is no error: pulls fail later. Raises: SubscriptionError.
     """
     if subscription.filter.kind == "TAG":
         return
@@ -65,7 +65,7 @@ def check_served(instance: Instance, group: str, subscription: Subscription) -> 
 
 
 def filter_refused(subscription: Subscription, error: BrokerError) -> SubscriptionError | None:
-    """What to tell of a broker that does not serve a condition; None if that is not it."""
+    """The error for a broker that does not support a condition; None for another error."""
     if subscription.filter.kind == "TAG":
         return None
     if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
@@ -85,7 +85,7 @@ def filter_refused(subscription: Subscription, error: BrokerError) -> Subscripti
 
 
 def described(subscription: Subscription) -> SubscriptionData:
-    """A subscription in the heartbeat's terms."""
+    """A subscription as in heartbeats."""
     tags = sorted(subscription.filter.wanted)
     return SubscriptionData(
         topic=subscription.topic,

@@ -1,6 +1,6 @@
-"""A consumer group's member: what it wants, what it holds, what it hands out and commits.
+"""A member of a consumer group: its subscriptions, held queues, deliveries and commits.
 
-With `subscribe` the members of the group share the queues; with `assign` the caller says which.
+With `subscribe` the members of the group share the queues; with `assign` the caller chooses them.
 Source: client §8.1, §11 (DefaultLitePullConsumerImpl).
 """
 
@@ -54,32 +54,32 @@ __all__ = ["Member"]
 
 REBALANCE_S = 20.0
 UNBALANCED_S = 1.0
-"""When a round could not finish: the next one comes sooner."""
+"""The pause after an incomplete rebalance, shorter than the usual one."""
 
 
 @dataclass(slots=True)
 class Member:
-    """The state of one consumer, and every step it takes."""
+    """The state of one consumer, and its steps."""
 
     instance: Instance
     config: ConsumerConfig
     held_now: Callable[[HeldQueue], None]
-    """Called for each queue newly held: somebody must carry out `pull_on` for it."""
+    """Called for each newly held queue: the front must run `pull_on` for it."""
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     held: dict[MessageQueue, HeldQueue] = field(default_factory=dict)
     cache: Cache = field(default_factory=Cache)
     rebalance_now: Signal = field(default_factory=Signal)
     closing: Signal = field(default_factory=Signal)
     assigned_filter: Filter | None = None
-    """Which messages of assigned queues; None while nothing is assigned."""
+    """The filter of assigned queues; None without `assign`."""
     offsets: Offsets = field(init=False)
     puller: Puller = field(init=False)
     figures: Figures = field(init=False)
     hooks: tuple[Hook, ...] = field(init=False)
-    """Who is told of what is handled, or handed out."""
+    """Hooks that are called for each delivery."""
     tracing: Tracing | None = None
     _ready: deque[HeldQueue] = field(default_factory=deque)
-    """Whose turn it is to hand out messages."""
+    """Queues with messages, in the order of their turns."""
 
     def __post_init__(self) -> None:
         self.hooks = self.instance.config.hooks
@@ -88,7 +88,7 @@ class Member:
         self.figures = Figures(self.instance.clock.monotonic())
 
     def begin(self) -> list[Steps[None]]:
-        """Join the client; what is to be carried out until closed.
+        """Register with the client; returns the steps to run until closed.
 
         Raises: ConfigurationError for a second consumer of the group.
         """
@@ -100,7 +100,7 @@ class Member:
             steps.append(self.tracing.run())
         return steps
 
-    # ── As the instance sees it ──
+    # ── Interface for the instance ──
 
     @property
     def group(self) -> str:
@@ -109,15 +109,15 @@ class Member:
 
     @property
     def limits(self) -> Limits:
-        """How far pulls go ahead of what is handed out."""
+        """The limits of pulling ahead."""
         return PULL_LIMITS
 
     def topics(self) -> set[str]:
-        """Topics whose routes are needed."""
+        """The topics whose routes are needed."""
         return set(self.subscriptions) | {queue.topic for queue in self.held}
 
     def heartbeat(self) -> ConsumerData:
-        """The group as brokers should see it."""
+        """The group's data for heartbeats."""
         return ConsumerData(
             group_name=self.group,
             consume_type="CONSUME_ACTIVELY",
@@ -128,16 +128,16 @@ class Member:
         )
 
     def serve(self, request: Command) -> Outcome:
-        """React to a request of a broker for this group."""
+        """Handle a request of a broker for this group."""
         return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
-    # ── Which queues ──
+    # ── Queues ──
 
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
-        """Share the queues of a topic with the group. A topic that is not there yet is no error.
+        """Share the queues of a topic with the group. The topic may not exist yet.
 
         Raises: ConfigurationError, ClientStateError after `assign`, SubscriptionError for an SQL
-        condition that the brokers do not serve.
+        condition that the brokers do not support.
         """
         check_name("topic", topic, TOPIC_MAX)
         check_plain("topic", topic, self.instance.config.namespace)
@@ -150,11 +150,11 @@ class Member:
         self.subscriptions[topic] = subscription
         self.instance.subscriptions_changed()
         if not (yield from self.rebalance()):
-            # Whoever keeps the balance tries again, and more often than after a good round.
+            # `stay_balanced` tries again, sooner than after a complete rebalance.
             self.rebalance_now.set()
 
     def assign(self, queues: Iterable[MessageQueue], expression: Expression) -> Steps[None]:
-        """Hold exactly these queues, whatever others of the group hold.
+        """Hold exactly these queues, without sharing them in the group.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
         TransportError.
@@ -191,7 +191,7 @@ class Member:
                 balanced = yield from self.rebalance()
 
     def rebalance(self) -> Steps[bool]:
-        """Give up and take on queues until our share is held; False if that is not done yet."""
+        """Give up and take on queues by the allocation; False if that is not complete yet."""
         self.rebalance_now.clear()
         self.figures.sample(self.instance.clock.monotonic())
         balanced = True
@@ -206,9 +206,9 @@ class Member:
         return balanced
 
     def _rebalance_topic(self, topic: str) -> Steps[None]:
-        """Take and give up queues of one topic, as the allocation says.
+        """Take on and give up queues of one topic, by the allocation.
 
-        Raises: AerobeeError if the group's members or a start offset cannot be had.
+        Raises: AerobeeError if the group's members or a start offset cannot be queried.
         """
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
@@ -219,14 +219,14 @@ class Member:
         for queue in own:
             yield from self._take_on(queue)
         if self.instance.config.client_id not in members:
-            # The broker has not heard of us, or forgot: all of the above was giving up.
+            # The broker has no heartbeat of this client, so the allocation had no queues.
             self.instance.subscriptions_changed()
             raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
 
     def _share(
         self, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """Our queues, as the allocation says. The ring of hashes is one of names on the wire."""
+        """This member's queues by the allocation. Consistent hashing uses names on the wire."""
         allocate, own_id = strategy(self.config.strategy), self.instance.config.client_id
         namespace = self.instance.config.namespace
         if namespace is None or allocate is not consistent_hash:
@@ -235,9 +235,9 @@ class Member:
         return [by_wire[q] for q in allocate(self.group, own_id, list(by_wire), members)]
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
-        """The client ids of the group, as any broker of the topic knows them, sorted.
+        """The client ids of the group from any broker of the topic, sorted.
 
-        In broadcasting nobody shares the queues with us.
+        In broadcasting it is this client only.
         """
         if self.config.broadcasting:
             return [self.instance.config.client_id]
@@ -257,19 +257,19 @@ class Member:
         return sorted(members, key=lambda member: member.encode("utf-16-be"))
 
     def _take_on(self, queue: MessageQueue) -> Steps[None]:
-        """Hold a queue from its start offset on. Raises: TransportError, BrokerError."""
+        """Hold a queue, from its start offset on. Raises: TransportError, BrokerError."""
         if queue in self.held:
             return
         start_from = self.config.start_from
         if queue.topic == retry_topic(self.group) and isinstance(start_from, ConsumeFrom):
-            # What is to come again was wanted once, wherever the group begins.
+            # Messages to retry were subscribed once, wherever the group begins.
             start_from = ConsumeFrom.FIRST
         start = yield from self.offsets.start(queue, start_from)
         if queue not in self.held and not self.closing.is_set:
             self.hold(queue, start)
 
     def hold(self, queue: MessageQueue, offset: int) -> HeldQueue:
-        """Begin to work on a queue from this offset on."""
+        """Start consuming a queue at this offset."""
         counts = self.figures.of(queue.topic)
         held = HeldQueue(queue, offset, self.cache, limits=self.limits, counts=counts)
         self.held[queue] = held
@@ -277,7 +277,7 @@ class Member:
         return held
 
     def give_up(self, queue: MessageQueue) -> Steps[None]:
-        """Leave a queue to others, its finished part committed."""
+        """Commit the progress of a queue and leave it to other members."""
         held = self.held.pop(queue, None)
         if held is None:
             return
@@ -294,16 +294,16 @@ class Member:
         yield from self.puller.pull_on(held, self.subscription_of(held.queue.topic))
 
     def subscription_of(self, topic: str) -> Subscription:
-        """Which messages of a topic are wanted."""
+        """The subscription of a topic."""
         assigned = Subscription(topic, self.assigned_filter or ALL, 0)
         return self.subscriptions.get(topic, assigned)
 
-    # ── Handing out ──
+    # ── Delivery ──
 
     def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
-        """Up to `most` messages, as soon as there is one; none when the time is over or closed.
+        """Return up to `most` messages as soon as there is one; none after the timeout or close.
 
-        Raises: CompressionError for a message that cannot be unpacked here.
+        Raises: CompressionError for a message that cannot be decompressed here.
         """
         deadline = self.instance.clock.monotonic() + timeout_s
         while True:
@@ -319,7 +319,7 @@ class Member:
             yield Wait(self.cache.arrived, left_s)
 
     def take(self, most: int) -> list[ReceivedMessage]:
-        """What is there already, queue by queue."""
+        """The messages that are already pulled, queue by queue."""
         if not self._ready:
             self._ready.extend(
                 held for held in self.held.values() if held.waiting and not held.paused
@@ -330,7 +330,7 @@ class Member:
         return taken
 
     def done(self, messages: Iterable[ReceivedMessage]) -> None:
-        """These need no second delivery."""
+        """Finish these messages: they need no second delivery."""
         for message in messages:
             held = self.held.get(message.queue)
             if held is not None:
@@ -348,7 +348,7 @@ class Member:
         return held
 
     def seek(self, queue: MessageQueue, to: int | ConsumeFrom | datetime) -> Steps[None]:
-        """Go on elsewhere. Raises: QueueNotAssignedError, ConfigurationError outside the queue."""
+        """Move a queue. Raises: QueueNotAssignedError, ConfigurationError outside of the queue."""
         self.holding(queue)
         if isinstance(to, int):
             lowest = yield from self.offsets.lowest(queue)
@@ -360,21 +360,21 @@ class Member:
         self.holding(queue).move_to(to)
 
     def offsets_for_time(self, at: datetime) -> Steps[dict[MessageQueue, int]]:
-        """Per held queue the first message stored at `at` or later."""
+        """Per held queue, the offset of the first message stored at `at` or later."""
         found = {}
         for queue in tuple(self.held):
             found[queue] = yield from self.offsets.at_time(queue, at)
         return found
 
     def end_offsets(self) -> Steps[dict[MessageQueue, int]]:
-        """Per held queue the offset of the next message to be written."""
+        """Per held queue, the offset of the next message to be written."""
         found = {}
         for queue in tuple(self.held):
             found[queue] = yield from self.offsets.end(queue)
         return found
 
     def commit(self, given: Mapping[MessageQueue, int] | None) -> Steps[None]:
-        """Store the given offsets, or how far each held queue is finished.
+        """Commit the given offsets, or the progress of each held queue.
 
         Raises: TransportError, BrokerError.
         """
@@ -397,14 +397,14 @@ class Member:
         }
 
     def commit_on(self) -> Steps[None]:
-        """Commit what is finished, every few seconds, until closed."""
+        """Commit the progress periodically, until closed."""
         while not self.closing.is_set:
             yield Wait(self.closing, self.config.auto_commit_interval)
             if not self.closing.is_set:
                 yield from self._commit_if_possible()
 
     def _commit_if_possible(self) -> Steps[None]:
-        """What one broker does not take is no reason to keep it from the others."""
+        """Commit at each broker; a failure at one does not stop the others."""
         about = f"commit {self.group}"
         failed: dict[str, AerobeeError] = {}
         for queue, offset in self._uncommitted().items():
@@ -419,10 +419,10 @@ class Member:
         for reason in failed.values():
             self.instance.log_once(about, "offsets of %s not committed: %s", self.group, reason)
 
-    # ── Leaving ──
+    # ── Close ──
 
     def close(self, within_s: float) -> Steps[None]:
-        """Commit, unregister, drop everything."""
+        """Commit, unregister and drop all queues."""
         deadline = self.instance.clock.monotonic() + within_s
         self.closing.set()
         self.rebalance_now.set()

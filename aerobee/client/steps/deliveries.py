@@ -1,6 +1,6 @@
-"""What a POP consumer handed out and was not told about, so that its trace says what came of it.
+"""The deliveries of a POP consumer whose outcome is open, for its message trace.
 
-    handed out → acknowledged (success) · sent back, rejected (failed) · neither in time (time-out)
+    delivered → acknowledged (success) · sent back, rejected (failed) · neither in time (time-out)
 
 Source: client §15.2.
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_MAX", "Deliveries"]
 
 OPEN_MAX = 4096
-"""Messages whose end may be open; of more there is no trace, as of all that is too much."""
+"""The most messages with an open outcome; further ones are not traced."""
 
 
 class Delivery(NamedTuple):
-    """One message in the hands of a caller."""
+    """One delivered message."""
 
     context: ConsumeContext
     until: float
-    """When others may have it."""
+    """The end of its invisible time."""
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """The messages whose end the trace does not say yet, by what they are acknowledged with."""
+    """The messages with an open outcome, by their receipts."""
 
     traces: Traces
     open: dict[tuple[str, str], Delivery] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Deliveries:
     def handed_out(
         self, messages: Sequence[ReceivedMessage], receipts: Iterable[str], until: float
     ) -> None:
-        """A caller got these, and has them until then."""
+        """Note the delivery of messages, which are invisible to others until `until`."""
         self.drop_late()
         for message, receipt in zip(messages, receipts, strict=True):
             if len(self.open) >= OPEN_MAX:
@@ -52,17 +52,17 @@ class Deliveries:
             self.open[message.topic, receipt] = Delivery(context, until)
 
     def extended(self, topic: str, before: str, after: str, until: float) -> None:
-        """A message has a new receipt, and is the caller's until then."""
+        """Replace the receipt of a message, which is invisible to others until `until`."""
         if (delivery := self.open.pop((topic, before), None)) is not None:
             self.open[topic, after] = delivery._replace(until=until)
 
     def ended(self, topic: str, receipt: str, outcome: ConsumeOutcome) -> None:
-        """The caller has said what came of a message."""
+        """Trace the outcome of a message."""
         if (delivery := self.open.pop((topic, receipt), None)) is not None:
             self._tell(delivery.context, outcome)
 
     def drop_late(self) -> None:
-        """Tell of those that nobody said anything about in time."""
+        """Trace messages whose invisible time is over as timed out."""
         now = self.traces.clock.monotonic()
         late = [key for key, delivery in self.open.items() if delivery.until <= now]
         for key in late:

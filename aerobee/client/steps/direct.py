@@ -1,4 +1,4 @@
-"""One message that an admin has a consumer handle, beside all queues: nothing is committed.
+"""One message that an administrator has a consumer handle, without a queue or a commit.
 
 Source: client §13.4 (ConsumeMessageDirectlyResult).
 """
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 __all__ = ["DIRECT_MAX", "Direct"]
 
 DIRECT_MAX = 32
-"""Messages that wait for a handler in this way; more are refused."""
+"""The most such messages that wait for a handler; more are refused."""
 WITHIN_S = 10.0
-"""Longer a broker does not wait for the answer."""
+"""The timeout: brokers wait this long for the response."""
 
 
 @dataclass(slots=True)
 class Direct:
-    """The message, and what its handler said."""
+    """The message, and the verdict of its handler."""
 
     message: ReceivedMessage
     settled: Signal = field(default_factory=Signal)
     verdict: Verdict | None = None
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Take what the handler said; None for done."""
+        """Set the verdict of the handler; None for success."""
         self.verdict = verdict
         self.settled.set()
 
     def answer(self, clock: Clock, *, order: bool) -> Steps[Answer]:
-        """What the broker is told, once the handler has spoken or has taken too long."""
+        """The response to the broker, once the handler has ended or timed out."""
         began = clock.monotonic()
         yield Wait(self.settled, WITHIN_S)
         result, remark = "CR_SUCCESS", None

@@ -1,4 +1,4 @@
-"""The two effects and the signal: everything a step may want from the world."""
+"""The two effects that steps yield, and the signal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Signal:
-    """A flag that waiting fronts listen to; it stays set until it is cleared.
+    """An event that fronts wait for; it stays set until it is cleared.
 
-    Set only where the state of the client may change: in its loop, or under its lock.
+    It is set only where the state of the client may change: in its loop, or under its lock.
     """
 
     __slots__ = ("_listeners", "is_set")
@@ -27,17 +27,17 @@ class Signal:
         self._listeners: list[Callable[[], object]] = []
 
     def set(self) -> None:
-        """Raise the flag and tell every listener; listeners must not block."""
+        """Set the signal and call every listener; listeners must not block."""
         self.is_set = True
         for listener in tuple(self._listeners):
             listener()
 
     def clear(self) -> None:
-        """Lower the flag."""
+        """Clear the signal."""
         self.is_set = False
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call `listener` at each set(), at once if it is set; returns how to stop that."""
+        """Call `listener` at each set(), at once if it is set; returns a function to stop that."""
         self._listeners.append(listener)
         if self.is_set:
             listener()
@@ -46,10 +46,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A request; the step is sent the answer (a Command), or None for one-way or given up.
+    """A request; the step is sent the response (a Command), or None for one-way or given up.
 
-    `until`: give up the wait, not the connection, as soon as this signal is set.
-    Thrown in: TransportError and its kin.
+    `until`: give up the wait, not the connection, as soon as this signal is set. The step is thrown
+    TransportError and its subclasses.
     """
 
     address: str
@@ -62,7 +62,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until the signal is set, at most so many seconds; the step is sent None."""
+    """A wait until the signal is set, at most for the given seconds; the step is sent None."""
 
     signal: Signal
     seconds: float
@@ -74,7 +74,7 @@ Steps: TypeAlias = Generator[Effect, Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Time as the steps see it: seconds of a clock that never jumps, and ms since the epoch."""
+    """The clock of steps: monotonic seconds, and ms since the epoch."""
 
     monotonic: Callable[[], float]
     wall_ms: Callable[[], int]

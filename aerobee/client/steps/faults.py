@@ -1,4 +1,4 @@
-"""Which brokers were slow or failed a moment ago: queues of others are chosen before theirs. Pure.
+"""Brokers that were slow or failed recently, whose queues are chosen last. Pure.
 
 Source: client §5.2 (MQFaultStrategy, LatencyFaultToleranceImpl of 5.1.4 and later).
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["AWAY_S", "Faults", "next_step"]
 
 AWAY_S = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
-"""A send that took so long, and for how long its broker is not available then."""
+"""The duration of a send, and for how long its broker is unavailable then."""
 FAILED_AS_S = 10.0
-"""How long a send that failed is taken to have lasted."""
+"""The duration that a failed send counts with."""
 
 
 @dataclass(slots=True)
 class Faults:
-    """What the last send to each broker says of it. Times in seconds."""
+    """The latency or failure of the last send to each broker. Times in seconds."""
 
     clock: Clock
     _away_until: dict[str, float] = field(default_factory=dict)
@@ -32,12 +32,12 @@ class Faults:
     """Brokers that refused the last send."""
 
     def succeeded(self, broker: str, took_s: float) -> None:
-        """A send was stored there; a slow one is a reason to look elsewhere for a while."""
+        """Note a successful send; a slow one makes the broker unavailable for a while."""
         self._unreachable.discard(broker)
         self._note(broker, took_s)
 
     def failed(self, broker: str, *, refused: bool) -> None:
-        """A send failed there: refused by the broker, or lost on the way."""
+        """Note a failed send: refused by the broker, or lost in the network."""
         if refused:
             self._unreachable.add(broker)
         else:
@@ -49,11 +49,11 @@ class Faults:
         self._away_until[broker] = self.clock.monotonic() + away_s
 
     def available(self, broker: str) -> bool:
-        """Whether it was neither slow nor failed a moment ago."""
+        """Whether the broker was neither slow nor failed recently."""
         return self._away_until.get(broker, 0.0) <= self.clock.monotonic()
 
     def reachable(self, broker: str) -> bool:
-        """Whether it did not refuse the last send."""
+        """Whether the broker did not refuse the last send."""
         return broker not in self._unreachable
 
 

@@ -1,7 +1,6 @@
-"""What a consumer did with each topic, counted, and what that is over the last minute and hour.
+"""Statistics of a consumer for each topic: counters, and rates of the last minute and hour.
 
-Rates are of the time since a sample that is a minute old. Source: client §9.7
-(ConsumerStatsManager).
+Rates are computed from a sample that is a minute old. Source: client §9.7 (ConsumerStatsManager).
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ __all__ = ["Counts", "Figures"]
 SAMPLE_S = 10.0
 MINUTE_S = 60.0
 SAMPLES_MAX = 360
-"""An hour of them, less what comes late."""
+"""The samples of an hour, or a few less if some are late."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """One topic since the consumer began. Times in seconds."""
+    """The counters of one topic since the consumer began. Times in seconds."""
 
     pulls: int = 0
     pull_s: float = 0.0
@@ -32,14 +31,14 @@ class Counts:
     failed: int = 0
 
     def less(self, before: Counts) -> Counts:
-        """What came since then."""
+        """The differences from earlier counters."""
         mine, theirs = astuple(self), astuple(before)
         return Counts(*(now - then for now, then in zip(mine, theirs, strict=True)))
 
 
 @dataclass(slots=True)
 class Figures:
-    """All topics of a consumer that began at `began`, in seconds of the clock that never jumps."""
+    """The statistics of all topics of a consumer that began at `began`, in monotonic seconds."""
 
     began: float
     topics: dict[str, Counts] = field(default_factory=dict)
@@ -48,18 +47,18 @@ class Figures:
     )
 
     def of(self, topic: str) -> Counts:
-        """Where a topic is counted."""
+        """The counters of a topic."""
         return self.topics.setdefault(topic, Counts())
 
     def sample(self, now: float) -> None:
-        """Remember how things stand, unless the last sample is young."""
+        """Take a sample, unless the last one is recent."""
         if not self._samples or now - self._samples[-1][0] >= SAMPLE_S:
             zero = Counts()
             taken = {topic: counts.less(zero) for topic, counts in self.topics.items()}
             self._samples.append((now, taken))
 
     def status(self, topic: str, now: float) -> ConsumeStatus:
-        """A topic over the last minute, and its failures of the last hour."""
+        """The rates of a topic in the last minute, and its failures of the last hour."""
         at, then = self.began, Counts()
         for at_sample, counts in self._samples:
             if now - at_sample >= MINUTE_S:

@@ -1,7 +1,7 @@
-"""One queue that a consumer holds: what is pulled, handed out, finished, committed. Pure.
+"""The state of one queue that a consumer holds: pulled, delivered and finished messages. Pure.
 
-The invariant: committed ≤ commit_point ≤ position ≤ next_offset. What lies below `commit_point` is
-finished, so a crash loses nothing that was not. Source: client §11 (ProcessQueue).
+Invariant: committed ≤ commit_point ≤ position ≤ next_offset. All messages below `commit_point` are
+finished, so a crash loses no unfinished message. Source: client §11 (ProcessQueue).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["PULL_LIMITS", "Cache", "HeldQueue", "Limits", "Subscription"]
 
 CACHED_MESSAGES_MAX = 1000
-"""Per queue: what is pulled and not yet handed out."""
+"""The most messages of a queue that are pulled and not yet delivered."""
 CACHED_BYTES_MAX = 100 << 20
-"""Of all queues of a consumer together."""
+"""The same limit in bytes, for all queues of a consumer together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic and which of its messages."""
+    """A subscription: a topic and its filter."""
 
     topic: str
     filter: Filter
     version: int
-    """Wall-clock ms of its making: brokers take the newest."""
+    """The wall-clock ms of its creation: brokers use the newest."""
 
 
 @dataclass(slots=True)
 class Cache:
-    """How much a consumer holds in all, and where room is made known."""
+    """The size of all cached messages of a consumer, and the signal of free room."""
 
     used_bytes: int = 0
     room: Signal = field(default_factory=Signal)
@@ -49,12 +49,12 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of one queue is kept ahead; from `max_bytes` on, of all queues of a consumer."""
+    """The limits of pulling ahead of one queue; from `max_bytes` on, of all queues together."""
 
     max_messages: int = CACHED_MESSAGES_MAX
     max_bytes: int = CACHED_BYTES_MAX
     max_span: int | None = None
-    """From the first unfinished offset to the last pulled one; None for no such limit."""
+    """The most offsets from the first unfinished to the last pulled one; None for no limit."""
 
 
 PULL_LIMITS = Limits()
@@ -62,46 +62,46 @@ PULL_LIMITS = Limits()
 
 @dataclass(slots=True)
 class HeldQueue:
-    """A queue of ours and how far we are with it."""
+    """A held queue and the progress in it."""
 
     queue: MessageQueue
     next_offset: int
-    """Where the next pull begins."""
+    """The offset of the next pull."""
     cache: Cache
     committed: int | None = None
     waiting: deque[ReceivedMessage] = field(default_factory=deque)
     unfinished: dict[int, None] = field(default_factory=dict)
-    """Offsets handed out and not finished, ascending."""
+    """Delivered and unfinished offsets, ascending."""
     interrupt: Signal = field(default_factory=Signal)
-    """Set when what is being pulled is no longer wanted; a new one after each seek."""
+    """Set when the running pull is no longer wanted; a new signal after each seek."""
     dropped: bool = False
     broken: AerobeeError | None = None
-    """Why the message at `next_offset` cannot be handed out, or nothing can be pulled."""
+    """The reason why the message at `next_offset` cannot be delivered, or pulls fail."""
     limits: Limits = PULL_LIMITS
     paused: bool = False
-    """Nothing is pulled or handed out until the user wants it again."""
+    """Whether pulling and delivery are paused by the user."""
     busy: bool = False
-    """Somebody works on it, and nobody else may before that is over: in order only."""
+    """Whether a handler is running, and no other may start: orderly only."""
     again_at: float = 0.0
-    """Nothing is handed out before, in seconds of the clock that never jumps."""
+    """The earliest time of the next delivery, in monotonic seconds."""
     room: Signal = field(default_factory=Signal)
-    """Set as soon as half of the messages kept ahead are handed out."""
+    """Set as soon as half of the cached messages are delivered."""
     locked_at: float = 0.0
-    """When the broker last said that the queue is ours alone: in order only."""
+    """When the broker last confirmed the lock of the queue: orderly only."""
     pulled_at: float = 0.0
     consumed_at: float = 0.0
-    """When messages last came, and were last handed out, of the clock that never jumps."""
+    """When messages were last pulled, and last delivered, in monotonic seconds."""
     counts: Counts = field(default_factory=Counts)
-    """What was done with its topic."""
+    """The statistics of its topic."""
 
     @property
     def position(self) -> int:
-        """Offset of the next message to hand out."""
+        """The offset of the next message to deliver."""
         return self.waiting[0].queue_offset if self.waiting else self.next_offset
 
     @property
     def commit_point(self) -> int:
-        """Everything below is finished."""
+        """The offset below which all messages are finished."""
         return next(iter(self.unfinished), self.position)
 
     @property
@@ -115,12 +115,12 @@ class HeldQueue:
         )
 
     def add(self, message: ReceivedMessage) -> None:
-        """Keep a pulled message until somebody asks."""
+        """Add a pulled message."""
         self.waiting.append(message)
         self.cache.used_bytes += len(message.body)
 
     def take(self, most: int) -> list[ReceivedMessage]:
-        """Hand out up to `most` messages, oldest first; they count as unfinished from here."""
+        """Return up to `most` messages, oldest first; they count as unfinished from here."""
         waiting, unfinished, used = self.waiting, self.unfinished, 0
         taken = []
         while waiting and most > 0:
@@ -133,18 +133,18 @@ class HeldQueue:
         return taken
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """These are to be handed out again, before all others."""
+        """Put messages back, to be delivered again before all others."""
         for message in reversed(messages):
             self.unfinished.pop(message.queue_offset, None)
             self.waiting.appendleft(message)
             self.cache.used_bytes += len(message.body)
 
     def finish(self, queue_offset: int) -> None:
-        """This message needs no second delivery."""
+        """Finish a message: it needs no second delivery."""
         self.unfinished.pop(queue_offset, None)
 
     def move_to(self, queue_offset: int) -> None:
-        """Go on from there; what was pulled is forgotten, what was handed out is settled."""
+        """Continue at an offset; pulled messages are dropped, delivered ones are settled."""
         self.interrupt.set()
         self.interrupt = Signal()
         self._release(sum(len(message.body) for message in self.waiting))
@@ -154,7 +154,7 @@ class HeldQueue:
         self.broken = None
 
     def drop(self) -> None:
-        """The queue is somebody else's now."""
+        """Drop the queue, which another member holds now."""
         self.dropped = True
         self._release(sum(len(message.body) for message in self.waiting))
         self.waiting.clear()

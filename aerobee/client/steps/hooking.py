@@ -1,4 +1,4 @@
-"""Hooks called: around sends, around handlers, and for what is handed out. No hook breaks any.
+"""Calls hooks around sends, handlers and deliveries. An exception of a hook breaks none of them.
 
 Source: client §15.1.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger("aerobee.client")
 def around_send(
     hooks: Sequence[Hook], parcel: Parcel, group: str, *, oneway: bool = False
 ) -> Iterator[tuple[Parcel, SendContext]]:
-    """A send within a `with`: the parcel as the hooks want it, and where its results go."""
+    """A context manager around a send: the parcel as changed by hooks, and the send's context."""
     context = SendContext(
         parcel.topic,
         group,
@@ -56,7 +56,7 @@ def around_send(
 
 
 def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
-    """The parcel with what the hooks added, as far as that can be stored."""
+    """The parcel with the properties that hooks added, as far as they can be stored."""
     if not context.properties:
         return parcel
     kept: dict[str, str] = {}
@@ -75,19 +75,19 @@ def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
 
 
 def before_consume(hooks: Sequence[Hook], context: ConsumeContext) -> None:
-    """Messages are about to be handled."""
+    """Call hooks before messages are handled."""
     for hook in hooks:
         call_safely(hook.before_consume, context)
 
 
 def after_consume(hooks: Sequence[Hook], context: ConsumeContext) -> None:
-    """They were handled."""
+    """Call hooks after messages were handled."""
     for hook in reversed(hooks):
         call_safely(hook.after_consume, context)
 
 
 def handed_out(hooks: Sequence[Hook], group: str, messages: Sequence[ReceivedMessage]) -> None:
-    """A caller gets messages, and is done with them as far as hooks can know."""
+    """Call hooks for messages that a caller gets, which count as handled."""
     if not hooks:
         return
     for _, of_queue in groupby(messages, attrgetter("queue")):

@@ -1,7 +1,7 @@
-"""What a client knows and keeps up to date: its routes, and at brokers its groups.
+"""The state of a client that is kept up to date: its routes, and its groups at brokers.
 
-Producers and consumers share one Instance; it asks for routes, tells brokers who is there, and
-takes leave. Source: client §1, §4 (MQClientInstance).
+Producers and consumers share one Instance; it queries routes, sends heartbeats, and unregisters.
+Source: client §1, §4 (MQClientInstance).
 """
 
 from __future__ import annotations
@@ -39,69 +39,69 @@ __all__ = ["Consumer", "Instance", "Outcome", "Service"]
 
 log = logging.getLogger("aerobee.client")
 Outcome: TypeAlias = "int | Answer | Steps[Answer | None] | None"
-"""An answer or its code, None for none; or the steps to it, which raise nothing."""
+"""A response or its code, None for no response; or steps that return it and raise nothing."""
 Service: TypeAlias = "Callable[[Command, str], Outcome]"
-"""Reacts to a request from an address, without waiting."""
+"""Handles a request from an address, without waiting."""
 ASKED_OF_CONSUMERS = {
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "group",
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: "group",
     RequestCode.GET_CONSUMER_RUNNING_INFO: "consumerGroup",
     RequestCode.CONSUME_MESSAGE_DIRECTLY: "consumerGroup",
 }
-"""Requests for one of the consumers, and the field with its group."""
+"""Requests for a consumer group, and the header field with the group."""
 
 
 class Consumer(Protocol):
-    """What the instance must know of a consumer group of this client."""
+    """The interface of a consumer group that the instance uses."""
 
     rebalance_now: Signal
 
     @property
     def group(self) -> str:
-        """Its name."""
+        """The name of the group."""
 
     def heartbeat(self) -> ConsumerData:
-        """The group as brokers should see it."""
+        """The group's data for heartbeats."""
 
     def topics(self) -> set[str]:
-        """The topics whose routes it needs."""
+        """The topics whose routes are needed."""
 
     def serve(self, request: Command) -> Outcome:
-        """React to a request of a broker for this group. Raises: HeaderError, BodyError."""
+        """Handle a request of a broker for this group. Raises: HeaderError, BodyError."""
 
 
 @dataclass(slots=True)
 class Instance(Routes):
-    """The state of one client, and the steps that keep it fresh."""
+    """The state of one client, and the steps that keep it up to date."""
 
     random: Random = field(kw_only=True)
     producers: set[str] = field(default_factory=set)
     consumers: dict[str, Consumer] = field(default_factory=dict)
     heartbeat_now: Signal = field(default_factory=Signal)
     services: dict[int, Service] = field(default_factory=dict)
-    """What serves the requests of brokers, by code; producers and consumers add theirs."""
+    """The handlers of brokers' requests, by code; producers and consumers add theirs."""
     versions: dict[str, int] = field(default_factory=dict)
-    """Of brokers by address, as they answered the last heartbeat; asked anew on new connections."""
+    """Address → version of the broker, from its last heartbeat response on this connection."""
     checks: dict[str, Checks] = field(default_factory=dict)
-    """What brokers ask about transactions, by producer group."""
+    """The transaction checks of brokers, by producer group."""
     questions: dict[str, Question] = field(default_factory=dict)
-    """Requests through topics that wait for their answers, by correlation id."""
+    """Requests through topics that wait for their replies, by correlation id."""
     everywhere: bool = False
-    """Whether every master of the cluster must know this client, not only those of its routes."""
+    """Whether heartbeats go to every master of the cluster, not only to those of the routes."""
     _informed: set[str] = field(default_factory=set)
-    """Brokers that know all groups and subscriptions as they are now."""
+    """Brokers that know the current groups and subscriptions."""
     _beating: int = 0
-    """Heartbeats under way."""
+    """The number of heartbeats in flight."""
     _beaten: Signal = field(default_factory=Signal)
-    """Set when the last of them has ended."""
+    """Set when no heartbeat is in flight any more."""
 
     # ── Groups ──
 
     def add_producer(self, group: str) -> None:
-        """Note a producer; a client has one of each group.
+        """Register a producer; a client has one of each group.
 
         Raises: ConfigurationError if the client already has a producer of that group, or the name
-        bears the namespace.
+        contains the namespace.
         """
         check_plain("group", group, self.config.namespace)
         if group in self.producers:
@@ -110,10 +110,10 @@ class Instance(Routes):
         self.subscriptions_changed()
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Note a consumer; a client has one of each group.
+        """Register a consumer; a client has one of each group.
 
         Raises: ConfigurationError if the client already has a consumer of that group, or the name
-        bears the namespace.
+        contains the namespace.
         """
         check_plain("group", consumer.group, self.config.namespace)
         if consumer.group in self.consumers:
@@ -126,14 +126,14 @@ class Instance(Routes):
     # ── Routes ──
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
-        """Keep a route; brokers that are new in it hear of this client at once."""
+        """Store a route; brokers that are new in it get a heartbeat at once."""
         Routes.remember(self, topic, route)
         if not self._informed.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
 
     def _addresses(self) -> set[str]:
-        """Where heartbeats go: the masters; slaves too if there are consumers."""
+        """The addresses for heartbeats: the masters; slaves too if there are consumers."""
         found = {
             address
             for route in self.routes.values()
@@ -148,14 +148,14 @@ class Instance(Routes):
         return found
 
     def be_known_everywhere(self) -> None:
-        """From now on every master of the cluster hears of this client: any may have to ask it."""
+        """Send heartbeats to every master of the cluster from now on: any may send requests."""
         self.everywhere = True
         self.heartbeat_now.set()
 
     # ── Requests from brokers ──
 
     def serve(self, request: Command, address: str = "") -> Outcome:
-        """React to a request of the broker at `address`. Raises: HeaderError, BodyError."""
+        """Handle a request of the broker at `address`. Raises: HeaderError, BodyError."""
         service = self.services.get(request.code)
         answer: Outcome
         if service is not None:
@@ -182,7 +182,7 @@ class Instance(Routes):
     # ── Housekeeping ──
 
     def close(self) -> None:
-        """No more housekeeping."""
+        """Stop the housekeeping."""
         self.closing.set()
         self.heartbeat_now.set()
 
@@ -207,7 +207,7 @@ class Instance(Routes):
             yield from self.send_heartbeats()
 
     def refresh_routes(self) -> Steps[None]:
-        """Ask again for every topic in use; what cannot be had stays as it was."""
+        """Query the routes of all topics in use; after a failure the old route stays."""
         if self.everywhere:
             try:
                 yield from self.greet(self.config.request_timeout)
@@ -233,19 +233,19 @@ class Instance(Routes):
                 consumer.rebalance_now.set()
 
     def send_heartbeats(self) -> Steps[None]:
-        """Tell every broker that does not know yet; a silent one is tried again next time."""
+        """Send heartbeats to all brokers that need one; a silent one gets the next one."""
         for address in sorted(self._addresses() - self._informed):
             yield from self.send_heartbeat(address)
 
     def introduce(self, route: TopicRoute) -> Steps[None]:
-        """Make sure that the brokers of a route know this client as it is now."""
+        """Make sure that the brokers of a route know the current groups of this client."""
         for by_id in route.brokers.values():
             for address in by_id.values():
                 if address not in self._informed:
                     yield from self.send_heartbeat(address)
 
     def be_heard(self, topic: str) -> Steps[None]:
-        """Have every master of the cluster know this client, but those that did not answer before.
+        """Send a heartbeat to every master of the cluster, except those that were silent before.
 
         Raises: as `route_to_publish`.
         """
@@ -256,25 +256,25 @@ class Instance(Routes):
             yield from self.send_heartbeat(address)
 
     def connected(self, address: str) -> None:
-        """There is a new connection: a broker that knew us by another one must hear of us again."""
+        """Note a new connection to an address, whose broker needs a heartbeat over it."""
         self.versions.pop(address, None)
         if address in self._informed:
             self._informed.discard(address)
             self.heartbeat_now.set()
 
     def subscriptions_changed(self) -> None:
-        """Every broker needs a heartbeat before it knows us again as we are."""
+        """Note that every broker needs a heartbeat with the new subscriptions."""
         self._informed.clear()
 
     def send_heartbeat(self, address: str) -> Steps[None]:
-        """Tell one broker who is here, if it answers."""
+        """Send a heartbeat to one broker; a failure is logged."""
         try:
             yield from self._beat(address, self.config.request_timeout)
         except (TransportError, BrokerError) as error:
             self.log_once(address, "heartbeat to %s failed: %s", address, error)
 
     def _beat(self, address: str, timeout_s: float) -> Steps[None]:
-        """One heartbeat. Raises: TransportError, BrokerError."""
+        """Send one heartbeat. Raises: TransportError, BrokerError."""
         body = self._heartbeat()
         if body is None:
             return
@@ -286,25 +286,25 @@ class Instance(Routes):
             self._beating -= 1
             if not self._beating:
                 self._beaten.set()
-        # Refusals say it as well.
+        # Error responses have the version, too.
         self.versions[address] = answer.version
         expect(ask, answer, "broker")
         self._quiet.discard(address)
         self._informed.add(address)
 
     def version_at(self, address: str, timeout_s: float) -> Steps[int | None]:
-        """The version of the broker at an address; None if this client has nothing to tell it.
+        """The version of the broker at an address; None if there is no heartbeat to send.
 
         Raises: TransportError if it is not known and the broker does not answer.
         """
         if address not in self.versions:
-            # Who refuses a heartbeat has said its version all the same.
+            # A broker that refuses a heartbeat has sent its version nevertheless.
             with suppress(BrokerError):
                 yield from self._beat(address, min(timeout_s, self.config.request_timeout))
         return self.versions.get(address)
 
     def _heartbeat(self) -> bytes | None:
-        """The heartbeat's body; None with nothing to say."""
+        """The body of a heartbeat; None without any groups."""
         if not self.producers and not self.consumers:
             return None
         return HeartbeatData(
@@ -316,7 +316,7 @@ class Instance(Routes):
     def leave(
         self, *, producer: str | None = None, consumer: str | None = None, within_s: float
     ) -> Steps[None]:
-        """Take a group of this client from every broker, as far as the time allows."""
+        """Unregister a group of this client from every broker, as far as the time allows."""
         addresses = sorted(self._addresses())
         self.producers.discard(producer or "")
         self.consumers.pop(consumer or "", None)
@@ -324,8 +324,8 @@ class Instance(Routes):
             client_id=self.config.client_id, producer_group=producer, consumer_group=consumer
         )
         deadline = self.clock.monotonic() + within_s
-        # Brokers work on several requests at once: a heartbeat overtaken by our leave would bring
-        # the group back, and others would wait two minutes for the queues of a ghost.
+        # Brokers handle several requests at once: a heartbeat handled after the unregistration
+        # would register the group again, and other members would wait two minutes for its queues.
         while self._beating and deadline > self.clock.monotonic():
             self._beaten.clear()
             yield Wait(self._beaten, deadline - self.clock.monotonic())

@@ -1,4 +1,4 @@
-"""Queues that a client has for itself: asked for, kept and given back at the brokers.
+"""Locks of queues at brokers, for orderly consumers.
 
 Source: client §9.5, semantics §12 (RebalanceImpl.lock).
 """
@@ -30,7 +30,7 @@ WITHIN_S = 1.0
 def lock_queues(
     instance: Instance, group: str, queues: Iterable[MessageQueue]
 ) -> Steps[frozenset[MessageQueue]]:
-    """Which of these queues of one broker are ours alone now, or still. Raises: AerobeeError."""
+    """Lock queues of one broker, or renew; returns those that are locked. Raises: AerobeeError."""
     wanted = list(queues)
     ask = _request(instance, group, LockBatchMq(), wanted)
     answer = expect(ask, (yield ask), wanted[0].broker_name)
@@ -39,7 +39,7 @@ def lock_queues(
 
 
 def unlock_queues(instance: Instance, group: str, queues: Iterable[MessageQueue]) -> Steps[None]:
-    """Give queues of one broker back; where it is not told, the locks end by themselves."""
+    """Unlock queues of one broker; if that fails, the locks expire."""
     wanted = list(queues)
     try:
         ask = _request(instance, group, UnlockBatchMq(), wanted)

@@ -1,4 +1,4 @@
-"""Messages ↔ wire: property strings, batch items, stored records. Pure."""
+"""Encodes and decodes messages: property strings, batch items, stored records. Pure."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 
 NOTHING: Mapping[str, str] = {}
 COUNTER_DIGITS: Final = 4
-"""The end of a message id counts within a millisecond."""
+"""Digits at the end of a message id that count within a millisecond."""
 CRC_MASK: Final = 0x7FFF_FFFF
-"""Brokers store a CRC without its top bit."""
+"""The mask of a body CRC: brokers store it without its top bit."""
 
 
 class MessageUnreadableError(CompressionError):
-    """The body of `message` cannot be unpacked; there it is as it was stored."""
+    """The body cannot be decompressed; `message` has it as it was stored."""
 
     def __init__(self, text: str, message: ReceivedMessage) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class MessageUnreadableError(CompressionError):
 
 
 def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = NOTHING) -> str:
-    """All properties of a message to send, its own and ours. Raises: ConfigurationError."""
+    """All properties of a message to send, of user and SDK. Raises: ConfigurationError."""
     named = {
         **message.properties,
         "UNIQ_KEY": uniq_id,
@@ -67,7 +67,7 @@ def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = N
 
 
 def checked_length(text: str, topic: str) -> str:
-    """The properties of a message, if a record can hold them. Raises: ConfigurationError."""
+    """Check that the properties of a message fit into a record. Raises: ConfigurationError."""
     if len(text) > properties.PROPERTIES_BYTES_MAX // 4:
         size = len(text.encode())
         if size > properties.PROPERTIES_BYTES_MAX:
@@ -96,7 +96,7 @@ def batch_item(flag: int, body: bytes, properties: str) -> bytes:
 def received(
     body: bytes | memoryview, broker_name: str, namespace: str | None
 ) -> Iterator[ReceivedMessage]:
-    """The stored records of a pull answer, in order; names are those of the client's namespace.
+    """The records of a pull response, in order, with plain names of the client's namespace.
 
     Raises: CompressionError, TransportError.
     """
@@ -120,7 +120,7 @@ def received(
 
 def _received(one: record.Record, broker_name: str, namespace: str | None) -> ReceivedMessage:
     if crc32(one.body) & CRC_MASK != one.body_crc:
-        # Neither broker looks: what lies on its disk is what it sends.
+        # Brokers do not check the CRC of a body when they send it.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
     return _with_body(one, unpack(one.body, one.sys_flag), broker_name, namespace)
 
@@ -161,7 +161,7 @@ _queue = lru_cache(maxsize=1024)(MessageQueue)
 
 
 def pushed(header: PushReplyMessage, body: bytes | memoryview) -> ReceivedMessage:
-    """The answer to a request; it has no place in a queue. Raises: CompressionError."""
+    """The reply to a request; it is in no queue. Raises: CompressionError."""
     named = properties.decode(header.properties or "")
     return ReceivedMessage(
         topic=header.topic,
@@ -208,10 +208,10 @@ class UniqIds:
     salt: int
     counter: int = 0
     _month: tuple[int, int] = field(default=(0, 0))
-    """First ms of the current month in local time, and first ms of the next."""
+    """The first ms of the current month in local time, and the first ms of the next."""
 
     def next(self, wall_ms: int) -> str:
-        """32 upper-case hex digits."""
+        """A new message id: 32 upper-case hex digits."""
         if not self._month[0] <= wall_ms < self._month[1]:
             self._month = month_of(wall_ms)
         self.counter += 1
@@ -219,7 +219,7 @@ class UniqIds:
         return message_id.uniq_id(self.address, self.process_id, self.salt, since, self.counter)
 
     def many(self, wall_ms: int, count: int) -> list[str]:
-        """As many calls of `next`, which can tell 65,536 ids of a millisecond apart."""
+        """The results of `count` calls of `next`, which has 65,536 ids in a millisecond."""
         prefix = self.next(wall_ms)[:-COUNTER_DIGITS]
         first = self.counter
         self.counter += count - 1
@@ -228,12 +228,12 @@ class UniqIds:
 
 FIRST_MS = -62_135_596_800_000
 LAST_MS = 253_402_300_799_000
-"""The years 1 to 9999, in ms since 1970."""
+"""The end of the year 9999, in ms since 1970."""
 
 
 @lru_cache(maxsize=1024)
 def _instant(ms: int) -> datetime:
-    """A producer may have written any number: what no calendar holds becomes its edge."""
+    """A time; values out of range, which a producer may have written, are clamped."""
     return datetime.fromtimestamp(min(max(ms, FIRST_MS), LAST_MS) / 1000, UTC)
 
 

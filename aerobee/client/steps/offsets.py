@@ -1,4 +1,4 @@
-"""Offsets asked of brokers: bounds of a queue, by time, and what a group has committed.
+"""Queries of offsets at brokers: bounds of a queue, by time, and committed offsets.
 
 Source: remoting §3.7, client §10.3.
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["READER", "Offsets", "epoch_ms"]
 
 EXACT_TIME_SINCE = 479
-"""V5_3_3: a broker that says so finds offsets by time to the message; others come near."""
+"""V5_3_3, the first version that finds offsets by time exactly; older ones approximate."""
 READER = "TOOLS_CONSUMER"
-"""The group that every broker has for tools to read with."""
+"""The group with which tools read; every broker has it."""
 
 
 def epoch_ms(at: datetime) -> int:
@@ -53,17 +53,17 @@ class Offsets:
         self.group = group
 
     def lowest(self, queue: MessageQueue) -> Steps[int]:
-        """Offset of the oldest message still there."""
+        """The offset of the oldest message."""
         header = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
         return (yield from self._offset(queue, header))
 
     def end(self, queue: MessageQueue) -> Steps[int]:
-        """Offset of the next message to be written."""
+        """The offset of the next message to be written."""
         header = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
         return (yield from self._offset(queue, header))
 
     def at_time(self, queue: MessageQueue, at: datetime) -> Steps[int]:
-        """Offset of the first message stored at `at` or later; the end if there is none."""
+        """The offset of the first message stored at `at` or later; the end if there is none."""
         return (yield from self.at_ms(queue, epoch_ms(at)))
 
     def at_ms(self, queue: MessageQueue, ms: int) -> Steps[int]:
@@ -76,9 +76,9 @@ class Offsets:
         return (yield from self.corrected(queue, offset, ms))
 
     def corrected(self, queue: MessageQueue, near: int, ms: int) -> Steps[int]:
-        """The first message at `ms` or later, from one that is the nearest to `ms`.
+        """The offset of the first message at `ms` or later, from a broker's approximation.
 
-        That can be the last one before, or any of several stored in the same millisecond.
+        That can be the last message before, or any of several stored in the same millisecond.
         """
         lowest = yield from self.lowest(queue)
         stored = yield from self._stored_ms(queue, near)
@@ -87,11 +87,11 @@ class Offsets:
         elif stored is not None:
             while near > lowest and ((yield from self._stored_ms(queue, near - 1)) or 0) >= ms:
                 near -= 1
-        # Where nothing is left, 4.9 may name an offset in front of the queue.
+        # For an empty queue, 4.9 may return an offset before its begin.
         return max(near, lowest)
 
     def _stored_ms(self, queue: MessageQueue, offset: int) -> Steps[int | None]:
-        """When the message at this offset was stored; None where there is none."""
+        """The store time of the message at this offset; None if there is none."""
         ask, answer = yield from ask_broker(self.routes, queue, pull_of_one(READER, queue, offset))
         if answer.code in NOTHING_THERE:
             return None
@@ -100,7 +100,7 @@ class Offsets:
         return first.store_timestamp if first.queue_offset == offset else None
 
     def resolve(self, queue: MessageQueue, position: ConsumeFrom | datetime) -> Steps[int]:
-        """The offset that `position` means now."""
+        """The current offset of `position`."""
         if isinstance(position, datetime):
             return (yield from self.at_time(queue, position))
         if position is ConsumeFrom.FIRST:
@@ -108,10 +108,10 @@ class Offsets:
         return (yield from self.end(queue))
 
     def committed(self, queue: MessageQueue, *, zero: bool | None = None) -> Steps[int | None]:
-        """The group's stored offset; None without one.
+        """The group's committed offset; None without one.
 
-        Brokers say 0 for "none" as long as a queue still has its first message; with `zero` False
-        those since 5.0 do not.
+        Brokers return 0 for "none" as long as a queue still has its first message; with `zero`
+        False, brokers since 5.0 do not.
         """
         header = QueryConsumerOffset(
             consumer_group=self.group,
@@ -126,7 +126,7 @@ class Offsets:
         return offset if offset >= 0 else None
 
     def commit(self, queue: MessageQueue, offset: int, *, master_only: bool = False) -> Steps[None]:
-        """Store the group's offset: the next message to consume."""
+        """Commit the group's offset: that of the next message to consume."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=queue.topic,
@@ -137,10 +137,10 @@ class Offsets:
         expect(ask, answer, queue.broker_name)
 
     def save(self) -> None:
-        """Nothing is left to be done: brokers keep what was committed."""
+        """Do nothing: brokers store committed offsets."""
 
     def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
-        """Where the group begins: its stored offset, else `start_from`."""
+        """The offset at which the group begins: its committed offset, else `start_from`."""
         stored = yield from self.committed(queue)
         if stored is not None:
             return stored
@@ -152,5 +152,5 @@ class Offsets:
 
 
 def read_offset(ask: Ask, answer: Command, queue: MessageQueue) -> int:
-    """The offset that an answer names. Raises: BrokerError, TransportError."""
+    """The offset in a response. Raises: BrokerError, TransportError."""
     return header_of(ask, expect(ask, answer, queue.broker_name), OffsetResponse).offset

@@ -1,7 +1,7 @@
 """An orderly push consumer's member: one handler at a time for each queue, in its order.
 
-A queue is locked at its broker before it is read, and given back only when no handler works on it.
-What failed is handed out again after a pause, and nothing behind it before. Source: client §9.5
+A queue is locked at its broker before it is read, and unlocked only when no handler works on it. A
+failed message is delivered again after a pause, before all later ones. Source: client §9.5
 (ConsumeMessageOrderlyService).
 """
 
@@ -34,28 +34,28 @@ log = logging.getLogger("aerobee.client")
 
 RENEW_S = 20.0
 LOCK_LIVES_S = 30.0
-"""A lock that was not renewed for so long counts as lost; brokers keep it for twice as long."""
+"""The age at which a lock counts as lost without renewal; brokers keep it for twice as long."""
 NEVER = float("inf")
 DEAD_LETTER = -1
 
 
 @dataclass(slots=True)
 class OrderlyMember(PushMember):
-    """The state of one orderly push consumer, and every step it takes."""
+    """The state of one orderly push consumer, and its steps."""
 
     _refused: set[MessageQueue] = field(default_factory=set)
-    """Queues that another member still has locked."""
+    """Queues that another member has locked."""
 
-    # ── Which queues ──
+    # ── Queues ──
 
     def rebalance(self) -> Steps[bool]:
-        """As of any push consumer; not balanced while others have locks of our share."""
+        """As in any push consumer; incomplete while others have locks of allocated queues."""
         self._refused.clear()
         balanced = yield from PushMember.rebalance(self)
         return balanced and not self._refused
 
     def _take_on(self, queue: MessageQueue) -> Steps[None]:
-        """Hold a queue once it is ours alone. Raises: TransportError, BrokerError."""
+        """Hold a queue once it is locked. Raises: TransportError, BrokerError."""
         held = self.held.get(queue)
         if held is not None:
             if held.again_at == NEVER:
@@ -73,7 +73,7 @@ class OrderlyMember(PushMember):
             self.held[queue].locked_at = asked_at
 
     def give_up(self, queue: MessageQueue) -> Steps[None]:
-        """Leave a queue to others, once no handler works on it; its last `settle` sees to that."""
+        """Leave a queue to others; if a handler runs, its `settle` does that later."""
         held = self.held.get(queue)
         if held is None:
             return
@@ -110,16 +110,16 @@ class OrderlyMember(PushMember):
             if queue in granted and asked_at - held.locked_at < LOCK_LIVES_S:
                 held.locked_at = asked_at
             else:
-                # Somebody else may have been at work here: begin at the stored offset.
+                # Another member may have consumed the queue: begin at the committed offset.
                 log.warning("the lock of %s was lost", queue)
                 del self.held[queue]
                 held.drop()
                 self.rebalance_now.set()
 
-    # ── Handing out ──
+    # ── Delivery ──
 
     def may_take(self, held: HeldQueue, now: float) -> bool:
-        """Whether a worker may have messages of this queue now."""
+        """Whether a worker may handle messages of this queue now."""
         if held.busy or held.dropped or not held.waiting or held.again_at > now:
             return False
         return self.config.broadcasting or now - held.locked_at < LOCK_LIVES_S
@@ -133,15 +133,15 @@ class OrderlyMember(PushMember):
         earliest = min(due, default=NEVER)
         return max(0.0, min(earliest - self.instance.clock.monotonic(), IDLE_S))
 
-    # ── What came of it ──
+    # ── Results ──
 
     def finished(self, batch: Batch) -> None:
-        """All messages of a batch are done; the next ones of its queue may be handed out."""
+        """Note that a batch is finished; the next messages of its queue may be delivered."""
         PushMember.finished(self, batch)
         self._leave(batch.held)
 
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
-        """Have a batch that failed handed out again after a pause; what has no try left, never."""
+        """Deliver a failed batch again after a pause, except messages without a try left."""
         self._end_of(batch, verdict)
         held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
         again: list[ReceivedMessage] = []
@@ -174,15 +174,15 @@ class OrderlyMember(PushMember):
     def _leave(self, held: HeldQueue) -> None:
         held.busy = False
         if held.again_at == NEVER:
-            # Another member waits for it.
+            # Another member waits for this queue.
             self.rebalance_now.set()
         elif held.waiting:
             self.wake_one()
 
-    # ── Leaving ──
+    # ── Close ──
 
     def close(self, within_s: float) -> Steps[None]:
-        """Commit, unlock, unregister, drop everything."""
+        """Commit, unlock, unregister and drop all queues."""
         self.closing.set()
         yield from self._commit_if_possible()
         yield from self._unlock(tuple(self.held))
@@ -190,11 +190,11 @@ class OrderlyMember(PushMember):
 
 
 def by_broker(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:
-    """The queues of each broker."""
+    """The queues, grouped by broker."""
     for _, some in groupby(sorted(queues, key=broker_of), key=broker_of):
         yield list(some)
 
 
 def broker_of(queue: MessageQueue) -> str:
-    """The name of its broker."""
+    """The broker name of a queue."""
     return queue.broker_name

@@ -1,12 +1,12 @@
-"""Messages that are sent in the background: what waits for the same place leaves in one request.
+"""The outbox of messages sent in the background, in batches by destination.
 
-    accept → lane → one parcel → Sender.deliver → what became of each message
+    accept → lane → one parcel → Sender.deliver → result of each message
 
-A lane is a queue, for messages that have an ordering key or name one, else any queue of a topic.
-What is accepted while requests of a lane are under way gathers, so batches grow with the load and
-nothing waits for a clock. The lane of a queue has one request under way at a time, retries
-included: that keeps its order. Invariant: what was accepted is settled once, and `_open` holds it
-until then.
+A lane is a queue, for messages with an ordering key or a given queue, else any queue of a topic.
+Messages that are accepted while requests of a lane are in flight form the next batch, so batches
+grow with the load and nothing waits for a timer. The lane of a queue has one request in flight at a
+time, including retries, which keeps the order. Invariant: each accepted message is settled once,
+and is in `_open` until then.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 __all__ = ["Outbox", "Outgoing"]
 
 REQUESTS = 4
-"""Requests under way for messages of a topic that may go to any queue."""
+"""The most requests in flight for messages of a topic that may go to any queue."""
 BATCH_BYTES = 128 << 10
-"""What leaves together: large enough to be cheap for each, short enough for a broker's turn."""
+"""The size of a batch: large enough for a low cost per message, small enough for the broker."""
 ITEM_BYTES = 128
-"""What a message takes beside its body and properties, about, here and on the wire."""
+"""The approximate overhead of a message beside its body and properties."""
 TURN_MESSAGES = 128
-"""So many are accepted before others in the caller's loop have their turn."""
+"""Messages that are accepted before other tasks of the loop run."""
 SETTLE_WITHIN_S = 3.0
-"""How long `close` waits for what was accepted."""
+"""How long `close` waits for accepted messages."""
 FAILED_MAX = 10_000
-"""Failures kept for who asks, as far as the outbox would hold them; of older ones their number."""
+"""The most failures that are kept for `flush`; older ones are only counted."""
 SLICE_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A message that was accepted, and what became of it."""
+    """An accepted message, and its result."""
 
     parcel: Parcel
     deadline: float
     size_bytes: int
     outcome: SendResult | AerobeeError | None = None
     settled: Signal | None = None
-    """For those who wait."""
+    """The signal for callers that wait."""
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """What waits for one place."""
+    """The messages that wait for one destination."""
 
     queue: MessageQueue | None
     waiting: deque[Outgoing] = field(default_factory=deque)
@@ -73,39 +73,39 @@ class Lane:
 
 
 Place: TypeAlias = "MessageQueue | tuple[str, bool]"
-"""A queue; or a topic, and whether to wait for the disk, which a request says once."""
+"""A destination: a queue; or a topic, and whether to wait for the disk, one flag per request."""
 
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """What a producer was given to send in the background. `spawn` carries out steps there."""
+    """The messages that a producer sends in the background. `spawn` runs steps there."""
 
     sender: Sender
     spawn: Callable[[Steps[None]], None]
     _lanes: dict[Place, Lane] = field(default_factory=dict)
     _open: dict[Outgoing, None] = field(default_factory=dict)
-    """Accepted and not settled, in the order of acceptance."""
+    """Messages that are accepted and not settled, in the order of acceptance."""
     _bytes: int = 0
     _accepted: int = 0
     _room: Signal = field(default_factory=Signal)
-    """Set when something was settled."""
+    """Set when a message was settled."""
     _failed: dict[Outgoing, None] = field(default_factory=dict)
-    """Errors that nobody has been told of yet."""
+    """Failed messages whose error was not raised yet."""
     _failed_bytes: int = 0
     _forgotten: int = 0
-    """As many more, dropped from there."""
+    """The number of failures dropped from `_failed`."""
     _closed: bool = False
     _unlisten: Callable[[], None] | None = None
 
-    # ── In ──
+    # ── Accepting ──
 
     def accept(
         self, message: Message, given: MessageQueue | QueueSelector | None
     ) -> Steps[Outgoing]:
-        """Take a message, as soon as there is room for it; it is sent in the background.
+        """Accept a message as soon as there is room for it; it is sent in the background.
 
-        Raises: ConfigurationError, RouteNotFoundError and its kin where a queue must be known,
-        RequestTimeoutError if no room came in time, ClientClosedError.
+        Raises: ConfigurationError, RouteNotFoundError and related errors if a queue must be known,
+        RequestTimeoutError if there is no room in time, ClientClosedError.
         """
         self._check_open(message.topic)
         sender = self.sender
@@ -119,7 +119,7 @@ class Outbox:
         while self._is_full(one):
             yield from self._wait_for_room(one)
         self._check_open(message.topic)
-        # No effect from here: what is in `_open` has its lane, and somebody who empties that.
+        # No effect from here on: a message in `_open` has a lane, and steps that empty it.
         if self._unlisten is None:
             self._unlisten = sender.instance.closing.listen(self._abandon)
         self._open[one] = None
@@ -164,10 +164,10 @@ class Outbox:
             lane.under_way += 1
             self.spawn(self._empty(place, lane))
 
-    # ── Out ──
+    # ── Sending ──
 
     def _empty(self, place: Place, lane: Lane) -> Steps[None]:
-        """Send what waits in a lane until nothing does."""
+        """Send the messages of a lane until it is empty."""
         try:
             while lane.waiting:
                 yield from self._send(lane, taken(lane.waiting))
@@ -177,12 +177,12 @@ class Outbox:
                 self._lanes.pop(place, None)
 
     def _send(self, lane: Lane, chunk: list[Outgoing]) -> Steps[None]:
-        """Send these in one request, and settle them."""
+        """Send messages in one request, and settle them."""
         sender = self.sender
         parcel = chunk[0].parcel if len(chunk) == 1 else joined(chunk)
         if sender.hooks:
             parcel = replace(parcel, background=True)
-        # The youngest of them has as much time as it was promised; the others have more.
+        # The deadline is that of the newest message; the others get more time.
         left_s = max(0.0, chunk[-1].deadline - sender.instance.clock.monotonic())
         try:
             results = yield from sender.deliver(parcel, left_s, lane.queue)
@@ -190,7 +190,7 @@ class Outbox:
             if len(chunk) == 1:
                 self._settle(chunk[0], error)
             else:
-                # One of them may be, or all together too long for this broker.
+                # One of the messages, or the batch, may be too large for this broker.
                 for one in chunk:
                     yield from self._send(lane, [one])
         except AerobeeError as error:
@@ -202,7 +202,7 @@ class Outbox:
         self._room.set()
 
     def _settle(self, one: Outgoing, outcome: SendResult | AerobeeError) -> None:
-        """Say what became of a message, unless that was said before."""
+        """Set the result of a message, unless it has one."""
         if one not in self._open:
             return
         del self._open[one]
@@ -228,10 +228,10 @@ class Outbox:
             del self._failed[one]
             self._failed_bytes -= one.size_bytes
 
-    # ── What became of them ──
+    # ── Results ──
 
     def outcome(self, one: Outgoing, timeout_s: float | None = None) -> Steps[SendResult]:
-        """The result of a message. Raises: RequestTimeoutError if that takes longer, its error."""
+        """Wait for the result of a message. Raises: its error, RequestTimeoutError."""
         clock = self.sender.instance.clock
         give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
         while one.outcome is None:
@@ -253,9 +253,9 @@ class Outbox:
         yield Wait(one.settled, min(seconds, SLICE_S))
 
     def flush(self) -> Steps[None]:
-        """Wait until all that was accepted so far is stored, or is not.
+        """Wait until all messages accepted so far are settled.
 
-        Raises: UndeliveredError with the failures that nobody asked for.
+        Raises: UndeliveredError with the failures that were not raised yet.
         """
         for one in tuple(self._open):
             while one.outcome is None:
@@ -263,9 +263,9 @@ class Outbox:
         self.tell_failures()
 
     def close(self) -> Steps[None]:
-        """Wait as `flush`, for some seconds; what is not settled by then is given up.
+        """Wait as `flush`, for some seconds; then give up unsettled messages.
 
-        Raises nothing: `tell_failures` comes when all else of the end is done.
+        Raises nothing: `tell_failures` is called at the very end.
         """
         self._closed = True
         clock = self.sender.instance.clock
@@ -278,7 +278,7 @@ class Outbox:
         self._abandon()
 
     def _abandon(self) -> None:
-        """The client ends: what is not settled now will not be."""
+        """Settle all messages as failed, when the client ends."""
         self._closed = True
         for lane in self._lanes.values():
             lane.waiting.clear()
@@ -289,7 +289,7 @@ class Outbox:
         self._room.set()
 
     def tell_failures(self) -> None:
-        """Tell of the failures that nobody asked for, once. Raises: UndeliveredError with them."""
+        """Raise the failures that were not raised yet, once. Raises: UndeliveredError with them."""
         failed, self._failed, self._failed_bytes = self._failed, {}, 0
         more, self._forgotten = self._forgotten, 0
         told = [
@@ -302,7 +302,7 @@ class Outbox:
 
 
 def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
-    """The oldest, with those that may travel with it."""
+    """Remove and return the oldest message, with those that fit into its batch."""
     chunk = [waiting.popleft()]
     size_bytes = chunk[0].size_bytes
     if chunk[0].parcel.alone:
@@ -319,5 +319,5 @@ def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
 
 
 def joined(chunk: list[Outgoing]) -> Parcel:
-    """The parcels of some messages as one."""
+    """The parcels of some messages as one parcel."""
     return together([one.parcel for one in chunk])

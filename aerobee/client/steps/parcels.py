@@ -1,4 +1,4 @@
-"""One request that stores messages: what goes into it, its header, and what its answer means. Pure.
+"""One request that stores messages: its content, its header, and its response. Pure.
 
 Source: client §5.4, remoting §3.2, §3.3.
 """
@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 PREPARED = 4
-"""The bit of a sysFlag that says: the half of a transaction."""
+"""The bit of a sysFlag that marks a half message."""
 
 WAITS = "WAIT\x01true\x02"
-"""The properties of a batch: answer when it is as safe as the broker is set up to make it."""
+"""The properties of a batch that is answered when it is as durable as the broker is configured."""
 WAITS_NOT = "WAIT\x01false\x02"
-"""Those of one that is answered before the disk."""
+"""The properties of a batch that is answered before it is on disk."""
 ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
-"""Failures that an old route explains: no such topic, no way to the broker."""
+"""Failures that a stale route may cause: no such topic, or an unreachable broker."""
 STATUS = {status.value: status for status in SendStatus}
 
 
 class Parcel(msgspec.Struct, frozen=True, gc=False):
-    """One request to be: everything but the queue."""
+    """The content of a send request, except the queue."""
 
     topic: str
     uniq_ids: Sequence[str]
@@ -65,18 +65,18 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     reply: bool = False
     timed: bool = False
     background: bool = False
-    """Whether somebody waits for its result only later, if at all."""
+    """Whether it is sent in the background."""
     messages: Sequence[Message] = ()
-    """What it is made of, for hooks."""
+    """The messages of the request, for hooks."""
 
     @property
     def alone(self) -> bool:
-        """Whether this message, of one, is one that brokers take in no batch, or unpack in none."""
+        """Whether this single message must be alone: brokers accept it in no batch."""
         return bool(self.sys_flag or self.reply or self.messages[0].delayed)
 
 
 def together(parcels: Sequence[Parcel]) -> Parcel:
-    """Parcels of one message each as a batch; their topic and `wait_store_ok` are the same."""
+    """A batch of single-message parcels with the same topic and `wait_store_ok`."""
     first = parcels[0].messages[0]
     return Parcel(
         first.topic,
@@ -89,7 +89,7 @@ def together(parcels: Sequence[Parcel]) -> Parcel:
 
 
 def dressed(parcel: Parcel, more: Mapping[str, str]) -> Parcel:
-    """A parcel with more properties in each message. Raises: ConfigurationError for too many."""
+    """A parcel with further properties in each message. Raises: ConfigurationError for too many."""
 
     def with_more(text: str | bytes) -> str:
         return checked_length(properties.encode({**properties.decode(text), **more}), parcel.topic)
@@ -128,7 +128,7 @@ def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> Sen
 def read_results(
     parcel: Parcel, ask: Ask, answer: Command, queue: MessageQueue, attempts: int, require_ok: bool
 ) -> list[SendResult]:
-    """What the broker stored, one result per message of the parcel. Raises: BrokerError."""
+    """The results in a response, one per message of the parcel. Raises: BrokerError."""
     status = STATUS.get(answer.code)
     if status is None or (require_ok and status is not SendStatus.OK):
         raise error_of(ask, answer, queue.broker_name)

@@ -1,4 +1,4 @@
-"""A pull consumer's member of a group: what it hands out can be sent back, and queues rest.
+"""A pull consumer's member of a group: delivery, sending back, pause and resume.
 
 Source: client §11, §9.4 (DefaultLitePullConsumerImpl, CONSUMER_SEND_MSG_BACK).
 """
@@ -33,17 +33,17 @@ PAUSED_S = 1.0
 
 @dataclass(slots=True)
 class PullMember(AskedMember):
-    """The state of one pull consumer, and every step it takes."""
+    """The state of one pull consumer, and its steps."""
 
     config: PullConfig
     resumed: Signal = field(default_factory=Signal)
 
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
-        """As of any member; with `retry` what the group sent back is wanted, too."""
+        """As in any member; with `retry` the group's retry topic is subscribed, too."""
         yield from AskedMember.subscribe(self, topic, expression)
         retries = retry_topic(self.group)
         if self.config.retry and retries not in self.subscriptions:
-            # It is the heartbeat for the other topic that made this one.
+            # The heartbeat with the other topic has created the retry topic.
             version = self.instance.clock.wall_ms()
             self.subscriptions[retries] = Subscription(retries, ALL, version)
             self.instance.subscriptions_changed()
@@ -51,7 +51,7 @@ class PullMember(AskedMember):
                 self.rebalance_now.set()
 
     def rebalance(self) -> Steps[bool]:
-        """As of any member; who asked is told what came and what went."""
+        """As in any member; calls back with assigned and revoked queues."""
         before = self.assignment
         balanced = yield from AskedMember.rebalance(self)
         self.config.events.tell(before, self.assignment)
@@ -59,14 +59,14 @@ class PullMember(AskedMember):
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues held now, but for those of the retry topic."""
+        """The queues that are held now, except those of the retry topic."""
         retries = retry_topic(self.group)
         return frozenset(queue for queue in self.held if queue.topic != retries)
 
-    # ── Resting ──
+    # ── Pause ──
 
     def pull_on(self, held: HeldQueue) -> Steps[None]:
-        """Pull one held queue until it is dropped, but not while it rests."""
+        """Pull one held queue until it is dropped, but not while it is paused."""
         subscription = self.subscription_of(held.queue.topic)
         while not held.dropped:
             if held.paused:
@@ -75,29 +75,29 @@ class PullMember(AskedMember):
                 yield from self.puller.pull_or_wait(held, subscription)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and hand out nothing of these, or of all. Raises: QueueNotAssignedError."""
+        """Pause pulling and delivery of these queues, or all. Raises: QueueNotAssignedError."""
         for held in [self.holding(queue) for queue in queues] or self.held.values():
             held.paused = True
         self._ready.clear()
         self.resumed.clear()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with these, or with all. Raises: QueueNotAssignedError."""
+        """Resume these queues, or all. Raises: QueueNotAssignedError."""
         for held in [self.holding(queue) for queue in queues] or self.held.values():
             held.paused = False
         self.resumed.set()
         self.cache.arrived.set()
 
-    # ── Handing out ──
+    # ── Delivery ──
 
     def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
-        """As of any member; hooks are told what is handed out."""
+        """As in any member; hooks are called for the messages."""
         taken = yield from AskedMember.poll(self, most, timeout_s)
         handed_out(self.hooks, self.group, taken)
         return taken
 
     def take(self, most: int) -> list[ReceivedMessage]:
-        """What is there already; a message that comes again has the topic it was sent to."""
+        """The messages that are already pulled; retried ones have their original topic."""
         taken = AskedMember.take(self, most)
         if not self.config.retry:
             return taken
@@ -109,14 +109,14 @@ class PullMember(AskedMember):
     # ── Sending back ──
 
     def nack(self, messages: Iterable[ReceivedMessage], level: int) -> Steps[None]:
-        """Have these delivered again, to any member; here they are finished.
+        """Have messages delivered again, to any member; here they are finished.
 
         Raises: ClientStateError without `retry`, TransportError, BrokerError.
         """
         if not self.config.retry:
             raise ClientStateError("nobody would get it again: make the consumer with retry=True")
         for message in messages:
-            # What is another's by now comes again there.
+            # The messages of a queue that was given up are delivered again to its new holder.
             if message.queue in self.held:
                 yield from send_back(
                     self.instance, self.group, message, level, self.config.max_reconsume

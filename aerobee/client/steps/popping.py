@@ -1,7 +1,7 @@
-"""POP: the broker hands messages out one by one, and again when they are not acknowledged in time.
+"""POP: the broker delivers single messages, and again if they are not acknowledged in time.
 
-No queue belongs to anybody, so there is nothing to share out. What a message is acknowledged with
-stands in its property POP_CK. Source: client §12, semantics §11 (POP_MESSAGE, ACK_MESSAGE).
+Queues have no owner, so there is nothing to allocate. The receipt of a message is its property
+POP_CK. Source: client §12, semantics §11 (POP_MESSAGE, ACK_MESSAGE).
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_MAX", "RECEIPT", "RETRY_DELAYS_S", "Popper"]
 
 BATCH_MAX = 32
-"""Brokers hand out no more at once."""
+"""The most messages of one pop."""
 ANY_QUEUE = -1
 TURN_S = 1.0
-"""How long one of several brokers may hold a request before the next one is asked."""
+"""How long one of several brokers may hold a request before the next one is queried."""
 ANSWER_WITHIN_S = 10.0
-"""Longer than the broker may hold the request."""
+"""The timeout of a pop, beyond the time that the broker may hold it."""
 PAUSE_S = 0.5
 RETRY_DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""Before each try after the first, where nobody says otherwise."""
+"""The default delay before each try after the first."""
 NOTHING_YET = (
     ResponseCode.POLLING_TIMEOUT,
     ResponseCode.PULL_NOT_FOUND,
@@ -74,7 +74,7 @@ RETRY_V1, RETRY_V2 = "1", "2"
 
 
 class Receipt(NamedTuple):
-    """What a message is acknowledged with, as the texts of POP_CK have it."""
+    """The receipt of a message: the fields of POP_CK, as text."""
 
     start_offset: str
     pop_time: str
@@ -87,7 +87,7 @@ class Receipt(NamedTuple):
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Receipt:
-        """Of a popped message. Raises: ConfigurationError for one that was not popped."""
+        """The receipt of a message. Raises: ConfigurationError for one that was not popped."""
         parts = message.properties.get(RECEIPT, "").split(" ")
         if len(parts) == len(cls._fields) - 1:
             parts.append(str(message.queue_offset))
@@ -96,8 +96,8 @@ class Receipt(NamedTuple):
         return cls(*parts)
 
     def topic(self, message: ReceivedMessage, group: str, namespace: str | None) -> str:
-        """Where the broker has the message: its topic, or the group's retry topic of that."""
-        # The namespace of the group is added on the way, as in every name.
+        """The topic that holds the message: its own, or the group's retry topic of that."""
+        # The namespace is added to this name later, as to every name.
         if self.retry == RETRY_V1:
             return f"%RETRY%{group}_{wrapped(message.topic, namespace)}"
         if self.retry == RETRY_V2:
@@ -107,26 +107,26 @@ class Receipt(NamedTuple):
 
 @dataclass(slots=True)
 class Popper:
-    """The state of one POP consumer, and every step it takes."""
+    """The state of one POP consumer, and its steps."""
 
     instance: Instance
     config: PopConfig
     closing: Signal = field(default_factory=Signal)
     tracing: Tracing | None = None
     deliveries: Deliveries | None = None
-    """What the trace does not say the end of yet."""
+    """The deliveries with an open outcome, for the trace."""
     hold_max_s: float = float("inf")
-    """How long a broker may hold a request at most."""
+    """The longest time that a broker may hold a request."""
     _turn: int = 0
     _single_acks: set[str] = field(default_factory=set)
-    """Addresses that know no BATCH_ACK_MESSAGE (5.0)."""
+    """Addresses without BATCH_ACK_MESSAGE (5.0)."""
 
     def begin(self) -> list[Steps[None]]:
-        """What is to be carried out until closed."""
+        """The steps to run until closed."""
         return [] if self.tracing is None else [self.tracing.run()]
 
     def close(self, within_s: float) -> Steps[None]:
-        """Nothing more is received."""
+        """Stop receiving."""
         self.closing.set()
         if self.tracing is not None:
             yield from self.tracing.close()
@@ -136,7 +136,7 @@ class Popper:
     def receive(
         self, topic: str, most: int, wait_s: float, expression: Expression
     ) -> Steps[list[ReceivedMessage]]:
-        """Up to `most` messages, as soon as there is one; none when the time is over or closed.
+        """Return up to `most` messages as soon as there is one; none after the timeout or close.
 
         Raises: ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
@@ -151,7 +151,7 @@ class Popper:
             left_s = max(0.0, deadline - self.instance.clock.monotonic())
             if looks >= len(queues) and left_s == 0.0:
                 break
-            # Of several, each is looked at once before any of them may hold a request.
+            # Each of several brokers is queried once before any of them may hold a request.
             hold_s = left_s if len(queues) == 1 else min(left_s, TURN_S) * (looks >= len(queues))
             looks += 1
             if not queues:
@@ -177,7 +177,7 @@ class Popper:
         return self.instance.clock.monotonic() + seconds
 
     def queues(self, topic: str, wanted: Filter) -> Steps[list[MessageQueue]]:
-        """Where to pop a topic from, in turns: all queues of each of its brokers.
+        """The queues to pop a topic from, in turns: all queues of each of its brokers.
 
         Raises: RouteNotFoundError, BrokerNotFoundError.
         """
@@ -190,7 +190,7 @@ class Popper:
     def pop(
         self, queue: MessageQueue, most: int, hold_s: float, wanted: Filter, *, until: Signal
     ) -> Steps[list[ReceivedMessage]]:
-        """What one request brings from a queue, or all of a broker; none once `until` is set.
+        """Pop from a queue, or all of a broker; returns no messages once `until` is set.
 
         Raises: BrokerError, unless it is worth another try.
         """
@@ -235,7 +235,7 @@ class Popper:
     def _taken(
         self, ask: Ask, answer: Command, name: str, wanted: Filter
     ) -> Steps[list[ReceivedMessage]]:
-        """The messages of an answer, each with its receipt; brokers compare hashes of tags only."""
+        """The messages of a response with receipts; tags are compared again, not only hashes."""
         said = header_of(ask, answer, PopMessageResponse)
         starts = start_offsets(said.start_offset_info or "")
         found: list[ReceivedMessage] = []
@@ -247,7 +247,7 @@ class Popper:
             except StopIteration:
                 break
             except MessageUnreadableError as error:
-                # It comes again when it is visible, to somebody who can read it, or never.
+                # It is delivered again when it is visible; another member may be able to read it.
                 self.instance.log_once(f"read {name}", "%s", error)
                 break
             receipt = message.properties.get(RECEIPT)
@@ -264,10 +264,10 @@ class Popper:
             yield from self.acknowledge(unwanted)
         return found
 
-    # ── What came of it ──
+    # ── Acknowledgement ──
 
     def acknowledge(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
-        """These need no second delivery.
+        """Acknowledge messages.
 
         Raises: ConfigurationError, BrokerError, TransportError.
         """
@@ -289,14 +289,14 @@ class Popper:
                 self._ended(message, ConsumeOutcome.SUCCESS)
 
     def _ended(self, message: ReceivedMessage, outcome: ConsumeOutcome) -> None:
-        """Have the trace say so."""
+        """Trace the outcome of a message."""
         if self.deliveries is not None:
             self.deliveries.ended(message.topic, message.properties[RECEIPT], outcome)
 
     def _acknowledge_together(
         self, name: str, address: str, some: Iterable[tuple[ReceivedMessage, Receipt]]
     ) -> Steps[None]:
-        # Two topics may be popped in the same millisecond, from the same queue and offset.
+        # Two topics may be popped in the same millisecond, with the same queue and offset.
         offsets: dict[tuple[str, Receipt], list[int]] = defaultdict(list)
         for message, receipt in some:
             offsets[message.topic, receipt._replace(offset="")].append(int(receipt.offset))
@@ -330,7 +330,7 @@ class Popper:
         yield from self._ask(name, address, header)
 
     def extend(self, message: ReceivedMessage, seconds: float) -> Steps[None]:
-        """Keep a message from others for so long from now; it has a new receipt from here on.
+        """Keep a message invisible for `seconds` from now; it gets a new receipt.
 
         Raises: ConfigurationError, BrokerError, TransportError.
         """
@@ -397,12 +397,12 @@ class Popper:
 
 
 def forget_receipt(message: ReceivedMessage) -> None:
-    """The message is others' from here on: nothing can be said of it any more."""
+    """Remove the receipt of a message, which cannot be acknowledged any more."""
     cast("dict[str, str]", message.properties).pop(RECEIPT, None)
 
 
 def start_offsets(text: str) -> Mapping[str, str]:
-    """Queue id → first offset of the pop, of the topic itself: `0 <queue> <offset>;…`."""
+    """Queue id → first offset of the pop in the topic itself, from `0 <queue> <offset>;…`."""
     found = {}
     for entry in text.split(";"):
         parts = entry.split(" ")

@@ -1,7 +1,7 @@
-"""A POP consumer that is a member of its group: brokers say which queues it pops from.
+"""A POP consumer that is a member of its group: brokers assign the queues that it pops from.
 
-Members pop what they were given; a group with few members, or that no number of sharers was set
-for, has each pop from all queues of all brokers. Source: client §12, semantics §11.2.
+In a group with few members, or without a configured number of members per queue, each member pops
+from all queues of all brokers. Source: client §12, semantics §11.2.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["PoppingMember"]
 
 REBALANCE_S: Final = 20.0
-"""How long an assignment counts without a word of a broker."""
+"""How long an assignment is used before it is queried again."""
 STRATEGY: Final = "AVG"
 HOLD_S: Final = 5.0
-"""How long others' queues may lie when their member left while a broker held our request."""
+"""The longest hold of a request, after which queues of a member that left are noticed."""
 
 
 @dataclass(slots=True)
 class Assigned:
-    """Queues of one topic."""
+    """The assigned queues of one topic."""
 
     queues: list[MessageQueue]
     asked_again_at: float
@@ -47,7 +47,7 @@ class Assigned:
 
 @dataclass(slots=True)
 class PoppingMember(Popper):
-    """The state of one such consumer. It joins the group with its first topic."""
+    """The state of one such consumer. It joins the group with its first subscription."""
 
     hold_max_s: float = HOLD_S
     rebalance_now: Signal = field(default_factory=Signal)
@@ -55,12 +55,12 @@ class PoppingMember(Popper):
     _assigned: dict[str, Assigned] = field(default_factory=dict)
 
     def close(self, within_s: float) -> Steps[None]:
-        """Leave the group, too, so that the others are given our queues."""
+        """Leave the group, too, so that its queues are assigned to other members."""
         yield from Popper.close(self, within_s)
         if self.subscriptions:
             yield from self.instance.leave(consumer=self.group, within_s=within_s)
 
-    # ── As the instance sees it ──
+    # ── Interface for the instance ──
 
     @property
     def group(self) -> str:
@@ -68,11 +68,11 @@ class PoppingMember(Popper):
         return self.config.group
 
     def topics(self) -> set[str]:
-        """Topics whose routes are needed."""
+        """The topics whose routes are needed."""
         return set(self.subscriptions) - {retry_topic(self.group)}
 
     def heartbeat(self) -> ConsumerData:
-        """The group as brokers should see it: as its push consumers say it."""
+        """The group's data for heartbeats, as push consumers send it."""
         last = self.config.start_from is not ConsumeFrom.FIRST
         return ConsumerData(
             group_name=self.group,
@@ -84,18 +84,18 @@ class PoppingMember(Popper):
         )
 
     def serve(self, request: Command) -> Outcome:
-        """React to a request of a broker for this group."""
+        """Handle a request of a broker for this group."""
         return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
-    # ── Which queues ──
+    # ── Queues ──
 
     def assignment(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that the broker gave us last."""
+        """The last assigned queues of a topic."""
         known = self._assigned.get(topic)
         return [] if known is None else known.queues
 
     def queues(self, topic: str, wanted: Filter) -> Steps[list[MessageQueue]]:
-        """What we were given of a topic; nothing while there are more members than queues.
+        """The assigned queues of a topic; empty while there are more members than queues.
 
         Raises: ConfigurationError where the group pulls the topic, RouteNotFoundError, BrokerError.
         """
@@ -117,13 +117,13 @@ class PoppingMember(Popper):
             yield Wait(self.closing, PAUSE_S)
             return self.assignment(topic)
         self.instance.works_again(about)
-        # Who has none may soon be given one.
+        # A member without queues may be assigned one soon.
         again_s = REBALANCE_S if queues else TURN_S
         self._assigned[topic] = Assigned(queues, self.instance.clock.monotonic() + again_s)
         return queues
 
     def _subscribe(self, topic: str, wanted: Filter) -> None:
-        """Have brokers know what we pop, the group's retry topic as all members say it.
+        """Send the subscription to brokers, with the group's retry topic as all members have it.
 
         Raises: ConfigurationError for a second consumer of the group.
         """

@@ -1,4 +1,4 @@
-"""Pulling one held queue, for as long as it is held. Source: client §11, remoting §3.6."""
+"""Pulls one held queue until it is dropped. Source: client §11, remoting §3.6."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MAY_SUSPEND = 2
 HAS_SUBSCRIPTION = 4
 LITE = 16
 SUSPEND_MS = 20_000
-"""How long a broker may hold a pull while there is nothing new."""
+"""How long a broker may hold a pull while there are no new messages."""
 ANSWER_WITHIN_S = 30.0
 ROOM_CHECK_S = 1.0
 PAUSE_S = 1.0
-"""After a pull that failed."""
+"""The pause after a failed pull."""
 NOTHING_THERE = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -50,7 +50,7 @@ def pull_of_one(
     expression: str = "*",
     expression_type: str = "TAG",
 ) -> PullMessage:
-    """The request for one message, which commits nothing and is answered at once."""
+    """A pull of one message that commits nothing and is answered at once."""
     return PullMessage(
         consumer_group=group,
         topic=queue.topic,
@@ -74,15 +74,15 @@ class Puller:
         self.group = group
         self.batch = batch
         self._old_brokers: set[str] = set()
-        """Addresses that know PULL_MESSAGE only (4.9)."""
+        """Addresses that support only PULL_MESSAGE (4.9)."""
 
     def pull_on(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
-        """Pull, keep, pull again, until the queue is dropped."""
+        """Pull repeatedly until the queue is dropped."""
         while not held.dropped:
             yield from self.pull_or_wait(held, subscription)
 
     def pull_or_wait(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
-        """One pull; or a wait, where there is no room, or the last one broke the queue."""
+        """Pull once; or wait, if there is no room or the queue is broken."""
         interrupt, cache = held.interrupt, held.cache
         if held.broken is not None:
             yield Wait(interrupt, ANSWER_WITHIN_S)
@@ -95,7 +95,7 @@ class Puller:
                 yield Wait(interrupt, pause_s)
 
     def pull(self, held: HeldQueue, subscription: Subscription) -> Steps[float]:
-        """One pull; how many seconds to pause before the next."""
+        """Pull once; returns the seconds to pause before the next pull."""
         name, topic, interrupt = held.queue.broker_name, held.queue.topic, held.interrupt
         try:
             ask = self._ask(held, subscription)
@@ -142,7 +142,7 @@ class Puller:
         return Ask(address=address, header=header, timeout_s=ANSWER_WITHIN_S, until=held.interrupt)
 
     def _keep(self, held: HeldQueue, subscription: Subscription, ask: Ask, answer: Command) -> None:
-        """What the answer means for the queue. Raises: BrokerError, TransportError."""
+        """Apply a response to the queue. Raises: BrokerError, TransportError."""
         match answer.code:
             case ResponseCode.SUCCESS:
                 self._keep_messages(held, subscription, answer)
@@ -168,7 +168,7 @@ class Puller:
             held.next_offset = next_offset(ask, answer)
 
     def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> None:
-        """Add the messages of the answer, as far as they can be read. Raises: TransportError."""
+        """Add the messages of a response, up to the first unreadable. Raises: TransportError."""
         wants = subscription.filter.wants
         try:
             name, namespace = held.queue.broker_name, self.instance.config.namespace
@@ -183,7 +183,7 @@ class Puller:
 
 
 def next_offset(ask: Ask, answer: Command) -> int:
-    """Where the broker says to go on. Raises: TransportError if it does not say."""
+    """The next offset in a response. Raises: TransportError if it is missing."""
     offset = header_of(ask, answer, PullMessageResponse).next_begin_offset
     if offset is None:
         text = f"{ask.address} answered a pull without nextBeginOffset"
@@ -192,10 +192,10 @@ def next_offset(ask: Ask, answer: Command) -> int:
 
 
 def raise_if_broken(held: HeldQueue) -> None:
-    """Raise what a queue broke with, once all before it was read.
+    """Raise the error of a broken queue, once all messages before it are delivered.
 
     Raises: CompressionError once nothing readable is left before the broken message,
-    SubscriptionError if the broker does not serve the filter.
+    SubscriptionError if the broker does not support the filter.
     """
     error: AerobeeError | None = held.broken
     if error is not None and not held.waiting:

@@ -1,7 +1,7 @@
-"""A push consumer's member of a group: hands batches to workers, settles what came of them.
+"""A push consumer's member of a group: delivers batches to workers, and settles their results.
 
-A worker of a front repeats: `next_batch`, call the handler, then `settle`. Idle workers wait each
-for a signal of its own, and one at a time is woken: so a handler that never waits costs no
+A worker of a front repeats: `next_batch`, call the handler, then `settle`. Each idle worker waits
+for its own signal, and one at a time is woken, so that a handler that never waits causes no
 wake-ups. Source: client §9 (ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService).
 """
 
@@ -50,66 +50,66 @@ __all__ = ["Batch", "PushMember"]
 log = logging.getLogger("aerobee.client")
 
 AGAIN_S = 5.0
-"""When nobody takes a message back: until its handler is called once more."""
+"""The delay until a message is handled again here, if no broker accepts it back."""
 IDLE_S = 3600.0
 OVERDUE_LEVEL = 3
-"""The delay level of messages whose handler took too long."""
+"""The delay level of messages whose handler timed out."""
 WATCH_AT_MOST_S = 5.0
 PAUSED_S = 1.0
 ROOM_CHECK_S = 0.25
-"""A queue may have room because others gave theirs back."""
+"""How often free room is checked: other queues may have released theirs."""
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Messages of one queue in the hands of one worker."""
+    """Messages of one queue that one worker handles."""
 
     held: HeldQueue
     messages: Sequence[ReceivedMessage]
     began: float
     given_up: bool = False
-    """Its handler took too long: what it says from here on counts no more."""
+    """Whether its handler timed out, so that its result is ignored."""
     give_up: Callable[[], object] | None = None
-    """How the front stops the handler, where it can."""
+    """The front's function that stops the handler, if it can."""
     direct: Direct | None = None
-    """Who wants to know what comes of it; then it is of no queue."""
+    """The administrator's request of this message, which is of no queue then."""
     error: Exception | None = None
-    """What its handler raised."""
+    """The exception of its handler."""
     consume: ConsumeContext | None = None
-    """What hooks know of it."""
+    """The context for hooks."""
 
 
 @dataclass(slots=True)
 class PushMember(AskedMember):
-    """The state of one push consumer, and every step it takes."""
+    """The state of one push consumer, and its steps."""
 
     config: PushConfig
     stopping: bool = False
-    """No more batches are handed out."""
+    """Whether no more batches are delivered."""
     paused: bool = False
     resumed: Signal = field(default_factory=Signal)
     running: dict[Batch, None] = field(default_factory=dict)
-    """Batches with workers, the oldest first."""
+    """The batches that workers handle, the oldest first."""
     _again: deque[tuple[float, HeldQueue, Sequence[ReceivedMessage]]] = field(default_factory=deque)
-    """What nobody takes back, and from when on it is handed out once more."""
+    """Messages that no broker accepted back, and when they are delivered again here."""
     _idle: deque[Signal] = field(default_factory=deque)
     _waking: bool = False
-    """An idle worker is woken and did not look yet."""
+    """Whether an idle worker was woken and did not ask for a batch yet."""
     _direct: deque[Direct] = field(default_factory=deque)
-    """What an admin wants handled."""
+    """Messages of administrators' requests."""
 
     def begin(self) -> list[Steps[None]]:
-        """As of any member; who watches over handlers is carried out, too."""
+        """As in any member, with the steps that watch over handlers."""
         self.cache.arrived.listen(self.wake_one)
         self.rebalance_now.set()
         if not self.config.broadcasting:
             self._want(retry_topic(self.group), ALL)
         return [*AskedMember.begin(self), self.watch_over()]
 
-    # ── Which messages ──
+    # ── Subscription ──
 
     def add_subscription(self, topic: str, expression: Expression) -> None:
-        """Share the queues of a topic with the group from the next round on.
+        """Share the queues of a topic with the group, from the next rebalance on.
 
         Raises: ConfigurationError.
         """
@@ -120,20 +120,20 @@ class PushMember(AskedMember):
         self.rebalance_now.set()
 
     def check_filters(self) -> Steps[None]:
-        """Refuse a condition that brokers do not serve. Raises: SubscriptionError."""
+        """Check that brokers support SQL conditions. Raises: SubscriptionError."""
         for subscription in tuple(self.subscriptions.values()):
             yield from check_served(self.instance, self.group, subscription)
 
     def _want(self, topic: str, wanted: Filter) -> None:
         version = self.instance.clock.wall_ms()
-        # The retry topic comes last: it is the heartbeat for the others that makes it.
+        # The retry topic is last: the heartbeat with the others creates it.
         retry = self.subscriptions.pop(retry_topic(self.group), None)
         self.subscriptions[topic] = Subscription(topic, wanted, version)
         if retry is not None:
             self.subscriptions.setdefault(retry.topic, retry)
 
     def heartbeat(self) -> ConsumerData:
-        """The group as brokers should see it."""
+        """The group's data for heartbeats."""
         last = self.config.start_from is ConsumeFrom.LAST
         return ConsumerData(
             group_name=self.group,
@@ -145,7 +145,7 @@ class PushMember(AskedMember):
         )
 
     def serve(self, request: Command) -> Outcome:
-        """As of any member; and a message that an admin wants handled. Raises: HeaderError."""
+        """As in any member, and for messages of administrators. Raises: HeaderError."""
         if request.code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
             return AskedMember.serve(self, request)
         header = request.header(ConsumeMessageDirectly)
@@ -161,22 +161,22 @@ class PushMember(AskedMember):
         self.wake_one()
         return direct.answer(self.instance.clock, order=self.config.orderly)
 
-    # ── Which queues ──
+    # ── Queues ──
 
     @property
     def limits(self) -> Limits:
-        """How far pulls go ahead of the handlers."""
+        """The limits of pulling ahead of the handlers."""
         return self.config.limits
 
     def rebalance(self) -> Steps[bool]:
-        """As of any member; who asked is told what came and what went."""
+        """As in any member; calls back with assigned and revoked queues."""
         before = frozenset(self.held)
         balanced = yield from AskedMember.rebalance(self)
         self.config.events.tell(before, frozenset(self.held))
         return balanced
 
     def pull_on(self, held: HeldQueue) -> Steps[None]:
-        """Pull one held queue until it is dropped; what cannot be read is sent back."""
+        """Pull one held queue until it is dropped; unreadable messages are sent back."""
         while not held.dropped:
             if self.stopping:
                 yield Wait(self.closing, PAUSED_S)
@@ -191,24 +191,24 @@ class PushMember(AskedMember):
                 yield from self.fetch(held)
 
     def fetch(self, held: HeldQueue) -> Steps[None]:
-        """One pull, and the pause after it."""
+        """Pull once, and pause after it."""
         subscription = self.subscription_of(held.queue.topic)
         pause_s = yield from self.puller.pull(held, subscription)
         if pause_s:
             yield Wait(held.interrupt, pause_s)
 
     def pause(self) -> None:
-        """Pull no more; what was pulled is handed out."""
+        """Pause pulling; messages that are already pulled are still delivered."""
         self.paused = True
         self.resumed.clear()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Resume pulling."""
         self.paused = False
         self.resumed.set()
 
     def _pass_over(self, held: HeldQueue) -> Steps[None]:
-        """Go on behind a message that cannot be unpacked here: another member may have it."""
+        """Skip a message that cannot be decompressed here: another member may handle it."""
         error = held.broken
         if not isinstance(error, MessageUnreadableError):
             self.instance.log_once(f"pull {held.queue}", "pulling %s failed: %s", held.queue, error)
@@ -228,10 +228,10 @@ class PushMember(AskedMember):
         held.broken = None
         held.next_offset = error.message.queue_offset + 1
 
-    # ── Handing out ──
+    # ── Delivery ──
 
     def next_batch(self, wake: Signal) -> Steps[Batch | None]:
-        """What a worker is to do next, as soon as there is something; None when it is to end."""
+        """The next batch of a worker, as soon as there is one; None when the worker should end."""
         while True:
             batch = self.take_batch()
             if batch is not None or self.stopping:
@@ -247,7 +247,7 @@ class PushMember(AskedMember):
                     self._waking = False
 
     def take_batch(self) -> Batch | None:
-        """What is there already, queue by queue; None without anything, or when stopping."""
+        """A batch that is already pulled, queue by queue; None without one, or when stopping."""
         if self.stopping:
             return None
         now = self.instance.clock.monotonic()
@@ -271,12 +271,12 @@ class PushMember(AskedMember):
         return None
 
     def may_take(self, held: HeldQueue, now: float) -> bool:
-        """Whether a worker may have messages of this queue now."""
+        """Whether a worker may handle messages of this queue now."""
         return bool(held.waiting) and not held.dropped
 
     def _batch(self, held: HeldQueue, now: float) -> Batch:
         if held.queue.topic == retry_topic(self.group):
-            # One at a time: they may be of different topics.
+            # One message at a time: messages of a retry topic may be of different topics.
             messages = [replace(one, topic=one.original_topic) for one in held.take(1)]
         else:
             messages = held.take(self.config.batch_size)
@@ -300,7 +300,7 @@ class PushMember(AskedMember):
         return max(0.0, self._again[0][0] - self.instance.clock.monotonic())
 
     def wake_one(self) -> None:
-        """Have one idle worker look for work; while one is on its way, no other."""
+        """Wake one idle worker, unless another one was just woken."""
         if self._idle and not self._waking:
             self._waking = True
             self._idle.popleft().set()
@@ -308,12 +308,12 @@ class PushMember(AskedMember):
     # ── Hooks ──
 
     def before(self, batch: Batch) -> None:
-        """Have hooks hear of a batch that is about to be handled."""
+        """Call hooks before a batch is handled."""
         batch.consume = ConsumeContext(self.group, batch.messages)
         before_consume(self.hooks, batch.consume)
 
     def after(self, batch: Batch, verdict: Verdict | None) -> None:
-        """Have hooks hear what came of it."""
+        """Call hooks with the result of a batch."""
         context = batch.consume
         if context is not None:
             context.failed = () if verdict is None else verdict.failed(batch.messages)
@@ -321,17 +321,17 @@ class PushMember(AskedMember):
             context.outcome = outcome_of(batch, context.failed)
             after_consume(self.hooks, context)
 
-    # ── What came of it ──
+    # ── Results ──
 
     def finished(self, batch: Batch) -> None:
-        """All messages of a batch are done."""
+        """Note that all messages of a batch are finished."""
         self._end_of(batch, None)
         if not batch.given_up:
             for message in batch.messages:
                 batch.held.finish(message.queue_offset)
 
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
-        """Finish what is done of a batch, send back what failed."""
+        """Finish the successful messages of a batch, and send back the failed ones."""
         failed = self._end_of(batch, verdict)
         if batch.given_up or batch.direct:
             return
@@ -342,7 +342,7 @@ class PushMember(AskedMember):
         yield from self._send_back(batch.held, failed, verdict.level)
 
     def _end_of(self, batch: Batch, verdict: Verdict | None) -> list[ReceivedMessage]:
-        """Count a batch, and tell who wants to know; what failed of it."""
+        """Count a batch, and report its result; returns its failed messages."""
         self.running.pop(batch, None)
         failed = [] if verdict is None else verdict.failed(batch.messages)
         counts = batch.held.counts
@@ -357,10 +357,10 @@ class PushMember(AskedMember):
     def _send_back(
         self, held: HeldQueue, failed: Sequence[ReceivedMessage], level: int
     ) -> Steps[None]:
-        """Hand messages back to the broker; what it does not take stays here for a while."""
+        """Send messages back to the broker; those it refuses are handled here again later."""
         for message in failed:
             if held.dropped:
-                # The queue is another's now, and its messages come again there.
+                # Another member holds the queue now, and its messages are delivered again there.
                 return
             if self.config.broadcasting:
                 log.warning("%s of %s failed and is dropped", message.message_id, held.queue)
@@ -382,7 +382,7 @@ class PushMember(AskedMember):
         self.wake_one()
 
     def watch_over(self) -> Steps[None]:
-        """Send back what handlers have for too long, until closed."""
+        """Send back messages whose handler timed out, until closed."""
         limit_s = self.config.handler_timeout
         while not self.closing.is_set:
             yield Wait(self.closing, min(limit_s / 4, WATCH_AT_MOST_S))
@@ -402,10 +402,10 @@ class PushMember(AskedMember):
         )
         yield from self._send_back(batch.held, batch.messages, OVERDUE_LEVEL)
 
-    # ── Leaving ──
+    # ── Close ──
 
     def stop(self) -> None:
-        """No more pulls and batches; workers end when they are done with what they have."""
+        """Stop pulls and deliveries; workers end after their current batch."""
         self.stopping = True
         for held in self.held.values():
             held.interrupt.set()
@@ -413,12 +413,12 @@ class PushMember(AskedMember):
             self._idle.popleft().set()
 
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
-        """Not this way. Raises: ClientStateError."""
+        """Refuse the call: push consumers use `add_subscription`. Raises: ClientStateError."""
         raise ClientStateError("a push consumer is told of its topics by add_subscription")
 
 
 def outcome_of(batch: Batch, failed: Sequence[ReceivedMessage]) -> ConsumeOutcome:
-    """What came of a batch. Source: client §15.2 (ConsumeReturnType)."""
+    """The outcome of a batch. Source: client §15.2 (ConsumeReturnType)."""
     if batch.given_up:
         return ConsumeOutcome.TIME_OUT
     if not failed:

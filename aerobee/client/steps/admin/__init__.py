@@ -1,1 +1,1 @@
-"""What an administrator asks and orders: topics, groups, offsets, messages, clients, brokers."""
+"""The steps of the admin client: topics, groups, offsets, messages, clients, brokers."""

@@ -1,6 +1,6 @@
-"""Brokers found and asked: who is there, their settings and figures. Source: admin §3, §4.2, §4.5.
+"""Requests to brokers: discovery, settings and statistics. Source: admin §3, §4.2, §4.5.
 
-Changes go to every master; a request that a broker does not serve is refused in words.
+Changes are sent to every master; a request that a broker does not support gives a clear error.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ __all__ = [
 B = TypeVar("B", bound="Body")
 
 WITHIN_S = 5.0
-"""What an administrator waits for one answer, unless the client's request time-out is longer."""
+"""The timeout of an admin request, unless the client's request timeout is longer."""
 
 
 class Broker(NamedTuple):
-    """A broker and the address to ask it at."""
+    """A broker and its address for requests."""
 
     name: str
     address: str
@@ -71,14 +71,14 @@ class Broker(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A request and its answer, of a broker or name server."""
+    """A request and its response, of a broker or name server."""
 
     ask: Ask
     answer: Command
     peer: str
 
     def body(self, kind: type[B]) -> B:
-        """The answer's body. Raises: TransportError."""
+        """The response body. Raises: TransportError."""
         return body_of(self.ask, self.answer, kind)
 
 
@@ -91,7 +91,7 @@ def ask(
     within_s: float = WITHIN_S,
     accept: Sequence[int] = (),
 ) -> Steps[Answered]:
-    """The answer of a broker, if it is SUCCESS or one of the codes in `accept`.
+    """Send a request to a broker; returns a response with SUCCESS or a code in `accept`.
 
     Raises: BrokerError, UnsupportedRequestError naming code and version, TransportError.
     """
@@ -102,13 +102,13 @@ def ask(
 
 
 def asked_of(routes: Routes, header: Header) -> Steps[Answered]:
-    """The answer of a name server, if it is SUCCESS. Raises: NoNameServerError, BrokerError."""
+    """Send a request to a name server that must succeed. Raises: NoNameServerError, BrokerError."""
     request, answer = yield from routes.ask_name_server(header, routes.config.request_timeout)
     return checked(Answered(request, answer, "name server"))
 
 
 def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
-    """The same. Raises: BrokerError for a code that is neither SUCCESS nor accepted."""
+    """Check a response. Raises: BrokerError for a code that is neither SUCCESS nor accepted."""
     request, answer, peer = answered
     if answer.code == ResponseCode.SUCCESS or answer.code in accept:
         return answered
@@ -121,11 +121,11 @@ def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
     raise error_of(request, answer, peer)
 
 
-# ── Who is there ──
+# ── Discovery ──
 
 
 def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
-    """All brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
+    """All brokers registered with the name server. Raises: NoNameServerError, BrokerError."""
     found = yield from routes.greet(routes.config.request_timeout)
     brokers = [
         BrokerInfo(cluster=data.cluster, name=name, broker_id=broker_id, address=address)
@@ -140,7 +140,7 @@ def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
 def masters(
     routes: Routes, *, cluster: str | None = None, broker: str | None = None
 ) -> Steps[list[Broker]]:
-    """The masters that the name server knows, sorted by name; those of one cluster, or one of them.
+    """The registered masters, sorted by name; all, those of one cluster, or one of them.
 
     Raises: BrokerNotFoundError if there is none, NoNameServerError.
     """
@@ -161,7 +161,7 @@ def masters(
 
 
 def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
-    """The broker of a name or address, or the only one there is.
+    """The broker with a name or address, or the only broker.
 
     Raises: BrokerNotFoundError, ConfigurationError if one of several must be named.
     """
@@ -185,11 +185,11 @@ def readers_of(routes: Routes, topic: str) -> Steps[list[Broker]]:
     return [Broker(name, in_order(by_id)[0]) for name, by_id in sorted(route.brokers.items())]
 
 
-# ── Settings and figures ──
+# ── Settings and statistics ──
 
 
 def broker_config(routes: Routes, broker: str | None = None) -> Steps[dict[str, str]]:
-    """Every setting of a broker, by RocketMQ's names; of the only broker if none is named.
+    """All settings of a broker, by RocketMQ name; of the only broker if none is named.
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -205,7 +205,7 @@ def update_broker_config(
 ) -> Steps[None]:
     """Change settings of a running broker.
 
-    Raises: PermissionDeniedError for those that may not be changed, BrokerError, TransportError.
+    Raises: PermissionDeniedError for settings that cannot be changed, BrokerError, TransportError.
     """
     for name, value in values.items():
         if not name.strip() or any(sign in name + value for sign in "\r\n"):
@@ -216,7 +216,7 @@ def update_broker_config(
 
 
 def broker_stats(routes: Routes, broker: str | None = None) -> Steps[dict[str, str]]:
-    """A broker's figures of itself, by RocketMQ's names; of the only broker if none is named.
+    """The runtime statistics of a broker, by RocketMQ name; of the only broker if none is named.
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -228,7 +228,7 @@ def broker_stats(routes: Routes, broker: str | None = None) -> Steps[dict[str, s
 def stats_item(routes: Routes, name: str, key: str, broker: str | None = None) -> Steps[StatsItem]:
     """One statistic, such as TOPIC_PUT_NUMS of a topic or GROUP_GET_NUMS of `topic@group`.
 
-    Raises: BrokerError if the broker has counted nothing under that name; TransportError.
+    Raises: BrokerError if the broker has no statistic of that name; TransportError.
     """
     target = yield from one_broker(routes, broker)
     header = ViewBrokerStatsData(stats_name=name, stats_key=key)
@@ -243,15 +243,15 @@ def stats_item(routes: Routes, name: str, key: str, broker: str | None = None) -
 
 
 def window(one: StatsSnapshot) -> StatsWindow:
-    """The same for users."""
+    """A window of a statistic, as a public value."""
     return StatsWindow(total=one.sum, per_second=one.tps, average=one.avgpt)
 
 
-# ── Cleaning ──
+# ── Clean-up ──
 
 
 def delete_expired_files(routes: Routes, broker: str | None = None) -> Steps[None]:
-    """Delete log files that are past their time now, not only at `deleteWhen`.
+    """Delete expired log files now, not only at the hour of `deleteWhen`.
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -260,12 +260,12 @@ def delete_expired_files(routes: Routes, broker: str | None = None) -> Steps[Non
 
 
 def delete_expired_queues(routes: Routes, broker: str | None = None) -> Steps[None]:
-    """Delete consume queue files whose messages are all gone. Raises: as the one above."""
+    """Delete consume queue files without messages in the log. Raises: as `delete_expired_files`."""
     target = yield from one_broker(routes, broker)
     yield from ask(routes, target, CleanExpiredConsumeQueue())
 
 
 def clean_unused_topics(routes: Routes, broker: str | None = None) -> Steps[None]:
-    """Delete the queues of topics that are deleted. Raises: as the ones above."""
+    """Delete the queues of deleted topics. Raises: as `delete_expired_files`."""
     target = yield from one_broker(routes, broker)
     yield from ask(routes, target, CleanUnusedTopic())

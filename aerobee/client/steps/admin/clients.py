@@ -1,4 +1,4 @@
-"""Who is connected, and what running consumers say of themselves.
+"""Connected clients, and the running info of consumers.
 
 Source: admin §3 (consumerConnection, producer, consumerStatus), §4.3.
 """
@@ -60,11 +60,11 @@ __all__ = [
 ]
 
 FORWARDED_WITHIN_S = 12.0
-"""Brokers give a client 10 s for its own answer."""
+"""The timeout of forwarded requests: brokers wait 10 s for a client's response."""
 
 
 def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
-    """The members of a consumer group that are connected, each once; none if nobody is online.
+    """The connected members of a consumer group, each once; empty if none is online.
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -89,7 +89,7 @@ def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
 
 
 def consumers_at(routes: Routes, target: Broker, group: str) -> Steps[ConsumerConnection | None]:
-    """The connections of a consumer group at one broker; None if nobody is online there.
+    """The connections of a consumer group at one broker; None if no member is online there.
 
     Raises: BrokerError, TransportError.
     """
@@ -101,7 +101,7 @@ def consumers_at(routes: Routes, target: Broker, group: str) -> Steps[ConsumerCo
 
 
 def connections(found: Iterable[Connection], broker: str) -> list[ClientConnection]:
-    """A broker's connections, for users."""
+    """A broker's connections, as public values."""
     return [
         ClientConnection(
             client_id=one.client_id,
@@ -115,7 +115,7 @@ def connections(found: Iterable[Connection], broker: str) -> list[ClientConnecti
 
 
 def subscriptions(found: Iterable[SubscriptionData]) -> list[GroupSubscription]:
-    """Subscriptions, for users, sorted by topic."""
+    """Subscriptions as public values, sorted by topic."""
     listed = [
         GroupSubscription(
             topic=one.topic,
@@ -128,14 +128,14 @@ def subscriptions(found: Iterable[SubscriptionData]) -> list[GroupSubscription]:
 
 
 def producers(routes: Routes, group: str) -> Steps[list[ClientConnection]]:
-    """The members of a producer group that are connected, each once; empty if nobody is.
+    """The connected members of a producer group, each once; empty if none is connected.
 
     Raises: BrokerNotFoundError, TransportError.
     """
     header = GetProducerConnectionList(producer_group=group)
     members: dict[str, ClientConnection] = {}
     for target in (yield from masters(routes)):
-        # A group that is not there has the same code as any other failure.
+        # An unknown group has the same code as any other failure.
         answered = yield from ask(routes, target, header, accept=(ResponseCode.SYSTEM_ERROR,))
         if answered.answer.code == ResponseCode.SUCCESS:
             body = answered.body(ProducerConnection)
@@ -171,9 +171,9 @@ def all_producers(routes: Routes) -> Steps[dict[str, list[ClientConnection]]]:
 def running_info(
     routes: Routes, group: str, client_id: str, *, stacks: bool = False
 ) -> Steps[RunningInfo]:
-    """What a running consumer says of itself; with `stacks` also what its threads do.
+    """The running info of a connected consumer; with `stacks` also the stacks of its threads.
 
-    Raises: ConsumerNotOnlineError if no broker has it connected, UnsupportedRequestError,
+    Raises: ConsumerNotOnlineError if it is connected to no broker, UnsupportedRequestError,
     BrokerError, TransportError.
     """
     header = GetConsumerRunningInfo(
@@ -200,7 +200,7 @@ def running_info(
 
 
 def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningInfo:
-    """A consumer's account of itself, for users."""
+    """A consumer's running info, as a public value."""
     return RunningInfo(
         group=group,
         client_id=client_id,
@@ -225,7 +225,7 @@ def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningI
 
 
 def running_queues(info: ConsumerRunningInfo) -> list[RunningQueue]:
-    """The queues that a consumer holds, sorted."""
+    """The queues that are assigned to a consumer, sorted."""
     found = []
     for key, one in info.mq_table.items():
         found.append(
@@ -263,9 +263,9 @@ def popped_queues(info: ConsumerRunningInfo) -> list[PoppedQueue]:
 def consume_directly(
     routes: Routes, group: str, message: ReceivedMessage, *, client_id: str | None = None
 ) -> Steps[DirectResult]:
-    """Have a member of a group handle a stored message once more; no offset moves.
+    """Have a member of a group consume a stored message once more; offsets stay.
 
-    The broker of the message asks `client_id`, else the first member. Raises:
+    The broker of the message forwards it to `client_id`, else to the first member. Raises:
     ConsumerNotOnlineError, BrokerNotFoundError, BrokerError, TransportError.
     """
     broker = message.queue.broker_name

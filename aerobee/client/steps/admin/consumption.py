@@ -1,4 +1,4 @@
-"""Whether and how a group may consume a topic.
+"""The consume mode and the read permission of a group for a topic.
 
 Source: admin §3 (setConsumeMode, updateSubGroup), §4.2, §4.3 (codes 353, 401, 402).
 """
@@ -35,7 +35,7 @@ MODES: Final = ("PULL", "POP")
 
 
 def request_modes(routes: Routes) -> Steps[list[RequestMode]]:
-    """Whether groups pull or pop, where that was set, of each broker. Brokers since 5.1.
+    """The consume modes, pull or POP, set on each broker. Needs brokers since 5.1.
 
     Raises: UnsupportedRequestError, BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -61,10 +61,10 @@ def request_modes(routes: Routes) -> Steps[list[RequestMode]]:
 def set_request_mode(
     routes: Routes, group: str, topic: str, mode: str, *, share: int = 0
 ) -> Steps[None]:
-    """Have consumers whose queues the broker assigns (`server_assignment`) `PULL` or `POP` a topic.
+    """Set whether a group with broker-side assignment (`server_assignment`) pulls or pops a topic.
 
-    With POP each queue has `share` members beside its own; 0 gives everybody all queues. Group and
-    topic must be there. Brokers since 5.0.
+    `mode` is `PULL` or `POP`. With POP each queue has `share` further members; 0 assigns all queues
+    to all members. Group and topic must exist. Needs brokers since 5.0.
     Raises: ConfigurationError, RouteNotFoundError, UnsupportedRequestError, BrokerError,
     TransportError.
     """
@@ -78,11 +78,11 @@ def set_request_mode(
         yield from ask(routes, target, SetMessageRequestMode(), body=wanted.to_bytes())
 
 
-# ── Whether at all ──
+# ── Read permission ──
 
 
 def readable(routes: Routes, group: str, topic: str) -> Steps[dict[str, bool]]:
-    """Whether a group may read a topic, by the name of each broker that has the topic.
+    """Whether a group may read a topic, by broker name.
 
     Raises: as `set_readable`.
     """
@@ -90,10 +90,11 @@ def readable(routes: Routes, group: str, topic: str) -> Steps[dict[str, bool]]:
 
 
 def set_readable(routes: Routes, group: str, topic: str, allowed: bool) -> Steps[dict[str, bool]]:
-    """Forbid a group to read a topic, or allow it again; what counts now, broker by broker.
+    """Forbid a group to read a topic, or allow it again; returns the permission by broker name.
 
-    Refused with NO_PERMISSION are pulls that leave the expression to the heartbeat, as those of
-    Java's push consumers do; a pull that brings its own is not looked at. Brokers since 5.0.
+    Brokers refuse pulls that rely on the subscription of the heartbeat, as Java's push consumers
+    do, with NO_PERMISSION; pulls with an expression of their own are not checked. Needs brokers
+    since 5.0.
     Raises: ConfigurationError, RouteNotFoundError, UnsupportedRequestError, BrokerError,
     TransportError.
     """
@@ -113,6 +114,6 @@ def _readable(
 
 
 def check_names(group: str, topic: str) -> None:
-    """Refuse what can be neither. Raises: ConfigurationError."""
+    """Check the names of a group and a topic. Raises: ConfigurationError."""
     check_name("group", group, GROUP_MAX)
     check_name("topic", topic, TOPIC_MAX)

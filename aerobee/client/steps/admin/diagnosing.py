@@ -1,4 +1,4 @@
-"""The two questions of whoever wonders: why does this group stand still, where is this message?"""
+"""Diagnosis: why does a group make no progress, and where is a message?"""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["diagnose_group", "explain_message", "explain_messages"]
 
 TOPICS_MAX = 200
-"""Topics that a message is looked for in, if nobody says which."""
+"""The most topics in which a message is searched, if no topic is given."""
 
 
 def diagnose_group(
     routes: Routes, group: str, *, slow_after: float = 30.0
 ) -> Steps[GroupDiagnosis]:
-    """How a group is, and what keeps it from moving.
+    """Diagnose a consumer group: its state, and what keeps it from making progress.
 
-    Brokers and all members are asked, a member that hangs for up to 12 s. A handler that has taken
-    no message for `slow_after` seconds while some wait counts as slow. Nothing is changed.
+    It queries brokers and all members, and waits up to 12 s for a member that hangs. A handler that
+    has accepted no message for `slow_after` seconds while some wait is slow. It changes nothing.
     Raises: ConfigurationError if no broker knows the group, BrokerNotFoundError, NoNameServerError.
     """
     if slow_after <= 0:
@@ -50,11 +50,11 @@ def diagnose_group(
 def explain_message(
     routes: Routes, message_id: str, topic: str | None = None
 ) -> Steps[MessageHistory]:
-    """What became of the message of an id, either kind: what the client called it, or its place.
+    """The history of a message by its id, either a client's message id or an offset message id.
 
-    What a client called it is looked up in `topic`; without one in all topics, if they are not too
-    many. Nothing is changed, and nothing had to be noted for it before. Raises:
-    ConfigurationError if the topic must be named, BrokerNotFoundError, BrokerError, TransportError.
+    A client's message id is searched in `topic`; without it, in all topics if there are not too
+    many. It changes nothing, and needs no message trace. Raises: ConfigurationError if the topic
+    must be named, BrokerNotFoundError, BrokerError, TransportError.
     """
     if not message_id.strip():
         raise ConfigurationError("a message id is not empty")
@@ -82,8 +82,8 @@ def explain_message(
 def explain_messages(
     routes: Routes, topic: str, key: str, *, max_messages: int = 5
 ) -> Steps[list[MessageHistory]]:
-    """What became of the newest messages of a topic with a key, oldest first; those on their way
-    there as well. Raises: as `explain_message`.
+    """The histories of the newest messages of a topic with a key, oldest first, including delayed
+    ones. Raises: as `explain_message`.
     """
     if not key.strip():
         raise ConfigurationError("a key to look for is not empty")
@@ -102,7 +102,7 @@ def explain_messages(
 def explained(
     routes: Routes, message_id: str, topic: str | None, known: Sequence[MessageCopy] = ()
 ) -> Steps[MessageHistory]:
-    """The history of a message of a topic, of which some copies may be known."""
+    """The history of a message of a topic; some copies may be known already."""
     look = MessageLook(message_id, topic, routes.clock.wall_ms())
     places = (*WAITING_TOPICS, *(() if topic is None else (topic,)))
     yield from look_at_message(routes, look, known, places)

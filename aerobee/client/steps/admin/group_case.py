@@ -1,4 +1,4 @@
-"""A look at a group in the terms of those who judge it: members, queues and their owners. Pure.
+"""The state of a group, prepared for the rules of a diagnosis: members, queues and owners. Pure.
 
 Source: client §9.8, §13.4 (ConsumerRunningInfo).
 """
@@ -29,15 +29,15 @@ OF_CLASSES = {
     "AllocateMessageQueueAveragelyByCircle": "AVG_BY_CIRCLE",
     "AllocateMessageQueueConsistentHash": "CONSISTENT_HASH",
 }
-"""Java's class → its name of the strategy."""
+"""Java class → name of the allocation strategy."""
 BROADCASTING = "BROADCASTING"
 PASSIVELY = "CONSUME_PASSIVELY"
 NAMED_MAX = 8
-"""Queues and members that a sentence names."""
+"""The most queues or members that a sentence names."""
 
 
 class Case:
-    """A look at a group, in the terms that the rules use."""
+    """The state of a group, in the terms that the rules use."""
 
     def __init__(self, look: GroupLook, slow_after_s: float) -> None:
         self.look = look
@@ -53,20 +53,20 @@ class Case:
             and online.consume_type == PASSIVELY
             and not (self.broadcasts or self.pops or look.silent)
         )
-        """Whether each queue is to have one owner, and all owners are known."""
+        """Whether each queue should have one owner, and all owners are known."""
 
     @property
     def behind(self) -> list[QueueState]:
-        """The queues that have something to consume."""
+        """The queues with a lag."""
         return [one for one in self.queues if one.lag > 0 and not self.broadcasts]
 
     def age_s(self, at: datetime | None) -> float | None:
-        """How long ago that was; None for never."""
+        """The seconds since an instant; None for never."""
         return None if at is None else max(0.0, self.look.at_ms / 1000 - at.timestamp())
 
 
 def members_of(look: GroupLook) -> list[MemberState]:
-    """The members, each once."""
+    """The members of the group, each once."""
     found: dict[str, MemberState] = {}
     for _, one in look.members():
         info = look.infos.get(one.client_id)
@@ -87,7 +87,7 @@ def members_of(look: GroupLook) -> list[MemberState]:
 
 
 def strategy_of(said: str | None) -> str | None:
-    """What the class is called that a Java consumer names with its package and address."""
+    """The strategy name for the class that a Java consumer reports with package and address."""
     if not said:
         return None
     name = said.partition("@")[0].rpartition(".")[2]
@@ -95,7 +95,7 @@ def strategy_of(said: str | None) -> str | None:
 
 
 def queues_of(look: GroupLook) -> list[QueueState]:
-    """The queues of all topics, with what their first owner says of them."""
+    """The queues of all topics, with the running info of their first owner."""
     owners: dict[MessageQueue, list[str]] = defaultdict(list)
     accounts: dict[MessageQueue, RunningQueue] = {}
     for client_id in sorted(look.infos):
@@ -125,21 +125,21 @@ def queues_of(look: GroupLook) -> list[QueueState]:
     return found
 
 
-# ── Words ──
+# ── Texts ──
 
 
 def names(things: Iterable[object]) -> str:
-    """Some of them, and how many more."""
+    """The first names as text, and how many more there are."""
     listed = [str(thing) for thing in things]
     more = f" and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
     return ", ".join(listed[:NAMED_MAX]) + more
 
 
 def queue_names(queues: Sequence[QueueState]) -> str:
-    """As messages' places are written."""
+    """The names of queues as text."""
     return names(one.queue for one in queues)
 
 
 def total(queues: Iterable[QueueState]) -> int:
-    """Messages not consumed."""
+    """The lag of all queues together, in messages."""
     return sum(one.lag for one in queues)

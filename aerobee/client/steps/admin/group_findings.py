@@ -1,7 +1,7 @@
-"""What is the matter with a group, judged from what was said about it. Pure.
+"""The rules that find problems of a group from its collected state. Pure.
 
-One function for each thing that can be wrong; each gives findings, or none. Source: client §8, §10,
-§12, semantics §3, §5, §11, §12 (RebalanceImpl, RebalanceLockManager).
+Each function checks for one problem and gives its findings, or none. Source: client §8, §10, §12,
+semantics §3, §5, §11, §12 (RebalanceImpl, RebalanceLockManager).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCKS_UNSEEN = "brokers do not tell who holds the lock of a queue, only members 
 
 
 def diagnosis_of(look: GroupLook, slow_after_s: float) -> GroupDiagnosis:
-    """The verdict. A handler is slow that has taken nothing for so many seconds."""
+    """The diagnosis. A handler without a new message for `slow_after_s` seconds is slow."""
     online = next(iter(look.connections.values()), None)
     case = Case(look, slow_after_s)
     retries = [one for one in case.queues if one.queue.topic.startswith(RETRY_PREFIX)]
@@ -76,7 +76,7 @@ def unreachable(case: Case) -> Iterator[Finding]:
 
 
 def disabled(case: Case) -> Iterator[Finding]:
-    """Brokers are told not to serve the group."""
+    """The group is disabled on brokers."""
     off = [name for name, one in case.look.configs.items() if not one.consume_enable]
     if off:
         yield Finding(
@@ -98,7 +98,7 @@ def disabled(case: Case) -> Iterator[Finding]:
 
 
 def unreadable(case: Case) -> Iterator[Finding]:
-    """Brokers or topics may not be read."""
+    """Brokers or topics lack the read permission."""
     for broker in case.look.unreadable:
         yield Finding(
             kind="broker_not_readable",
@@ -148,7 +148,7 @@ def nobody(case: Case) -> Iterator[Finding]:
 
 
 def twins(case: Case) -> Iterator[Finding]:
-    """Two connections with one client id: each takes the other for itself."""
+    """Two connections have one client id, so each computes the same share of queues."""
     addresses: dict[tuple[str, str], set[str]] = defaultdict(set)
     for broker, one in case.look.members():
         addresses[broker, one.client_id].add(one.client_addr)
@@ -166,7 +166,7 @@ def twins(case: Case) -> Iterator[Finding]:
 
 
 def conflicting(case: Case) -> Iterator[Finding]:
-    """Members want different things; brokers keep only what was said last."""
+    """Members have different subscriptions; brokers keep only the last one."""
     wanted: dict[str, dict[tuple[str, str] | None, list[str]]] = defaultdict(dict)
     for client_id, info in sorted(case.look.infos.items()):
         own = subscribed(info)
@@ -191,7 +191,7 @@ def conflicting(case: Case) -> Iterator[Finding]:
 
 
 def subscribed(info: RunningInfo) -> dict[str, tuple[str, str]]:
-    """Topic → kind and text of the expression."""
+    """The subscriptions of a member: topic → kind and text of the expression."""
     return {
         one.topic: (one.expression_type, one.expression)
         for one in info.subscriptions
@@ -200,14 +200,14 @@ def subscribed(info: RunningInfo) -> dict[str, tuple[str, str]]:
 
 
 def all_subscribed(look: GroupLook) -> list[str]:
-    """The topics that any member wants."""
+    """The topics to which any member subscribes."""
     return sorted({topic for info in look.infos.values() for topic in subscribed(info)})
 
 
 def brokers_differ(case: Case) -> Iterator[Finding]:
-    """Brokers were told different things."""
+    """Brokers have different subscriptions of the group."""
     if len(case.look.infos) > 1:
-        # The members themselves were compared.
+        # `conflicting` has compared the members.
         return
     tables = {
         name: [
@@ -225,7 +225,7 @@ def brokers_differ(case: Case) -> Iterator[Finding]:
 
 
 def silent(case: Case) -> Iterator[Finding]:
-    """Connected, but gives no account of itself."""
+    """A member is connected, but does not answer the request for its running info."""
     if case.look.silent:
         first = next(iter(case.look.silent.values()))
         yield Finding(
@@ -240,7 +240,7 @@ def silent(case: Case) -> Iterator[Finding]:
 
 
 def mixed(case: Case) -> Iterator[Finding]:
-    """Members are not of one kind."""
+    """Members differ in their kind of consumption."""
     kinds = sorted({f"{one.language} {one.version}" for one in case.members})
     if len(kinds) > 1:
         yield Finding(

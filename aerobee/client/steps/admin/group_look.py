@@ -1,7 +1,7 @@
-"""Everything that can be asked about one consumer group, asked once and put side by side.
+"""Collects the state of one consumer group from brokers and members.
 
-Nothing is judged here: `group_findings` does that. Brokers and members that do not answer are noted
-and passed over, for trouble is when all of this is asked. Source: admin §3 (consumerProgress,
+The rules are in `group_findings`. Brokers and members that do not answer are noted and skipped,
+because a diagnosis is needed when something is down. Source: admin §3 (consumerProgress,
 consumerStatus), §4.2, §4.3.
 """
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["GroupLook", "look_at_group"]
 
 ACCOUNTS_MAX = 64
-"""Members that are asked for an account of themselves; each may take 10 s not to answer."""
+"""The most members that are asked for their running info; each may take 10 s without a response."""
 SILENT_MAX = 3
-"""So many that do not answer are enough."""
+"""The number of silent members after which no more are asked."""
 TOPICS_MAX = 100
 PERM_READ = 4
 PERMISSION = "brokerPermission"
@@ -58,40 +58,40 @@ NO_TOPIC = (
 
 @dataclass(slots=True)
 class GroupLook:
-    """What was said about a group. Keys of `configs` and `connections` are names of brokers."""
+    """The collected state of a group. Keys of `configs` and `connections` are broker names."""
 
     group: str
     at_ms: int
     configs: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     connections: dict[str, ConsumerConnection] = field(default_factory=dict)
     infos: dict[str, RunningInfo] = field(default_factory=dict)
-    """By client id."""
+    """Client id → running info."""
     silent: dict[str, str] = field(default_factory=dict)
-    """Client id → why it gave no account of itself."""
+    """Client id → the reason why there is no running info."""
     unreachable: dict[str, str] = field(default_factory=dict)
-    """Broker → why."""
+    """Broker → the error."""
     unreadable: list[str] = field(default_factory=list)
-    """Brokers that let nobody read."""
+    """Brokers without the read permission."""
     topics: dict[str, list[TopicConfig]] = field(default_factory=dict)
     bounds: dict[MessageQueue, QueueBounds] = field(default_factory=dict)
     offsets: dict[MessageQueue, QueueLag] = field(default_factory=dict)
     waits_s: dict[MessageQueue, float] = field(default_factory=dict)
     forbidden: list[tuple[str, str]] = field(default_factory=list)
-    """Topic and broker."""
+    """Pairs of topic and broker that the group is forbidden to read."""
     consume_tps: float = 0.0
     dead_letters: int = 0
     held_pops: int = 0
     unknown: list[str] = field(default_factory=list)
 
     def members(self) -> Iterator[tuple[str, Connection]]:
-        """Broker and connection of every member, as often as brokers have it."""
+        """Broker and connection of every member, once for each broker."""
         for broker, found in self.connections.items():
             for one in found.connection_set:
                 yield broker, one
 
 
 def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
-    """Ask all brokers, and the members. Raises: ConfigurationError if no broker knows the group."""
+    """Query all brokers and members. Raises: ConfigurationError if no broker knows the group."""
     look = GroupLook(group, routes.clock.wall_ms())
     there: list[Broker] = []
     for target in (yield from masters(routes)):
@@ -117,7 +117,7 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
 
 
 def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[None]:
-    """Settings, connections and offsets at one broker. Raises: BrokerError, TransportError."""
+    """Query settings, connections and offsets of a broker. Raises: BrokerError, TransportError."""
     config = (yield from configs_at(routes, target)).get(look.group)
     if config is not None:
         look.configs[target.name] = config
@@ -134,7 +134,7 @@ def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[Non
 
 
 def topics_of(look: GroupLook) -> list[str]:
-    """The topics that the group wants or has offsets of; those of its retries as well."""
+    """The topics that the group subscribes to or has offsets of, including its retry topics."""
     names = {queue.topic for queue in look.offsets}
     for online in look.connections.values():
         names |= online.subscription_table.keys()
@@ -144,7 +144,7 @@ def topics_of(look: GroupLook) -> list[str]:
 
 
 def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
-    """Have members give an account of themselves."""
+    """Ask members for their running info."""
     clients = list(dict.fromkeys(one.client_id for _, one in look.members()))
     for number, client_id in enumerate(clients):
         if number >= ACCOUNTS_MAX or len(look.silent) >= SILENT_MAX:
@@ -162,7 +162,7 @@ def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
 
 
 def look_at_topic(routes: Routes, target: Broker, topic: str, look: GroupLook) -> Steps[None]:
-    """A topic at one broker: its settings, bounds, and how long the group's messages wait."""
+    """Query a topic at one broker: its settings, bounds, and the waiting time of messages."""
     config = yield from config_at(routes, target, topic)
     if config is None:
         return
@@ -183,7 +183,7 @@ def look_at_topic(routes: Routes, target: Broker, topic: str, look: GroupLook) -
 
 
 def config_at(routes: Routes, target: Broker, topic: str) -> Steps[TopicConfig | None]:
-    """A topic's settings at one broker; None where it is not. Raises: BrokerError."""
+    """A topic's settings at one broker; None if it has no such topic. Raises: BrokerError."""
     answered = yield from ask(routes, target, GetTopicConfig(topic=topic), accept=NO_TOPIC)
     if answered.answer.code == ResponseCode.SUCCESS:
         return described(target.name, answered.body(WireTopicConfig))
@@ -196,7 +196,7 @@ def config_at(routes: Routes, target: Broker, topic: str) -> Steps[TopicConfig |
 
 
 def bounds_at(routes: Routes, target: Broker, topic: str) -> Steps[list[QueueBounds]]:
-    """The queues of a topic at one broker; none where it is not. Raises: BrokerError."""
+    """The queues of a topic at one broker; empty without the topic. Raises: BrokerError."""
     answered = yield from ask(routes, target, GetTopicStatsInfo(topic=topic), accept=NO_TOPIC)
     if answered.answer.code != ResponseCode.SUCCESS:
         return []
@@ -204,7 +204,7 @@ def bounds_at(routes: Routes, target: Broker, topic: str) -> Steps[list[QueueBou
 
 
 def look_at_waits(routes: Routes, target: Broker, topic: str, look: GroupLook) -> Steps[None]:
-    """How long the next message of each queue has waited."""
+    """Query how long the next message of each queue has waited."""
     header = QueryConsumeTimeSpan(topic=topic, group=look.group)
     answered = yield from ask(routes, target, header, accept=NO_TOPIC)
     if answered.answer.code == ResponseCode.SUCCESS:

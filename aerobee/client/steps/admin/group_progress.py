@@ -1,4 +1,4 @@
-"""What became of a message with one consumer group, judged from what was said. Pure.
+"""The progress of one message in one consumer group, from the collected state. Pure.
 
 Source: semantics §3 (offsets), §7 (retries and dead letters), §11.2 (check points).
 """
@@ -27,7 +27,7 @@ Verdict = tuple[GroupState, str, "datetime | None"]
 
 
 def progress_of(look: MessageLook, view: GroupView) -> GroupProgress:
-    """The first of the rules that has something to say decides."""
+    """The progress, from the first rule that applies."""
     state, text, until = next(verdicts(look, view))
     own = [one for one in look.copies if one.group == view.name]
     expressions = [
@@ -47,7 +47,7 @@ def progress_of(look: MessageLook, view: GroupView) -> GroupProgress:
 
 
 def verdicts(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
-    """What may be said, the most telling first."""
+    """The verdicts of all rules, the most specific first."""
     yield from given_up(look, view)
     yield from retried(look, view)
     stored = look.stored
@@ -59,7 +59,7 @@ def verdicts(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 
 def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
-    """It is a dead letter."""
+    """The message is a dead letter."""
     dead = [one for one in copies_of(look, view) if one.kind is CopyKind.DEAD]
     if dead:
         last = dead[-1].message
@@ -71,7 +71,7 @@ def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 
 def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
-    """It failed, and is to be tried again."""
+    """The message failed, and will be delivered again."""
     retries = [one for one in copies_of(look, view) if one.kind is CopyKind.RETRY]
     if not retries:
         return
@@ -93,7 +93,7 @@ def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 
 def copies_of(look: MessageLook, view: GroupView) -> list[MessageCopy]:
-    """Retries and dead letters of the group."""
+    """The copies in the group's retry and dead-letter topics."""
     return [one for one in look.copies if one.group == view.name]
 
 
@@ -101,7 +101,7 @@ def copies_of(look: MessageLook, view: GroupView) -> list[MessageCopy]:
 
 
 def popped(look: MessageLook, view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
-    """It was popped: a check point says until when others do not see it."""
+    """The message was popped: a check point says until when it is invisible."""
     points = [
         one
         for broker, tag, one in look.handed
@@ -121,7 +121,7 @@ def popped(look: MessageLook, view: GroupView, message: ReceivedMessage) -> Iter
 
 
 def acknowledges(ack: Handed, point: Handed, offset: int) -> bool:
-    """Whether a record acknowledges the message that a check point handed out."""
+    """Whether a record acknowledges the message of a check point."""
     same = (ack.group, ack.start, ack.popped_ms) == (point.group, point.start, point.popped_ms)
     return same and ack is not point and (ack.acked == offset or offset in ack.all_acked)
 
@@ -130,7 +130,7 @@ def acknowledges(ack: Handed, point: Handed, offset: int) -> bool:
 
 
 def by_offset(view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
-    """How far the group is in the queue."""
+    """The message compared with the group's offset in its queue."""
     place, offset = message.queue_offset, view.offset
     if view.online.message_model == BROADCASTING:
         text = "the group broadcasts: each member keeps its own offset, and brokers do not know it"

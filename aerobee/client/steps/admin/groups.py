@@ -1,4 +1,4 @@
-"""Consumer groups listed, described, made and deleted, and how far they are.
+"""Consumer groups: listing, description, creation, deletion and lag.
 
 Source: admin §3 (consumerProgress, updateSubGroup, deleteSubGroup), §4.1, §4.2.
 """
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 SLOW_WITHIN_S = 15.0
-"""What a broker may take for the offsets of many queues."""
+"""The timeout of a broker's response with the offsets of many queues."""
 
 
 def groups(routes: Routes) -> Steps[list[str]]:
-    """The names of all consumer groups, sorted, those of the system included.
+    """The names of all consumer groups, sorted, including system groups.
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -66,7 +66,7 @@ def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
     """
     configs: dict[str, GroupConfig] = {}
     for target in (yield from masters(routes)):
-        # Asked for one group, Java brokers make it.
+        # A query of one group would create it on Java brokers.
         found = (yield from configs_at(routes, target)).get(group)
         if found is not None:
             configs[target.name] = described(found)
@@ -81,7 +81,7 @@ def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
 
 
 def described(config: SubscriptionGroupConfig) -> GroupConfig:
-    """A group's settings, for users."""
+    """A group's settings, as a public value."""
     return GroupConfig(
         name=config.group_name,
         retry_max=config.retry_max_times,
@@ -94,7 +94,7 @@ def described(config: SubscriptionGroupConfig) -> GroupConfig:
 
 
 def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
-    """The topics that a group has offsets of, sorted. Raises: BrokerError, TransportError."""
+    """The topics of which a group has offsets, sorted. Raises: BrokerError, TransportError."""
     found: set[str] = set()
     for target in (yield from masters(routes)):
         answered = yield from ask(
@@ -106,7 +106,7 @@ def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
         if answered.answer.code == ResponseCode.SUCCESS:
             found |= set(answered.body(TopicList).topic_list)
         else:
-            # 4.9 does not serve it, and says the same with each queue's offset.
+            # 4.9 lacks this request, and returns the same with the offset of each queue.
             found |= {one.queue.topic for one in (yield from lags_at(routes, target, group))[0]}
     return sorted(found)
 
@@ -114,7 +114,7 @@ def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
 def create_group(
     routes: Routes, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
 ) -> Steps[None]:
-    """Create a group on every master, or give it these settings; what they do not say stays.
+    """Create a group on every master, or change its settings; settings that are not given stay.
 
     Raises: ConfigurationError, BrokerError, BrokerNotFoundError, TransportError.
     """
@@ -136,9 +136,9 @@ def create_group(
 def delete_group(
     routes: Routes, group: str, *, offsets: bool = True, cluster: str | None = None
 ) -> Steps[None]:
-    """Delete a group on every master, its offsets as well; a group that is not there is no error.
+    """Delete a group and its offsets on every master; a missing group is no error.
 
-    Its retry and dead-letter topics stay: see `delete_topic`. Raises: BrokerError,
+    Its retry and dead-letter topics stay; `delete_topic` deletes them. Raises: BrokerError,
     BrokerNotFoundError, TransportError.
     """
     check_name("group", group, GROUP_MAX)
@@ -148,7 +148,7 @@ def delete_group(
 
 
 def consumer_lag(routes: Routes, group: str, topic: str | None = None) -> Steps[ConsumerLag]:
-    """How far a group is in each queue of a topic, or of all topics that it consumes.
+    """The lag of a group in each queue of a topic, or of all topics that it consumes.
 
     Raises: BrokerNotFoundError, RouteNotFoundError, BrokerError, TransportError.
     """
@@ -166,7 +166,7 @@ def consumer_lag(routes: Routes, group: str, topic: str | None = None) -> Steps[
 def lags_at(
     routes: Routes, target: Broker, group: str, topic: str | None = None
 ) -> Steps[tuple[list[QueueLag], float]]:
-    """How far a group is at one broker, and how many messages a second it consumes there.
+    """The lag of a group at one broker, and its rate of consumed messages per second there.
 
     Raises: BrokerError, TransportError.
     """
@@ -177,7 +177,7 @@ def lags_at(
 
 
 def lags_in(stats: ConsumeStats) -> list[QueueLag]:
-    """The queues of a broker's answer."""
+    """The lag of each queue in a broker's response."""
     found = []
     for key, one in stats.offset_table.items():
         pulled = one.pull_offset

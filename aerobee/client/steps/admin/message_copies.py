@@ -1,8 +1,8 @@
-"""All stored records of one message: found by the index, wherever brokers have put it.
+"""Finds all stored records of one message by the index.
 
-A message keeps its UNIQ_KEY when it is delayed, timed, retried or given up, and each record is
-indexed under the topic that it lies in: so it is asked for topic by topic. Source: semantics §7 to
-§11, store format §7.
+A message keeps its UNIQ_KEY when it is delayed, timed, retried or a dead letter, and each record is
+indexed under its current topic: so every such topic is queried. Source: semantics §7 to §11,
+store format §7.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 WAITING_TOPICS = (SCHEDULE_TOPIC, WHEEL_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC)
-"""Where brokers keep what is on its way to its topic."""
+"""The topics in which brokers keep messages that are not delivered to their topic yet."""
 MOST = 32
 NOTHING_THERE = (
     ResponseCode.QUERY_NOT_FOUND,
@@ -62,7 +62,7 @@ REAL_TOPIC, DELETES = "REAL_TOPIC", "TIMER_DEL_UNIQKEY"
 
 
 def group_topics_of(topic: str, groups: Iterable[str], namespace: str | None) -> list[str]:
-    """Where the retries and dead letters of these groups lie, popped ones as well."""
+    """The retry and dead-letter topics of these groups, including POP retry topics."""
     within = wrapped(topic, namespace)
     return [
         name
@@ -77,7 +77,7 @@ def group_topics_of(topic: str, groups: Iterable[str], namespace: str | None) ->
 
 
 def own_topic(message: ReceivedMessage, namespace: str | None) -> str:
-    """The topic that a copy was sent to in the first place."""
+    """The topic to which a copy was sent originally."""
     said = message.properties
     for name in ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"):
         if name in said:
@@ -97,13 +97,13 @@ def copies_of(
     topics = list(topics)
     found = yield from looked_up(routes, targets, message_id, topics, unique=True)
     if not found and message_id != message_id.upper():
-        # Clients write ids in capitals, and the index knows the difference.
+        # Clients write ids in upper case, and the index is case-sensitive.
         found = yield from looked_up(routes, targets, message_id.upper(), topics, unique=True)
     return found
 
 
 def copy_at_place(routes: Routes, message_id: str) -> Steps[MessageCopy | None]:
-    """The copy at the place that an id names; None if it names none."""
+    """The copy at the physical offset in an id; None if the id has none."""
     found = yield from stored_at(routes, message_id)
     return (
         None
@@ -115,7 +115,7 @@ def copy_at_place(routes: Routes, message_id: str) -> Steps[MessageCopy | None]:
 def copies_with_key(
     routes: Routes, targets: Sequence[Broker], topic: str, key: str
 ) -> Steps[list[MessageCopy]]:
-    """The newest copies with this key in a topic, and of those on their way there."""
+    """The newest copies with this key in a topic, including messages not delivered to it yet."""
     found = yield from looked_up(routes, targets, key, (topic, *WAITING_TOPICS), unique=False)
     return [one for one in found if own_topic(one.message, routes.config.namespace) == topic]
 
@@ -123,7 +123,7 @@ def copies_with_key(
 def looked_up(
     routes: Routes, targets: Sequence[Broker], key: str, topics: Iterable[str], *, unique: bool
 ) -> Steps[list[MessageCopy]]:
-    """The records that the indexes of these brokers lead to."""
+    """The records found by the indexes of these brokers."""
     found: dict[tuple[MessageQueue, int], MessageCopy] = {}
     for topic in dict.fromkeys(topics):
         header = QueryMessage(
@@ -150,7 +150,7 @@ def looked_up(
 def copies_in(
     body: bytes | memoryview, broker: str, namespace: str | None
 ) -> Iterator[MessageCopy]:
-    """The copies in an answer; a body that cannot be unpacked stays packed."""
+    """The copies in a response; a body that cannot be decompressed stays compressed."""
     at = 0
     try:
         for record in records([body]):
@@ -174,7 +174,7 @@ def copies_in(
 
 
 def kind_of(message: ReceivedMessage, namespace: str | None) -> tuple[CopyKind, str | None]:
-    """What a record is to its message, and whose retry or dead letter it is."""
+    """The kind of a copy, and the group if it is a retry or dead letter."""
     topic = message.topic
     target = plain(message.properties.get(REAL_TOPIC, ""), namespace)
     if topic == HALF_TOPIC:
@@ -192,7 +192,7 @@ def kind_of(message: ReceivedMessage, namespace: str | None) -> tuple[CopyKind, 
 
 
 def retried_by(message: ReceivedMessage, name: str, namespace: str | None) -> str:
-    """The group of a retry topic; of a popped message the topic stands behind it."""
+    """The group of a retry topic; the name of a POP retry topic ends with the topic."""
     said = message.properties.get("ORIGIN_GROUP")
     if said:
         return plain(said, namespace)

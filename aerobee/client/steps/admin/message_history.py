@@ -1,4 +1,4 @@
-"""What became of a message, judged from what was said about it. Pure.
+"""The history of a message, from the collected state. Pure.
 
 Source: semantics §7 (retries), §8 (delays), §9 (timers), §10 (transactions), §11 (POP).
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["history_of"]
 
 NUMBERS = ("AEROBEE_HALF_OFFSET", "TRAN_PREPARED_QUEUE_OFFSET")
-"""Properties that say which offset a half had when it was sent."""
+"""Properties with the original offset of a half message."""
 EARLIEST, INDEXED, LEVELS = "earliestMessageTimeStamp", "messageIndexEnable", "messageDelayLevel"
 NOTHING_TRACED = "no client traced it: who handled it and how long that took is not known"
 HANDLED = (
@@ -36,7 +36,7 @@ BUFFERED = "check points that a broker still has in memory, and pops in order, a
 
 
 def history_of(look: MessageLook) -> MessageHistory:
-    """The verdict."""
+    """The history: verdict, copies, groups and trace."""
     copies = look.copies = [dated(look, one) for one in look.copies]
     unknown = list(look.unknown)
     if look.groups:
@@ -58,11 +58,11 @@ def history_of(look: MessageLook) -> MessageHistory:
     )
 
 
-# ── Where it is ──
+# ── Messages with copies ──
 
 
 def verdict(look: MessageLook) -> str:
-    """Where a message is that has copies, in a sentence."""
+    """The location of a message with copies, as a sentence."""
     for judge in (in_topic, in_wheel, in_levels, in_transaction):
         for text in judge(look):
             return text
@@ -80,7 +80,7 @@ def of_kind(look: MessageLook, kind: CopyKind) -> list[MessageCopy]:
 
 
 def in_topic(look: MessageLook) -> Iterator[str]:
-    """It is where it was to go."""
+    """The message is in its topic."""
     stored = of_kind(look, CopyKind.STORED)
     if not stored:
         return
@@ -98,7 +98,7 @@ def in_topic(look: MessageLook) -> Iterator[str]:
 
 
 def in_wheel(look: MessageLook) -> Iterator[str]:
-    """It has a time, which has not come, or it was taken back."""
+    """The message has a timer that is not due yet, or it was recalled."""
     timed = of_kind(look, CopyKind.TIMED)
     if not timed:
         return
@@ -114,7 +114,7 @@ def in_wheel(look: MessageLook) -> Iterator[str]:
 
 
 def in_levels(look: MessageLook) -> Iterator[str]:
-    """It has a delay level."""
+    """The message has a delay level."""
     delayed = of_kind(look, CopyKind.DELAYED)
     if not delayed:
         return
@@ -130,7 +130,7 @@ def in_levels(look: MessageLook) -> Iterator[str]:
 
 
 def in_transaction(look: MessageLook) -> Iterator[str]:
-    """It is half of a transaction."""
+    """The message is the half message of a transaction."""
     halves = of_kind(look, CopyKind.HALF)
     given_up = of_kind(look, CopyKind.GIVEN_UP)
     if given_up:
@@ -158,7 +158,7 @@ def in_transaction(look: MessageLook) -> Iterator[str]:
 
 
 def has_ended(look: MessageLook, half: MessageCopy) -> bool:
-    """Whether an end names this half, by its offset or by that of its first copy."""
+    """Whether a transaction end names this half message, by its offset or its first copy's."""
     one = half.message
     numbers = [one.properties.get(name, "") for name in NUMBERS]
     offsets = {one.queue_offset, *(int(text) for text in numbers if text.isdigit())}
@@ -166,15 +166,15 @@ def has_ended(look: MessageLook, half: MessageCopy) -> bool:
 
 
 def told(at: datetime | None) -> str:
-    """A time, as text."""
+    """A time as text."""
     return "a time that is not known" if at is None else f"{at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
 
 
-# ── Where it is not ──
+# ── Messages without copies ──
 
 
 def absent(look: MessageLook) -> str:
-    """What it may mean that no broker has anything of a message."""
+    """The possible reasons why no broker has a copy of a message."""
     text = "no broker has a message of this id"
     without_index = [
         name for name, one in look.brokers.items() if one.settings.get(INDEXED) == "false"
@@ -199,7 +199,7 @@ def absent(look: MessageLook) -> str:
 
 
 def born(message_id: str, now_ms: int) -> int | None:
-    """When a client made an id, by the clock of this machine's zone; None for no such id."""
+    """The creation time in an id, in this machine's time zone; None for an id without one."""
     try:
         since = read_uniq_id(message_id).month_ms
     except ValueError:
@@ -214,7 +214,7 @@ def born(message_id: str, now_ms: int) -> int | None:
 
 
 def dated(look: MessageLook, copy: MessageCopy) -> MessageCopy:
-    """A copy with what is known of when it goes on its way."""
+    """A copy with its delivery time, if it is known."""
     message = copy.message
     if message.topic == SCHEDULE_TOPIC:
         due_ms, waits = delay_of(look, copy)
@@ -228,7 +228,7 @@ def dated(look: MessageLook, copy: MessageCopy) -> MessageCopy:
 
 
 def delay_of(look: MessageLook, copy: MessageCopy) -> tuple[int, bool]:
-    """When a delayed copy is due, in ms, and whether it waits still."""
+    """The time when a delayed copy is due, in ms, and whether it still waits."""
     message = copy.message
     level = message.queue.queue_id + 1
     broker = look.brokers.get(message.queue.broker_name)
@@ -243,7 +243,7 @@ def delay_of(look: MessageLook, copy: MessageCopy) -> tuple[int, bool]:
 
 
 def trace_of(kind: str, said: Mapping[str, str]) -> TraceRecord:
-    """A record of the trace, for users."""
+    """A record of the trace, as a public value."""
     time = said.get("time", "")
     succeeded = said.get("success")
     return TraceRecord(

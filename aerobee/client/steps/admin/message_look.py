@@ -1,7 +1,7 @@
-"""Everything that can be asked about one message, asked once and put side by side.
+"""Collects the state of one message from brokers and members.
 
-Nothing is judged here: `message_history` does that. Each request is one that brokers answer in a
-bounded time, and what is read through (check points, ends of transactions) has a limit.
+The rules are in `message_history`. Brokers answer each of these requests in a bounded time, and
+scans (of check points and transaction ends) have a limit.
 Source: admin §4.4, §6, semantics §8 to §11, §15.
 """
 
@@ -52,9 +52,9 @@ __all__ = ["GroupView", "Handed", "MessageLook", "look_at_message"]
 
 GROUPS_MAX = 50
 ACCOUNTS_MAX = 8
-"""Members of a group that are asked what they hold."""
+"""The most members of a group that are asked for their queues."""
 SCANNED_MAX = 2_000
-"""Records that are read through for ends of transactions, and for check points of pops."""
+"""The most records scanned for transaction ends, and for check points of pops."""
 PULL_AT_ONCE = 32
 OP_TOPIC, TRANSACTION_GROUP = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -63,7 +63,7 @@ REFUSALS = (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
 
 
 class Handed(Body, msgspec.Struct, kw_only=True):
-    """A check point of a pop, or an acknowledgement of some of it, as far as it matters here.
+    """A check point of a pop, or an acknowledgement of some of its messages.
 
     Source: semantics §11.2 (PopCheckPoint, AckMsg, BatchAckMsg).
     """
@@ -80,27 +80,27 @@ class Handed(Body, msgspec.Struct, kw_only=True):
     all_acked: list[int] = msgspec.field(name="aol", default_factory=list)
 
     def hands(self, offset: int) -> bool:
-        """Whether the message at this offset is one of those handed out."""
+        """Whether the pop delivered the message at this offset."""
         inside = offset - self.start
         return inside in self.diffs if self.diffs else 0 <= inside < self.count
 
 
 @dataclass(slots=True)
 class GroupView:
-    """A group as far as it matters to one message."""
+    """The state of a group that concerns one message."""
 
     name: str
     online: ConsumerConnections
     infos: list[RunningInfo] = field(default_factory=list)
     offset: int | None = None
-    """In the queue of the message."""
+    """The group's offset in the queue of the message."""
     wanted: bool | None = None
-    """Whether the subscription lets it through; None: not known."""
+    """Whether the message passes the subscription's filter; None: unknown."""
     retry_offsets: dict[MessageQueue, int | None] = field(default_factory=dict)
 
 
 class Progress(NamedTuple):
-    """A broker's own settings and figures."""
+    """A broker's settings and runtime statistics."""
 
     settings: dict[str, str]
     stats: dict[str, str]
@@ -108,7 +108,7 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class MessageLook:
-    """What was said about a message. Brokers by name."""
+    """The collected state of a message. Brokers are given by name."""
 
     message_id: str
     topic: str | None
@@ -117,13 +117,13 @@ class MessageLook:
     copies: list[MessageCopy] = field(default_factory=list)
     groups: list[GroupView] = field(default_factory=list)
     ended: set[tuple[str, int]] = field(default_factory=set)
-    """Broker and offset of halves that have ended."""
+    """Broker and offset of half messages whose transaction has ended."""
     ends_unread: set[str] = field(default_factory=set)
-    """Brokers that do not let ends of transactions be read: those before 5.0."""
+    """Brokers on which transaction ends cannot be read: those before 5.0."""
     halves_done: dict[str, int] = field(default_factory=dict)
-    """Broker → halves below this offset are done with."""
+    """Broker → the offset below which all half messages are finished."""
     handed: list[tuple[str, str, Handed]] = field(default_factory=list)
-    """Broker, tag and record of pops."""
+    """Broker, tag and record of each check point or acknowledgement."""
     traces: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
@@ -137,13 +137,13 @@ class MessageLook:
 def look_at_message(
     routes: Routes, look: MessageLook, known: Sequence[MessageCopy], topics: Sequence[str]
 ) -> Steps[None]:
-    """Fill in everything about a message of which some copies may be known.
+    """Collect everything about a message; some copies may be known already.
 
-    `topics` is where else it may lie. Raises: BrokerError, BrokerNotFoundError, TransportError.
+    `topics` are further topics to search. Raises: BrokerError, BrokerNotFoundError, TransportError.
     """
     targets = yield from masters(routes)
     for target in targets:
-        # Not every broker registers the topics that it has for itself, so no route leads there.
+        # Not every broker registers its system topics, so they may have no route.
         routes.brokers.setdefault(target.name, {MASTER_ID: target.address})
         settings = yield from broker_config(routes, target.address)
         look.brokers[target.name] = Progress(
@@ -163,7 +163,7 @@ def look_at_message(
     ]
     look.copies.sort(key=lambda one: one.message.stored_at)
     if look.copies:
-        # As its client wrote it, in the letters that traces have.
+        # The id in the case that the client wrote, which traces have, too.
         look.message_id = look.copies[-1].message.message_id
     for group in groups:
         yield from look_at_group(routes, look, group)
@@ -173,7 +173,7 @@ def look_at_message(
 
 
 def stats_of(routes: Routes, address: str) -> Steps[dict[str, str]]:
-    """A broker's figures; none of a Java broker that is too young to have any."""
+    """A broker's statistics; empty for a Java broker that has none just after its start."""
     try:
         return (yield from broker_stats(routes, address))
     except AerobeeError:
@@ -196,7 +196,7 @@ def groups_of(routes: Routes, targets: Sequence[Broker], topic: str) -> Steps[li
 
 
 def look_at_group(routes: Routes, look: MessageLook, group: str) -> Steps[None]:
-    """Where a group is, what it wants, and what its members hold."""
+    """Query the offset and subscription of a group, and the queues of its members."""
     view = GroupView(group, (yield from consumers(routes, group)))
     look.groups.append(view)
     offsets = Offsets(routes, group)
@@ -221,7 +221,7 @@ def look_at_group(routes: Routes, look: MessageLook, group: str) -> Steps[None]:
 
 
 def committed(offsets: Offsets, queue: MessageQueue) -> Steps[int | None]:
-    """The offset of a group in a queue; None where that is refused."""
+    """The offset of a group in a queue; None if the broker refuses the request."""
     try:
         return (yield from offsets.committed(queue, zero=False))
     except AerobeeError:
@@ -231,7 +231,7 @@ def committed(offsets: Offsets, queue: MessageQueue) -> Steps[int | None]:
 def is_wanted(
     routes: Routes, message: ReceivedMessage, expression: str, kind: str
 ) -> Steps[bool | None]:
-    """Whether the broker's own filter lets a message through; None if it does not say."""
+    """Whether a message passes the broker's filter of the group; None if it is unknown."""
     header = pull_of_one(READER, message.queue, message.queue_offset, expression, kind)
     try:
         _, answer = yield from ask_broker(routes, message.queue, header)
@@ -253,7 +253,7 @@ def is_wanted(
 
 
 def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
-    """Which of its halves have ended."""
+    """Query which half messages of it have ended."""
     halves = [one.message for one in look.copies if one.kind is CopyKind.HALF]
     for half in halves[:1]:
         broker = half.queue.broker_name
@@ -270,7 +270,7 @@ def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
 
 
 def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
-    """Which pops have handed it out and wait for acknowledgements."""
+    """Query the pops that delivered it and wait for acknowledgements."""
     stored = look.stored
     if stored is None:
         return
@@ -291,7 +291,7 @@ def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
 def scanned(
     routes: Routes, look: MessageLook, queue: MessageQueue, tags: str, begin_ms: int
 ) -> Steps[list[ReceivedMessage] | None]:
-    """The newest records of a queue with some tags, from a time on; None if it cannot be read."""
+    """The newest records of a queue with these tags, since a time; None if it cannot be read."""
     offsets = Offsets(routes, READER)
     try:
         begin = yield from offsets.at_ms(queue, begin_ms)
@@ -317,7 +317,7 @@ def scanned(
 
 
 def look_at_traces(routes: Routes, targets: Sequence[Broker], look: MessageLook) -> Steps[None]:
-    """What clients noted of it, where they trace."""
+    """Query the message trace, if clients wrote one."""
     for copy in (
         yield from looked_up(routes, targets, look.message_id, [TRACE_TOPIC], unique=False)
     ):

@@ -1,4 +1,4 @@
-"""Messages looked up: by id, key, offset and time.
+"""Queries of messages: by id, key, offset and time.
 
 Source: admin §3 (queryMsgById, queryMsgByKey, queryMsgByOffset, printMsg), client §13.2.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["find_messages", "message_at", "query_messages", "read_messages", "view_message"]
 
 QUERY_WITHIN_S = 15.0
-"""An index on a cold disk takes its time."""
+"""The timeout of queries by key: an index that is not cached is slow."""
 ALWAYS_MS = 2**63 - 1
 PULL_AT_ONCE = 32
 
@@ -42,9 +42,9 @@ PULL_AT_ONCE = 32
 def view_message(
     routes: Routes, message_id: str, topic: str | None = None
 ) -> Steps[ReceivedMessage]:
-    """The message of an id, either kind: what the client called it, or where it lies.
+    """The message with an id, either a client's message id or an offset message id.
 
-    What a client called it is looked up in `topic`, so that must be given. Raises:
+    For a client's message id `topic` must be given. Raises:
     MessageNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
     found = yield from by_place(routes, message_id)
@@ -62,7 +62,7 @@ def view_message(
 
 
 def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
-    """The message at a place in a broker's log; None if the id names none."""
+    """The message of an offset message id; None if the id is of the other kind."""
     found = yield from stored_at(routes, message_id)
     if found is None:
         return None
@@ -70,9 +70,9 @@ def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
 
 
 def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memoryview] | None]:
-    """Broker and stored record at the place that an id names; None if it names none.
+    """Broker and stored record of an offset message id; None if the id is of the other kind.
 
-    Asked are only brokers that the name server knows: an id may name any address.
+    Only registered brokers are queried, because an id may contain any address.
     """
     try:
         host, offset = read_offset_id(message_id)
@@ -127,9 +127,9 @@ def look_up(
     begin_ms: int = 0,
     end_ms: int = ALWAYS_MS,
 ) -> Steps[list[ReceivedMessage]]:
-    """What all brokers of a topic have under a key, oldest first; each message once.
+    """The messages of a topic with a key on all its brokers, oldest first, each once.
 
-    The index keeps hashes, so what comes is compared with the key again.
+    The index stores hashes, so the key of each message is compared again.
     """
     header = QueryMessage(
         topic=topic,
@@ -157,16 +157,16 @@ def look_up(
 
 
 def log_order(message: ReceivedMessage) -> tuple[datetime, int]:
-    """By time, and within a millisecond as they lie in the log."""
+    """The sort key: store time, then offset in the log."""
     return message.stored_at, message.commit_log_offset
 
 
 def has_key(message: ReceivedMessage, key: str, unique: bool) -> bool:
-    """Whether a message has the key; ids are the same in both cases of letters."""
+    """Whether a message has the key; ids are compared case-insensitively."""
     return message.message_id.upper() == key.upper() if unique else key in message.keys
 
 
-# ── By place and time ──
+# ── By offset and time ──
 
 
 def message_at(routes: Routes, queue: MessageQueue, offset: int) -> Steps[ReceivedMessage]:
@@ -191,7 +191,7 @@ def read_messages(
     tag: str = "*",
     before: datetime | None = None,
 ) -> Steps[list[ReceivedMessage]]:
-    """Messages of a queue from an offset on, stored before `before`; nothing is committed.
+    """Messages of a queue from an offset on, stored before `before`; commits nothing.
 
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
@@ -218,7 +218,7 @@ def find_messages(
     tag: str = "*",
     max_messages: int = 32,
 ) -> Steps[list[ReceivedMessage]]:
-    """The first messages of a topic stored from `begin` on and before `end`, in that order.
+    """The first messages of a topic stored from `begin` on and before `end`, by store time.
 
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
@@ -237,7 +237,7 @@ def find_messages(
 def pulled(
     routes: Routes, queue: MessageQueue, offset: int, most: int, tag: str
 ) -> Steps[tuple[int | None, list[ReceivedMessage]]]:
-    """One pull: where to go on (None: the end is reached), and what came."""
+    """Pull once; returns the next offset (None at the end), and the messages."""
     header = replace(pull_of_one(READER, queue, offset, tag), max_msg_nums=most)
     request, answer = yield from ask_broker(routes, queue, header)
     if answer.code == ResponseCode.PULL_NOT_FOUND:

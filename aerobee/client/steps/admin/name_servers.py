@@ -1,7 +1,7 @@
-"""What name servers keep for people: key-value settings, and whether producers see a broker.
+"""Settings of name servers: the KV table, and the write permission of brokers.
 
-Name servers do not tell each other, so each of them is asked. Source: admin §3 (updateKvConfig,
-wipeWritePerm), nameserver §4.
+Name servers do not replicate, so changes are sent to each of them. Source: admin §3
+(updateKvConfig, wipeWritePerm), nameserver §4.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["delete_kv", "kv", "put_kv", "set_write_permission"]
 
 
 def kv(routes: Routes, namespace: str) -> Steps[dict[str, str]]:
-    """The settings that a name server keeps under a namespace, such as ORDER_TOPIC_CONFIG.
+    """The settings of a namespace in a name server's KV table, such as ORDER_TOPIC_CONFIG.
 
     Empty if there is no such namespace. Raises: NoNameServerError, BrokerError.
     """
@@ -56,7 +56,7 @@ def put_kv(routes: Routes, namespace: str, key: str, value: str) -> Steps[None]:
 
 
 def delete_kv(routes: Routes, namespace: str, key: str) -> Steps[None]:
-    """Remove a setting from every name server; one that is not there is no error.
+    """Remove a setting from every name server; a missing one is no error.
 
     Raises: BrokerError, TransportError.
     """
@@ -64,16 +64,16 @@ def delete_kv(routes: Routes, namespace: str, key: str) -> Steps[None]:
 
 
 def told_to_all(routes: Routes, header: Header) -> Steps[None]:
-    """Have every name server do it. Raises: BrokerError, TransportError."""
+    """Send a request to every name server. Raises: BrokerError, TransportError."""
     for address in routes.config.name_servers:
         request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
         expect(request, (yield request), "name server")
 
 
 def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[int]:
-    """Have producers send to a broker, or leave it, as before it is stopped: topics that changed.
+    """Allow producers to send to a broker, or not, as before a stop; returns the changed topics.
 
-    Name servers tell clients so until the broker registers its topics the next time they change.
+    Clients see this in routes until the broker next registers changed topics.
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
     (target,) = yield from masters(routes, broker=broker)

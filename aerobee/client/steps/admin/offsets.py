@@ -1,4 +1,4 @@
-"""Where groups are and where they are put: by time, to an offset, from another group.
+"""Offsets of groups: queries, and resets by time, to an offset, or from another group.
 
 Source: admin §3 (resetOffsetByTime, cloneGroupOffset), §5, client §13.2.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["clone_offsets", "committed_offsets", "offsets_for_time", "reset_offsets"]
 
 SERVER_SIDE = "useServerSideResetOffset"
-"""The setting under which a broker moves groups by itself (on by default since 5.2)."""
+"""The setting with which a broker resets offsets by itself (on by default since 5.2)."""
 
 
 def queues_of(routes: Routes, topic: str) -> Steps[Sequence[MessageQueue]]:
@@ -41,7 +41,7 @@ def queues_of(routes: Routes, topic: str) -> Steps[Sequence[MessageQueue]]:
 def committed_offsets(
     routes: Routes, group: str, topic: str
 ) -> Steps[dict[MessageQueue, int | None]]:
-    """The offset that a group has stored for each queue of a topic; None where it has none.
+    """The committed offset of a group for each queue of a topic; None where it has none.
 
     Raises: RouteNotFoundError, BrokerError, TransportError.
     """
@@ -53,7 +53,7 @@ def committed_offsets(
 
 
 def offsets_for_time(routes: Routes, topic: str, at: datetime) -> Steps[dict[MessageQueue, int]]:
-    """The first message of each queue stored at `at` or later; the end where there is none.
+    """The offset of the first message of each queue stored at `at` or later, else its end.
 
     Raises: RouteNotFoundError, ConfigurationError for a time without a zone, BrokerError,
     TransportError.
@@ -75,12 +75,12 @@ def reset_offsets(
     force: bool = True,
     dry_run: bool = False,
 ) -> Steps[list[OffsetChange]]:
-    """Put a group elsewhere in a topic, in all of its queues or in some: what that changes.
+    """Reset the offsets of a group in a topic, in all queues or some; returns the changes.
 
-    `to` is a time, the first or last message, or an offset, taken into the bounds of each queue.
-    Without `force` it goes back only, never forward. With `dry_run` nothing is changed. Running
-    consumers go on from there. Raises: ConfigurationError, ClientStateError if an old broker
-    cannot move a group that is online, BrokerError, RouteNotFoundError, TransportError.
+    `to` is a time, the first or last message, or an offset, limited to the bounds of each queue.
+    Without `force` offsets are only moved back, never forward. With `dry_run` nothing is changed.
+    Running consumers continue there. Raises: ConfigurationError, ClientStateError if an old broker
+    cannot reset a group that is online, BrokerError, RouteNotFoundError, TransportError.
     """
     check_name("group", group, GROUP_MAX)
     offsets = Offsets(routes, group)
@@ -103,7 +103,7 @@ def reset_offsets(
 def target_of(
     offsets: Offsets, queue: MessageQueue, to: datetime | ConsumeFrom | int
 ) -> Steps[int]:
-    """The offset that `to` means for one queue."""
+    """The offset of `to` in one queue."""
     if not isinstance(to, int):
         return (yield from offsets.resolve(queue, to))
     first = yield from offsets.lowest(queue)
@@ -114,9 +114,9 @@ def target_of(
 def clone_offsets(
     routes: Routes, source: str, target: str, *, topic: str | None = None, dry_run: bool = False
 ) -> Steps[list[OffsetChange]]:
-    """Give a group the offsets that another one has, of a topic or of all: what that changes.
+    """Copy the offsets of a group to another one, of a topic or of all; returns the changes.
 
-    `target` must be there (`create_group`); its running consumers go on from there.
+    `target` must exist (`create_group`); its running consumers continue at the new offsets.
     Raises: as `reset_offsets`.
     """
     check_name("group", target, GROUP_MAX)
@@ -135,14 +135,14 @@ def clone_offsets(
     return changes
 
 
-# ── Moving ──
+# ── Changes ──
 
 
 def move(routes: Routes, group: str, changes: Sequence[OffsetChange]) -> Steps[None]:
-    """Carry changes out.
+    """Apply changes of offsets.
 
-    A broker that moves groups by itself tells their members with the next pull. At others an
-    offset can be written only while nobody is online, who would overwrite it.
+    A broker that resets offsets by itself notifies members with their next pull. On other brokers
+    an offset can be written only while no member is online, because members would overwrite it.
     """
     offsets = Offsets(routes, group)
     by_itself: dict[str, bool] = {}
@@ -169,7 +169,7 @@ def move(routes: Routes, group: str, changes: Sequence[OffsetChange]) -> Steps[N
 
 
 def check_offline(routes: Routes, group: str, broker: str) -> Steps[None]:
-    """Refuse to write offsets that a running consumer would overwrite. Raises: ClientStateError."""
+    """Check that no member is online, which would overwrite offsets. Raises: ClientStateError."""
     found = yield from consumers(routes, group)
     if found.members:
         raise ClientStateError(

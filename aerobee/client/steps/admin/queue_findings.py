@@ -1,7 +1,7 @@
-"""What is the matter with the queues of a group, and with its offsets there. Pure.
+"""The rules that find problems of a group's queues and offsets. Pure.
 
-One function for each thing that can be wrong; each gives findings, or none. Source: client §8, §10,
-§12, semantics §3, §11, §12 (RebalanceImpl, RebalanceLockManager).
+Each function checks for one problem and gives its findings, or none. Source: client §8, §10, §12,
+semantics §3, §11, §12 (RebalanceImpl, RebalanceLockManager).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["QUEUE_RULES"]
 
 PULL_HELD_S = 60.0
-"""A pull is held for 30 s at most, so whoever pulls has done so since then."""
+"""A pull is held for 30 s at most, so an active member has pulled within this time."""
 SETTLED_S = 25.0
-"""Members share the queues out anew every 20 s."""
+"""Members rebalance every 20 s."""
 
 
 # ── Queues ──
 
 
 def without_owner(case: Case) -> Iterator[Finding]:
-    """Members are there, but nobody holds the queue."""
+    """Members are online, but none holds the queue."""
     if not case.shares:
         return
     young = [case.age_s(one.started_at) for one in case.members if one.started_at]
     settling = any(age is not None and age < SETTLED_S for age in young)
-    # What is empty is nobody's trouble as long as the members share out.
+    # An empty queue is no problem while the members rebalance.
     free = [one for one in case.queues if not one.owners and (one.lag or not settling)]
     if not free:
         return
@@ -101,7 +101,7 @@ def lock_lost(case: Case) -> Iterator[Finding]:
 
 
 def slow(case: Case) -> Iterator[Finding]:
-    """Messages lie with the owner, whose handler has taken none for a while."""
+    """The owner has pulled messages, but its handler has accepted none for a while."""
     for owner, queues in by_owner(case, lambda one: one.cached > 0):
         stuck = [one for one in queues if (case.age_s(one.consumed_at) or 0.0) > case.slow_after_s]
         if not stuck:
@@ -120,7 +120,7 @@ def slow(case: Case) -> Iterator[Finding]:
 
 
 def not_pulling(case: Case) -> Iterator[Finding]:
-    """The owner has nothing in hand and asks for nothing."""
+    """The owner has no messages and does not pull."""
     for owner, queues in by_owner(case, lambda one: one.cached == 0):
         idle = [
             one
@@ -143,7 +143,7 @@ def not_pulling(case: Case) -> Iterator[Finding]:
 def by_owner(
     case: Case, wanted: Callable[[QueueState], bool]
 ) -> Iterator[tuple[str, list[QueueState]]]:
-    """Queues that are behind, by their first owner."""
+    """Queues with a lag, by their first owner."""
     found: dict[str, list[QueueState]] = defaultdict(list)
     for one in case.behind:
         if one.owners and wanted(one):
@@ -155,7 +155,7 @@ def by_owner(
 
 
 def misplaced(case: Case) -> Iterator[Finding]:
-    """Offsets outside of what is stored."""
+    """Offsets are outside of their queue."""
     beyond = [one for one in case.queues if one.consumer_offset > one.end]
     if beyond:
         yield Finding(
@@ -181,7 +181,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
 
 
 def backlog(case: Case) -> Iterator[Finding]:
-    """What failed, and what was given up."""
+    """The retry and dead-letter topics have messages."""
     retries = total(one for one in case.queues if one.queue.topic.startswith(RETRY_PREFIX))
     if retries:
         yield Finding(
@@ -200,7 +200,7 @@ def backlog(case: Case) -> Iterator[Finding]:
 
 
 def broadcasting(case: Case) -> Iterator[Finding]:
-    """Offsets are not at the brokers."""
+    """Offsets are stored by the members, not by brokers."""
     if case.broadcasts:
         yield Finding(
             kind="broadcasting",
@@ -212,7 +212,7 @@ def broadcasting(case: Case) -> Iterator[Finding]:
 
 
 def running_late(case: Case) -> Iterator[Finding]:
-    """It works, and there is more to do."""
+    """The group consumes, but has a lag."""
     late = [one for one in case.behind if (one.waiting_s or 0.0) > case.slow_after_s]
     if late and case.look.connections:
         longest = max(one.waiting_s or 0.0 for one in late)

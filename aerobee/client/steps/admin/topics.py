@@ -1,4 +1,4 @@
-"""Topics made, changed, described, deleted and listed.
+"""Topics: creation, changes, description, deletion and listing.
 
 Source: admin §3 (updateTopic, topicStatus, deleteTopic, topicList), §4.1, client §13.3.
 """
@@ -57,7 +57,7 @@ ROUTE_WITHIN_S = 10.0
 MESSAGE_TYPE = "message.type"
 
 
-# ── Making and changing ──
+# ── Creation and changes ──
 
 
 def create_topic(
@@ -72,11 +72,11 @@ def create_topic(
     broker: str | None = None,
     wait: bool = True,
 ) -> Steps[None]:
-    """Create a topic on every master, or give it these settings: so many queues on each.
+    """Create a topic on every master, or change its settings; the queues are per broker.
 
-    `perm` is 4 read + 2 write. `cluster` or `broker` say where, else everywhere. With `wait` it
-    returns once the name server routes the topic. Raises: ConfigurationError, BrokerError,
-    BrokerNotFoundError, TransportError, RequestTimeoutError if the route does not come.
+    `perm` is 4 read + 2 write. `cluster` or `broker` restrict it to some masters. With `wait` it
+    returns once the name server has the route. Raises: ConfigurationError, BrokerError,
+    BrokerNotFoundError, TransportError, RequestTimeoutError if the route does not appear.
     """
     check_name("topic", name, TOPIC_MAX)
     check_queues(queues)
@@ -108,9 +108,9 @@ def change_topic(
     message_type: MessageType | None = None,
     order: bool | None = None,
 ) -> Steps[list[TopicConfig]]:
-    """Change what is named of a topic's settings on every broker that has it; the rest stays.
+    """Change the given settings of a topic on every broker that has it; the others stay.
 
-    `queues` is short for both kinds. Gives back the new settings. Raises: RouteNotFoundError,
+    `queues` sets both kinds of queues. Returns the new settings. Raises: RouteNotFoundError,
     ConfigurationError, BrokerError, TransportError.
     """
     for count in (queues, read_queues, write_queues):
@@ -133,18 +133,18 @@ def change_topic(
 
 
 def first_given(*values: int | None) -> int:
-    """The first that is not None; the last one never is."""
+    """The first value that is not None; the last one never is."""
     return next(value for value in values if value is not None)
 
 
 def check_queues(queues: int) -> None:
-    """Refuse a number of queues that no topic has. Raises: ConfigurationError."""
+    """Check the number of queues. Raises: ConfigurationError."""
     if not 1 <= queues <= QUEUES_MAX:
         raise ConfigurationError(f"a topic has 1 to {QUEUES_MAX} queues, not {queues}")
 
 
 def check_perm(perm: int) -> None:
-    """Refuse permissions that are none. Raises: ConfigurationError."""
+    """Check the permission bits. Raises: ConfigurationError."""
     if perm not in PERMS:
         raise ConfigurationError("perm is 6 (read and write), 4 (read), 2 (write) or 0")
 
@@ -169,7 +169,7 @@ def put_config(routes: Routes, target: Broker, name: str, wanted: TopicConfig) -
 def until_routed(
     routes: Routes, topic: str, brokers: Collection[str], has_queues: bool
 ) -> Steps[None]:
-    """Wait until the name server names these brokers. Raises: RequestTimeoutError."""
+    """Wait until the route has these brokers. Raises: RequestTimeoutError."""
     deadline = routes.clock.monotonic() + ROUTE_WITHIN_S
     never = Signal()
     while routes.clock.monotonic() < deadline:
@@ -211,14 +211,14 @@ def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, Top
         if answered.answer.code == ResponseCode.SUCCESS:
             config = described(target.name, answered.body(WireTopicConfig))
         else:
-            # 4.9 does not serve it: the route says nearly the same.
+            # 4.9 lacks this request: the route has nearly the same settings.
             config = yield from routed_config(routes, name, target.name)
         found.append((target, config))
     return found
 
 
 def described(broker: str, config: WireTopicConfig) -> TopicConfig:
-    """A broker's topic configuration, for users."""
+    """A broker's topic configuration, as a public value."""
     return TopicConfig(
         broker=broker,
         read_queues=config.read_queue_nums,
@@ -230,7 +230,7 @@ def described(broker: str, config: WireTopicConfig) -> TopicConfig:
 
 
 def routed_config(routes: Routes, name: str, broker: str) -> Steps[TopicConfig]:
-    """What the name server says of a topic on one broker. Raises: RouteNotFoundError."""
+    """The settings of a topic on one broker, from the route. Raises: RouteNotFoundError."""
     header = GetRouteInfo(topic=name, accept_standard_json_only=True)
     data = (yield from asked_of(routes, header)).body(TopicRouteData)
     for one in data.queue_datas:
@@ -265,7 +265,7 @@ def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:
 
 
 def bounds_in(table: TopicStatsTable) -> list[QueueBounds]:
-    """The queues of a broker's answer."""
+    """The bounds of each queue in a broker's response."""
     found = []
     for key, one in table.offset_table.items():
         found.append(
@@ -280,7 +280,7 @@ def bounds_in(table: TopicStatsTable) -> list[QueueBounds]:
 
 
 def instant(ms: int) -> datetime | None:
-    """The time of a timestamp in ms; None for one that says "never"."""
+    """The time of a timestamp in ms; None for "never"."""
     return datetime.fromtimestamp(ms / 1000, UTC) if 0 < ms < LAST_MS else None
 
 
@@ -289,12 +289,12 @@ LAST_MS = 253_402_300_799_000
 
 
 def topic_groups(routes: Routes, name: str) -> Steps[list[str]]:
-    """The groups that consume a topic or have offsets of it, sorted. Raises: as the one above."""
+    """The groups that consume a topic or have offsets of it. Raises: as `describe_topic`."""
     return (yield from groups_at(routes, (yield from readers_of(routes, name)), name))
 
 
 def groups_at(routes: Routes, targets: Collection[Broker], name: str) -> Steps[list[str]]:
-    """The groups that some of these brokers know of a topic. Raises: BrokerError."""
+    """The groups of a topic on any of these brokers. Raises: BrokerError."""
     found: set[str] = set()
     for target in targets:
         answered = yield from ask(routes, target, QueryTopicConsumeByWho(topic=name))
@@ -302,17 +302,17 @@ def groups_at(routes: Routes, targets: Collection[Broker], name: str) -> Steps[l
     return sorted(found)
 
 
-# ── Listing and deleting ──
+# ── Listing and deletion ──
 
 
 def topics(routes: Routes) -> Steps[list[str]]:
-    """The names of all topics, sorted, system topics included. Raises: NoNameServerError."""
+    """The names of all topics, sorted, including system topics. Raises: NoNameServerError."""
     answered = yield from asked_of(routes, GetAllTopicList())
     return sorted(answered.body(TopicList).topic_list)
 
 
 def system_topics(routes: Routes) -> Steps[list[str]]:
-    """The topics that brokers have for themselves, sorted; those of their own names as well.
+    """The system topics of brokers, sorted, including those named after brokers and clusters.
 
     Raises: NoNameServerError, BrokerNotFoundError, BrokerError, TransportError.
     """
@@ -324,9 +324,9 @@ def system_topics(routes: Routes) -> Steps[list[str]]:
 
 
 def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> Steps[None]:
-    """Delete a topic and its queues on every master, then its route; offsets of groups go as well.
+    """Delete a topic with its queues and offsets on every master, then its route.
 
-    Raises: UnsupportedRequestError if a broker does not serve it, BrokerError,
+    Raises: UnsupportedRequestError if a broker does not support it, BrokerError,
     BrokerNotFoundError, TransportError.
     """
     check_name("topic", name, TOPIC_MAX)
@@ -339,7 +339,7 @@ def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> St
 
 
 def forget_route(routes: Routes, topic: str, cluster: str) -> Steps[None]:
-    """Take a topic of a cluster out of every name server. Raises: BrokerError, TransportError."""
+    """Delete a topic of a cluster on every name server. Raises: BrokerError, TransportError."""
     header = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
     for address in routes.config.name_servers:
         request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
