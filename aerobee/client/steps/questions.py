@@ -1,4 +1,4 @@
-"""What waits in a client for an answer: checks of transactions, and requests through topics."""
+"""Pending work of a client: transaction checks, and requests through topics."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["CHECKS_MAX", "Check", "Checks", "Question"]
 log = logging.getLogger("aerobee.client")
 
 CHECKS_MAX = 2000
-"""Questions of brokers that wait; more are left to the next time they ask."""
+"""The most pending checks; brokers repeat those that are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A broker asks what became of a half."""
+    """A transaction check: a broker asks for the state of a half message."""
 
     message: ReceivedMessage
     header: CheckTransactionState
@@ -32,14 +32,14 @@ class Check:
 
 @dataclass(slots=True)
 class Checks:
-    """What brokers ask one producer group; whoever answers takes one after the other."""
+    """The pending checks of one producer group, answered one after the other."""
 
     waiting: deque[Check] = field(default_factory=deque)
     arrived: Signal = field(default_factory=Signal)
     closed: bool = False
 
     def put(self, check: Check) -> None:
-        """Keep a question, if there is room."""
+        """Add a check, if there is room."""
         if len(self.waiting) >= CHECKS_MAX:
             log.warning("%d transaction checks wait: one more is left out", CHECKS_MAX)
             return
@@ -47,7 +47,7 @@ class Checks:
         self.arrived.set()
 
     def take(self) -> Check | None:
-        """The oldest question; None while there is none."""
+        """Remove and return the oldest check; None without one."""
         if self.waiting and not self.closed:
             return self.waiting.popleft()
         if not self.closed:
@@ -55,14 +55,14 @@ class Checks:
         return None
 
     def close(self) -> None:
-        """No more questions."""
+        """Accept no more checks."""
         self.closed = True
         self.arrived.set()
 
 
 @dataclass(slots=True)
 class Question:
-    """A request that waits for its answer."""
+    """A request that waits for its reply."""
 
     arrived: Signal = field(default_factory=Signal)
     answer: ReceivedMessage | None = None

@@ -1,4 +1,4 @@
-"""A delayed message is taken back before it is delivered. Source: client §5.7, semantics §9.5."""
+"""Recalls a delayed message before its delivery. Source: client §5.7, semantics §9.5."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ HANDLE_VERSION = "v1"
 
 
 def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | None) -> Steps[str]:
-    """Ask the broker of a delayed message to forget it; the id of the message.
+    """Recall a delayed message at its broker; returns the id of the message.
 
-    Raises: ConfigurationError for what is no handle of this topic, BrokerError, TransportError,
-    RouteNotFoundError, BrokerNotFoundError.
+    Raises: ConfigurationError for a handle that is invalid or of another topic, BrokerError,
+    TransportError, RouteNotFoundError, BrokerNotFoundError.
     """
     check_topic(topic)
     if not handle:
@@ -51,7 +51,7 @@ def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | No
 
 
 def broker_of(handle: str, topic: str) -> str:
-    """The broker that keeps the message of a handle. Raises: ConfigurationError."""
+    """The broker name in a handle. Raises: ConfigurationError."""
     try:
         padding = "=" * (-len(handle) % 4)
         fields = urlsafe_b64decode(handle + padding).decode().split(" ")

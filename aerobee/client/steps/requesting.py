@@ -1,10 +1,10 @@
-"""Requests through a topic: the question is a message, the answer is pushed by a broker.
+"""Requests through a topic: the request is a message, and a broker pushes the reply.
 
     request → message with CORRELATION_ID → (a consumer) → reply to the cluster's reply topic
     PUSH_REPLY_MESSAGE_TO_CLIENT → the request that waits for that id
 
-The answer comes from whichever broker got it, over the connection by which that broker knows this
-client; so every master must have heard of it before the question leaves. Source: client §7.3.
+The broker that receives the reply pushes it over its connection to this client; so every master
+must have a heartbeat of the client before the request is sent. Source: client §7.3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CORRELATION_ID, REPLY_TO_CLIENT, TTL = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL
 
 
 def ask_through_topic(sender: Sender, message: Message, timeout_s: float) -> Steps[ReceivedMessage]:
-    """Send a request and wait for its answer; the time-out is for both.
+    """Send a request and wait for its reply; the timeout is for both.
 
     Raises: ReplyTimeoutError, and as `Sender.send`.
     """
@@ -73,7 +73,7 @@ def ask_through_topic(sender: Sender, message: Message, timeout_s: float) -> Ste
 
 
 def take_answer(instance: Instance, request: Command, _address: str) -> int:
-    """An answer from a broker, given to the request that waits for it."""
+    """Pass a reply from a broker to the request that waits for it."""
     header = request.header(PushReplyMessage)
     try:
         answer = pushed(header, request.body)
@@ -92,7 +92,7 @@ def take_answer(instance: Instance, request: Command, _address: str) -> int:
 def reply(
     sender: Sender, to: ReceivedMessage, body: bytes, properties: Mapping[str, str]
 ) -> Steps[SendResult]:
-    """Answer a request. Raises: ConfigurationError if it is none, and as `Sender.send`."""
+    """Reply to a request. Raises: ConfigurationError for other messages, and as `Sender.send`."""
     copied = {name: to.properties.get(name, "") for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
     cluster = to.properties.get("CLUSTER")
     if not (cluster and copied[CORRELATION_ID] and copied[REPLY_TO_CLIENT]):

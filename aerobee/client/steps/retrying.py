@@ -1,8 +1,8 @@
-"""When a send is tried again, and how long it waits before: until its time is over. Pure.
+"""The retries of a send: whether it is tried again, and after which pause. Pure.
 
-What passes by itself (a broker that restarts, or is busy; a name server that is away) is worth the
-caller's whole time; what a broker refuses for a reason of its own is tried a few times; what is
-the caller's own error only where another broker may think differently. Source: client §5.3.
+Temporary failures (a broker that restarts or is busy, a name server that is down) are retried until
+the timeout; refusals of one broker a few times; errors of the caller only if another broker may
+accept the message. Source: client §5.3.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Tries", "is_away", "worth_retrying"]
 NOT_READY = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}
 )
-"""What a broker answers that starts, stops, has a full disk or too much to do."""
+"""Response codes of a broker that starts, stops, is overloaded or has a full disk."""
 ELSEWHERE = frozenset({16, 17, 204, 205})
-"""Refusals of one broker that it would repeat: no permission, no such topic, another unit."""
+"""Response codes that a broker would repeat: no permission, no such topic, another unit."""
 STATUSES = frozenset(status.value for status in SendStatus)
 MOMENT_S = 0.001
-"""What is not worth a request any more."""
+"""The least remaining time for another request."""
 NOWHERE = "?"
-"""In place of the broker, for a try that found none."""
+"""Stands for the broker of a try that found none."""
 
 
 def worth_retrying(error: AerobeeError, policy: RetryPolicy) -> bool:
@@ -49,7 +49,7 @@ def worth_retrying(error: AerobeeError, policy: RetryPolicy) -> bool:
 
 
 def is_away(error: AerobeeError) -> bool:
-    """Whether a broker is not there, or not ready, for now; more tries may outlast that."""
+    """Whether the failure is temporary: a broker is unreachable or not ready."""
     if isinstance(error, BrokerError):
         return error.code in NOT_READY
     return error.retryable
@@ -66,25 +66,25 @@ class Tries:
     deadline: float
     failed: list[Attempt] = field(default_factory=list)
     over: bool = False
-    """Whether what is raised now is the end of the send, not of a try."""
+    """Whether the send has ended, so that an error is its result."""
     _counted: int = 0
-    """Failures that only so many tries are spent on."""
+    """The number of failures that count towards the most attempts."""
 
     def timeout_s(self) -> float:
-        """How long the next request may take. Raises: SendFailedError when the time is over."""
+        """The timeout of the next request. Raises: SendFailedError when no time remains."""
         left_s = self.left_s()
         if left_s < MOMENT_S:
             raise self._ended()
         return min(left_s, self.policy.per_try or left_s)
 
     def left_s(self) -> float:
-        """How much time there is for all further tries."""
+        """The remaining time for all further tries."""
         return max(0.0, self.deadline - self.clock.monotonic())
 
     def note(self, broker: str, error: AerobeeError) -> None:
-        """A try failed. Raises: the error if no try can change it, SendFailedError after the last.
+        """Note a failed try. Raises: a permanent error, SendFailedError after the last try.
 
-        A `broker` of "" is none: the try did not come that far.
+        A `broker` of "" means that the try had chosen none yet.
         """
         if self.over or not worth_retrying(error, self.policy):
             raise error
@@ -95,9 +95,9 @@ class Tries:
             raise self._ended()
 
     def pause_s(self, broker: str) -> float:
-        """How long to wait before the next try, which is to go to this broker.
+        """The pause before the next try, at this broker.
 
-        Nothing if it has not failed yet. Raises: the error that it would only repeat.
+        It is 0 if the broker has not failed yet. Raises: the error that the broker would repeat.
         """
         failed = [attempt.error for attempt in self.failed if attempt.broker == (broker or NOWHERE)]
         if not failed:
@@ -106,7 +106,7 @@ class Tries:
             raise self._ended()
         policy = self.policy
         pause_s = min(policy.backoff * 2.0 ** min(len(failed) - 1, 16), policy.backoff_max)
-        # Not all at the same time: a thousand sends may wait for one broker.
+        # With jitter: a thousand sends may wait for one broker.
         return min(pause_s * self.random.uniform(0.5, 1.0), self.left_s())
 
     def _ended(self) -> AerobeeError:
@@ -116,6 +116,6 @@ class Tries:
             return RequestTimeoutError(text).about(topic=self.topic)
         last = self.failed[-1].error
         if all(one.broker == NOWHERE or one.error.code in ELSEWHERE for one in self.failed):
-            # It says all there is to say.
+            # A single error needs no summary.
             return last
         return SendFailedError(f"sending to topic {self.topic}", self.failed, self.topic)

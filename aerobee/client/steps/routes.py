@@ -1,4 +1,4 @@
-"""What a client knows of name servers, routes and brokers, and how it keeps that up to date.
+"""The name servers, routes and brokers of a client, and the steps that update them.
 
 Source: client §1, §2 (MQClientInstance).
 """
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["AUTO_CREATE_TOPIC", "DEFAULT_TOPIC_QUEUES", "PAUSES_S", "Routes"]
 
 log = logging.getLogger("aerobee.client")
-# Who sets up no logging is not to be written to.
+# Applications that do not configure logging get no output.
 logging.getLogger("aerobee").addHandler(logging.NullHandler())
 
 AUTO_CREATE_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUES = 4
 PAUSES_S = (0.1, 0.5)
-"""Before what may pass is asked the second time, and further times."""
+"""The pause before the second try after a temporary failure, and before further ones."""
 NOBODY_PAUSE_S = 0.25
-"""Before name servers that know no broker are asked again."""
+"""The pause before name servers without any broker are queried again."""
 ROUTE_NOT_FOUND = (
     "no route for topic {topic}: asked {asked}, last answer {last}{there}. Usual causes: the "
     "topic was never created and auto-create is off, or the broker registered an address that "
@@ -56,29 +56,29 @@ ROUTE_NOT_FOUND = (
 
 @dataclass(slots=True)
 class Routes:
-    """Name servers, routes and brokers of one client, and the steps that keep them fresh."""
+    """The name servers, routes and brokers of one client, and the steps that update them."""
 
     config: ClientConfig
     clock: Clock
     routes: dict[str, TopicRoute] = field(default_factory=dict)
     brokers: dict[str, Mapping[int, str]] = field(default_factory=dict)
-    """Addresses by broker name and broker id, of the newest route that names the broker."""
+    """Addresses by broker name and broker id, from the newest route with the broker."""
     planned: set[str] = field(default_factory=set)
-    """Topics whose route is borrowed from TBW102 until the first send makes them."""
+    """Topics that use the route of TBW102 until the first send creates them."""
     cluster: ClusterInfo | None = None
     closing: Signal = field(default_factory=Signal)
     _namesrv: int = 0
     _left: set[str] = field(default_factory=set)
-    """Addresses where a broker was, by a route that is not the newest any more."""
+    """Old addresses of brokers, which newer routes do not have."""
     _suspects: dict[str, float] = field(default_factory=dict)
-    """Topics whose route should be asked for again, and from when on."""
+    """Topics whose route should be queried again, and the earliest time of that."""
     _fetched: dict[str, float] = field(default_factory=dict)
     _quiet: set[str] = field(default_factory=set)
 
     # ── Name server ──
 
     def ask_name_server(self, header: Header, timeout_s: float) -> Steps[tuple[Ask, Command]]:
-        """The answer of the current name server, or of the next ones if it is silent.
+        """Query the current name server, or the next ones if it does not answer.
 
         Raises: NoNameServerError.
         """
@@ -94,7 +94,7 @@ class Routes:
             except TransportError as error:
                 failures[str(error)] = None
                 if number == self._namesrv:
-                    # Else others, who ask at the same time, have turned to the next already.
+                    # Otherwise a concurrent query has switched to the next one already.
                     self._namesrv += 1
         text = f"no name server answers: {'; '.join(failures)}"
         raise NoNameServerError(text).about(
@@ -102,7 +102,7 @@ class Routes:
         )
 
     def greet(self, timeout_s: float) -> Steps[ClusterInfo]:
-        """The brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
+        """The registered brokers. Raises: NoNameServerError, BrokerError."""
         ask, answer = yield from self.ask_name_server(GetBrokerClusterInfo(), timeout_s)
         self.cluster = body_of(ask, expect(ask, answer, "name server"), ClusterInfo)
         return self.cluster
@@ -110,9 +110,9 @@ class Routes:
     # ── Routes ──
 
     def route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
-        """The known route of a topic, else the name server's.
+        """The cached route of a topic, else the name server's.
 
-        What is in doubt stays if there is no other. Raises: RouteNotFoundError, NoNameServerError.
+        A suspect route is kept if there is no other. Raises: RouteNotFoundError, NoNameServerError.
         """
         known = self.known_route(topic)
         if known is not None:
@@ -125,23 +125,23 @@ class Routes:
             return self.routes[topic]
 
     def known_route(self, topic: str) -> TopicRoute | None:
-        """The route of a topic, if it is known and not in doubt."""
+        """The cached route of a topic, unless it is suspect."""
         doubted_from = self._suspects.get(topic)
         if doubted_from is not None and doubted_from <= self.clock.monotonic():
             return None
         return self.routes.get(topic)
 
     def suspect(self, topic: str) -> None:
-        """The route may be old: the next one to need it asks again, at most once a second."""
+        """Mark a route as possibly stale: its next use queries it again, at most once a second."""
         self._suspects[topic] = self._fetched.get(topic, 0.0) + 1.0
 
     def route_to_publish(
         self, topic: str, timeout_s: float, *, fresh: bool = False
     ) -> Steps[TopicRoute]:
-        """As `route`, with queues to write; for an unknown topic the route that it will get.
+        """As `route`, with queues to write; for an unknown topic the route of TBW102.
 
-        `fresh` asks the name server, whatever is known. Raises: RouteNotFoundError, also if no
-        queue can be written; BrokerNotFoundError if only slaves are there; NoNameServerError.
+        `fresh` ignores the cache. Raises: RouteNotFoundError, also if no queue can be written;
+        BrokerNotFoundError if there are only slaves; NoNameServerError.
         """
         ask = self.fetch_route if fresh else self.route
         try:
@@ -164,7 +164,7 @@ class Routes:
         return route
 
     def first_route_to_publish(self, topic: str, wait_s: float) -> Steps[TopicRoute]:
-        """As `route_to_publish`, fresh; waits so long while no broker is there at all.
+        """As `route_to_publish`, fresh; waits at most `wait_s` while there is no broker at all.
 
         Raises: RouteNotFoundError, NoNameServerError.
         """
@@ -180,7 +180,7 @@ class Routes:
                 if isinstance(error, RouteNotFoundError) and (
                     yield from self.somebody_there(timeout_s)
                 ):
-                    # They may have come since, so once more. Then it is the topic that is missing.
+                    # Brokers may have registered since, so try again; then the topic is missing.
                     somebody = True
                     continue
                 self.log_once(f"wait {topic}", "waiting for a broker of topic %s: %s", topic, error)
@@ -190,7 +190,7 @@ class Routes:
             yield Wait(self.closing, NOBODY_PAUSE_S)
 
     def somebody_there(self, timeout_s: float) -> Steps[bool]:
-        """Whether a name server knows a broker now."""
+        """Whether any broker is registered with a name server now."""
         try:
             cluster = yield from self.greet(timeout_s)
         except NoNameServerError:
@@ -198,19 +198,19 @@ class Routes:
         return any(data.broker_addrs for data in cluster.broker_addr_table.values())
 
     def fetch_route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
-        """The name server's route, remembered. Raises: RouteNotFoundError, NoNameServerError."""
+        """Query and cache a route. Raises: RouteNotFoundError, NoNameServerError."""
         self._suspects.pop(topic, None)
         self._fetched[topic] = self.clock.monotonic()
         try:
             data = yield from self._ask_route(topic, timeout_s)
         finally:
-            # Counted from the answer, too: a silent name server takes seconds.
+            # Also after a failure: a query of a silent name server takes seconds.
             self._fetched[topic] = self.clock.monotonic()
         self.planned.discard(topic)
         return self.remember(topic, read_route(topic, data))
 
     def locate(self, queue: MessageQueue, timeout_s: float) -> Steps[None]:
-        """Know the broker of a queue, by a route that is not in doubt. Raises: as `route`."""
+        """Make sure that the broker of a queue is known, by a fresh route. Raises: as `route`."""
         if queue.broker_name not in self.brokers or queue.topic in self._suspects:
             yield from self.route(queue.topic, timeout_s)
 
@@ -236,7 +236,7 @@ class Routes:
         return RouteNotFoundError(text).about(topic=topic, remark=last)
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
-        """Keep a route, and where its brokers are."""
+        """Cache a route and the addresses of its brokers."""
         self.routes[topic] = route
         for name, by_id in route.brokers.items():
             self._left |= set(self.brokers.get(name, {}).values()) - set(by_id.values())
@@ -244,23 +244,23 @@ class Routes:
         return route
 
     def take_left(self) -> set[str]:
-        """The addresses where no broker is any more, each given once.
+        """Remove and return the old addresses of brokers.
 
-        A machine that is gone closes nothing, and connections to it would be kept for good.
+        A machine that is down does not close connections, which would stay open forever.
         """
         left, self._left = self._left, set()
         return left.difference(*(by_id.values() for by_id in self.brokers.values()))
 
     def addresses(self, broker_name: str) -> tuple[str, ...]:
-        """The addresses of a broker in the newest route, the master's first; empty if unknown."""
+        """The addresses of a broker in the newest route, master first; empty if unknown."""
         return in_order(self.brokers.get(broker_name, {}))
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether the newest route that names the broker has its master, too."""
+        """Whether the newest route with the broker has its master."""
         return MASTER_ID in self.brokers.get(broker_name, {})
 
     def master(self, broker_name: str) -> str:
-        """The address to send to. Raises: BrokerNotFoundError."""
+        """The address of the master, for sends. Raises: BrokerNotFoundError."""
         by_id = self.brokers.get(broker_name, {})
         if MASTER_ID in by_id:
             return by_id[MASTER_ID]
@@ -271,7 +271,7 @@ class Routes:
         raise BrokerNotFoundError(text).about(broker=broker_name)
 
     def reader(self, broker_name: str, turn: int = 0) -> str:
-        """The address to read from: the master, else a slave, by turns.
+        """The address for reads: the master, else a slave, in turns.
 
         Raises: BrokerNotFoundError.
         """
@@ -281,14 +281,14 @@ class Routes:
             return slaves[turn % len(slaves)]
         return self.master(broker_name)
 
-    # ── Trouble ──
+    # ── Warnings ──
 
     def log_once(self, about: str, text: str, *values: object) -> None:
-        """Warn once per change of state: not again until `about` has worked in between."""
+        """Log a warning once, until `about` has worked in between."""
         if about not in self._quiet:
             self._quiet.add(about)
             log.warning(text, *values)
 
     def works_again(self, about: str) -> None:
-        """The next trouble with `about` is news."""
+        """Note that `about` works, so that its next failure is logged."""
         self._quiet.discard(about)

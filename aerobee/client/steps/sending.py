@@ -1,4 +1,4 @@
-"""Sending, decided: which queue, which request, whether to try again, what the answer means.
+"""The decisions of sending: choice of the queue, requests, retries, and results.
 
 Source: client §5 (DefaultMQProducerImpl), remoting §3.2, §3.3.
 """
@@ -58,34 +58,34 @@ __all__ = [
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 TIMERS_SINCE = 413
-"""The version of brokers that know timers: V5_0_0. Those before deliver at once."""
+"""The first broker version with timers, V5_0_0. Older brokers deliver at once."""
 SETTLE_WITHIN_S = 3.0
-"""How long `close` waits for sends under way."""
+"""How long `close` waits for sends in flight."""
 LEAVE_WITHIN_S = 1.5
 RETRIED = (TransportError, BrokerError, BrokerNotFoundError, NoNameServerError)
 
 
 @dataclass(slots=True)
 class Sender:
-    """The sending half of a client: queue counters, ids, and the steps of every kind of send."""
+    """The sender of a producer: queue counters, ids, and the steps of all kinds of sends."""
 
     instance: Instance
     config: ProducerConfig
     uniq_ids: UniqIds
     traces: Traces | None = None
-    """Where records of ends and recalls are kept, if they are; those of sends it hooks."""
+    """The message trace, if enabled: it gets ends and recalls here, and sends as a hook."""
     hooks: tuple[Hook, ...] = ()
-    """Who is told of each send."""
+    """Hooks that are called for each send."""
     _counters: dict[str, int] = field(default_factory=dict)
     _under_way: int = 0
-    """Sends that somebody waits for."""
+    """The number of sends in flight."""
     _settled: Signal = field(default_factory=Signal)
-    """Set when the last of them has ended."""
+    """Set when no send is in flight any more."""
     _closing: bool = False
     _faults: Faults | None = field(init=False)
-    """What sends said of their brokers, where slow ones are avoided."""
+    """The latencies of brokers, if slow ones are avoided."""
     _of_all: Mapping[str, str] = field(init=False)
-    """The properties that every message has."""
+    """The properties that are added to every message."""
 
     def __post_init__(self) -> None:
         wanted = self.config.latency_fault_tolerance
@@ -94,13 +94,13 @@ class Sender:
         self._of_all = {INSTANCE_ID: namespace} if namespace else NOTHING
 
     def begin(self) -> None:
-        """Join the client. Raises: ConfigurationError for a second producer of the group."""
+        """Register with the client. Raises: ConfigurationError for a second producer of a group."""
         self.instance.add_producer(self.config.group)
 
     def close(self) -> Steps[None]:
-        """Wait for sends under way, for a while, and take leave of the brokers.
+        """Wait for sends in flight, for a while, and unregister from the brokers.
 
-        Sends that are not done by then raise ClientClosedError where they wait.
+        Unfinished sends raise ClientClosedError then.
         """
         self._closing = True
         clock = self.instance.clock
@@ -111,7 +111,7 @@ class Sender:
         yield from self.instance.leave(producer=self.config.group, within_s=LEAVE_WITHIN_S)
 
     def queues(self, topic: str) -> Steps[list[MessageQueue]]:
-        """The queues of a topic that can be written. Raises: RouteNotFoundError."""
+        """The writable queues of a topic. Raises: RouteNotFoundError."""
         route = yield from self._route(topic, self.config.timeout)
         return list(route.to_publish)
 
@@ -124,7 +124,7 @@ class Sender:
         timeout_s: float | None,
         require_ok: bool,
     ) -> Steps[SendResult]:
-        """Store one message. Raises: SendFailedError, BrokerError and what `parcel` raises."""
+        """Send one message. Raises: SendFailedError, BrokerError, and as `parcel`."""
         parcel = self.parcel(message)
         results = yield from self._deliver(
             parcel, self._choice(message, queue), timeout_s, require_ok
@@ -134,7 +134,7 @@ class Sender:
     def deliver(
         self, parcel: Parcel, timeout_s: float | None, queue: MessageQueue | None = None
     ) -> Steps[list[SendResult]]:
-        """Store what was made ready, in this queue or where its first message belongs.
+        """Send a parcel to this queue, or to one chosen by its first message.
 
         Raises: SendFailedError, BrokerError.
         """
@@ -144,13 +144,13 @@ class Sender:
     def queue_for(
         self, message: Message, given: MessageQueue | QueueSelector | None
     ) -> Steps[MessageQueue]:
-        """The queue that a message goes to first. Raises: as `queues`, ConfigurationError."""
+        """The queue of the first try of a message. Raises: as `queues`, ConfigurationError."""
         choose = self._choice(message, given)
         route = yield from self._route(message.topic, self.config.timeout)
         return choose(route.to_publish, None)
 
     def send_oneway(self, message: Message) -> Steps[None]:
-        """Hand one message over without an answer: it may get lost.
+        """Send one message without waiting for a response: it may get lost.
 
         Raises: TransportError, ConfigurationError.
         """
@@ -170,10 +170,10 @@ class Sender:
     def send_batch(
         self, messages: Iterable[Message], timeout_s: float | None
     ) -> Steps[list[SendResult]]:
-        """Store many messages in few requests; one result per message, in their order.
+        """Send many messages in few requests; one result per message, in their order.
 
-        Nothing is sent if one of them can never be. Raises: BatchSendError with the results so
-        far, ConfigurationError.
+        Nothing is sent if one of them is invalid. Raises: BatchSendError with the results so far,
+        ConfigurationError.
         """
         listed = list(messages)
         for message in listed:
@@ -213,9 +213,9 @@ class Sender:
         prepared: bool = False,
         reply: bool = False,
     ) -> Parcel:
-        """A message made ready to send, with more properties of ours. Raises: ConfigurationError.
+        """The parcel of a message, with further properties. Raises: ConfigurationError.
 
-        `prepared` makes it the half of a transaction, `reply` the answer to a request.
+        `prepared` makes it a half message, `reply` the reply to a request.
         """
         check_message(message, self.config.max_message_size, self.config.delay_levels)
         if self._of_all:
@@ -237,7 +237,7 @@ class Sender:
         )
 
     def _unpacked(self, message: Message) -> Parcel:
-        """A message of a batch, which was checked and is not compressed."""
+        """The parcel of a message in a batch, which is checked already and not compressed."""
         uniq_id = self._next_id()
         named = property_string(message, uniq_id, self._of_all)
         return Parcel(
@@ -245,12 +245,12 @@ class Sender:
         )
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
-        """The route of a topic that messages can be sent to. Raises: as `route_to_publish`."""
+        """The route for sends to a topic. Raises: as `route_to_publish`."""
         timeout_s = min(left_s, self.instance.config.request_timeout)
         return (yield from self.instance.route_to_publish(topic, timeout_s))
 
     def _topic_missing(self, tries: Tries) -> Steps[bool]:
-        """Whether it is the topic that is not there, and not all brokers with it."""
+        """Whether the topic is missing, and not all brokers."""
         if not self.config.retry.patient:
             return True
         timeout_s = min(tries.timeout_s(), self.instance.config.request_timeout)
@@ -262,7 +262,7 @@ class Sender:
     def _deliver(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """Store a parcel, and have hooks hear of that."""
+        """Send a parcel, and call hooks."""
         make = self._hooked if self.hooks else self._counted
         return make(parcel, choose, timeout_s, require_ok)
 
@@ -277,7 +277,7 @@ class Sender:
     def _counted(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """As `_store`; `close` waits for it. Raises: ClientClosedError behind `close`."""
+        """As `_store`; `close` waits for it. Raises: ClientClosedError after `close`."""
         if self._closing:
             text = f"sending to topic {parcel.topic}: this producer is closed"
             raise ClientClosedError(text).about(topic=parcel.topic)
@@ -292,7 +292,7 @@ class Sender:
     def _store(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """Try until stored, refused for good, out of tries, or out of time."""
+        """Try until the parcel is stored, refused permanently, out of tries, or out of time."""
         instance = self.instance
         clock = instance.clock
         deadline = clock.monotonic() + (self.config.timeout if timeout_s is None else timeout_s)
@@ -323,7 +323,7 @@ class Sender:
                     raise
                 missing = yield from self._topic_missing(tries)
                 if missing:
-                    # Its broker may have come since, so once more.
+                    # The topic's broker may have registered since, so try again.
                     continue
                 tries.note(broker, error)
             except RETRIED as error:
@@ -348,10 +348,10 @@ class Sender:
         )
 
     def _check_timers(self, queue: MessageQueue, timeout_s: float) -> Steps[None]:
-        """Refuse a timer where it would be delivered at once.
+        """Refuse a timer message for a broker without timers, which would deliver it at once.
 
-        Raises: ConfigurationError; TransportError if the broker does not say its version, for it
-        may be one that is too old.
+        Raises: ConfigurationError; TransportError if the broker's version is unknown, because it
+        may be too old.
         """
         address = self.instance.master(queue.broker_name)
         version = yield from self.instance.version_at(address, timeout_s)
@@ -364,7 +364,7 @@ class Sender:
     # ── Queue choice ──
 
     def _choice(self, message: Message, given: MessageQueue | QueueSelector | None) -> Choice:
-        """How the queues of this message are chosen, try by try. Raises: ConfigurationError."""
+        """The function that chooses the queue of each try. Raises: ConfigurationError."""
         if isinstance(given, MessageQueue):
             if given.topic != message.topic:
                 raise ConfigurationError(f"queue {given} is not of topic {message.topic}")
@@ -378,7 +378,7 @@ class Sender:
     def _next_queue(
         self, topic: str, queues: Sequence[MessageQueue], last: MessageQueue | None
     ) -> MessageQueue:
-        """Round robin; a retry steps on to another broker if there is one. Source: client §5.2."""
+        """The next queue, round robin; a retry prefers another broker. Source: client §5.2."""
         counter = self._counters.get(topic)
         if counter is None:
             counter = self.instance.random.randrange(1 << 31)

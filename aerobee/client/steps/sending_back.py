@@ -1,4 +1,4 @@
-"""A message that could not be handled goes back to the broker, to come again later or never.
+"""Sends failed messages back to the broker, for a later delivery or as dead letters.
 
 Source: client §9.4, semantics §7 (DefaultMQPushConsumerImpl.sendMessageBack).
 """
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RECONSUME", "hand_back", "retry_topic", "send_back"]
 
 MAX_RECONSUME = 16
-"""Tries after the first one, where the consumer names no number."""
+"""The default of tries after the first one."""
 WITHIN_S = 5.0
 FIRST_RETRY_LEVEL = 3
-"""The delay level of the first retry; each further one is a level higher."""
+"""The delay level of the first retry; it rises by one with each further retry."""
 NOT_COPIED = frozenset({"TRAN_MSG", "DELAY", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "WAIT"})
 
 
 def retry_topic(group: str) -> str:
-    """Where the messages lie that a group wants again."""
+    """The retry topic of a group."""
     return f"%RETRY%{group}"
 
 
 def send_back(
     instance: Instance, group: str, message: ReceivedMessage, level: int, max_reconsume: int
 ) -> Steps[None]:
-    """Have the broker deliver a message again; at level −1, or after `max_reconsume`, never.
+    """Have the broker deliver a message again; at level −1, or after `max_reconsume`, bury it.
 
-    Where its own broker does not take it, it is sent as a new message into the group's retry topic.
-    Raises: AerobeeError if neither works.
+    If the message's broker refuses it, it is sent as a new message to the group's retry topic.
+    Raises: AerobeeError if both fail.
     """
     try:
         yield from hand_back(instance, group, message, level, max_reconsume)
@@ -50,7 +50,7 @@ def send_back(
         instance.log_once(about, "%s is not taken back: %s", message.message_id, error)
         most = tries(max_reconsume)
         if level < 0:
-            # As a new message it is a dead letter when it has no try left.
+            # The new message becomes a dead letter if it has no try left.
             most = min(most, message.reconsume_times)
         yield from _send_anew(instance, group, message, level, most)
 
@@ -58,7 +58,7 @@ def send_back(
 def hand_back(
     instance: Instance, group: str, message: ReceivedMessage, level: int, max_reconsume: int
 ) -> Steps[None]:
-    """Have the broker of a message deliver it again, by its place in the log.
+    """Have the broker of a message deliver it again, by its physical offset.
 
     Raises: AerobeeError.
     """
@@ -79,7 +79,7 @@ def hand_back(
 
 
 def tries(max_reconsume: int) -> int:
-    """How often a message is delivered again before it is a dead letter."""
+    """The number of retries before a message becomes a dead letter."""
     return max_reconsume if max_reconsume >= 0 else MAX_RECONSUME
 
 

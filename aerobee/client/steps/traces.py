@@ -1,8 +1,8 @@
-"""What RocketMQ's message trace says about sends, deliveries and transactions, as text.
+"""Records of RocketMQ's message trace about sends, deliveries and transactions, as text.
 
-A record's fields are joined by 0x01, its end is 0x02; `null` stands where there is nothing, as a
-reader counts the fields. Records wait in a bounded row that somebody else empties: a send never
-waits for its trace. Source: client §15.2 (TraceDataEncoder), semantics §15.
+A record's fields are joined by 0x01, and it ends with 0x02; missing fields are `null`, because
+readers count fields. Records wait in a bounded queue that `Tracing` empties: a send never waits for
+its trace. Source: client §15.2 (TraceDataEncoder), semantics §15.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Trace", "Traces"]
 log = logging.getLogger("aerobee.client")
 
 WAITING_MAX = 2048
-"""Records that wait to be sent; more are left out."""
+"""The most records that wait to be sent; further ones are dropped."""
 TOGETHER = 10
-"""Records that leave without waiting for more."""
+"""The number of records that are sent without waiting for more."""
 REGION = "DefaultRegion"
 NORMAL, HALF, COMMITTED, DELAYED = 0, 1, 2, 3
 """Kinds of messages."""
@@ -42,7 +42,7 @@ STATES = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE", "UNKNOWN":
 
 
 class Trace(NamedTuple):
-    """One record, what it is about, and by what it is to be found."""
+    """One record, with its topic and the keys of its trace message."""
 
     topic: str
     text: str
@@ -56,20 +56,20 @@ class Traces(Hook):
     group: str
     routes: Routes
     topic: str
-    """Where it goes."""
+    """The trace topic."""
     uniq_ids: UniqIds
     waiting: deque[Trace] = field(default_factory=deque)
     wanted: Signal = field(default_factory=Signal)
-    """Set when there is enough to send, or nothing more to wait for."""
+    """Set when there are enough records to send, or the client closes."""
     lost: int = 0
 
     @property
     def clock(self) -> Clock:
-        """The client's."""
+        """The client's clock."""
         return self.routes.clock
 
     def add(self, trace: Trace) -> None:
-        """Keep a record, if there is room."""
+        """Add a record, if there is room."""
         if len(self.waiting) >= WAITING_MAX:
             if not self.lost:
                 log.warning("the trace of %s is too slow: some is left out", self.group)
@@ -82,11 +82,11 @@ class Traces(Hook):
     # ── Sends ──
 
     def before_send(self, send: SendContext) -> None:
-        """Note when it began."""
+        """Note the begin of a send."""
         send.notes[self] = (self.clock.wall_ms(), self.clock.monotonic())
 
     def after_send(self, send: SendContext) -> None:
-        """Keep a record however it ended, unless the broker wants none or nobody knows."""
+        """Add a record of the send, unless its result is unknown or the broker wants no trace."""
         if send.error is None and not (send.results and send.results[0].traced):
             return
         began_ms, began_s = cast("tuple[int, float]", send.notes[self])
@@ -123,7 +123,7 @@ class Traces(Hook):
         address: str,
         state: TransactionState,
     ) -> None:
-        """A transaction was ended so, at this broker."""
+        """Add a record of the end of a transaction at a broker."""
         text = record(
             "EndTransaction",
             self.clock.wall_ms(),
@@ -142,7 +142,7 @@ class Traces(Hook):
         self.add(Trace(message.topic, text, [end.msg_id, *message.keys]))
 
     def recalled(self, topic: str, message_id: str) -> None:
-        """A delayed message was taken back."""
+        """Add a record of a recalled message."""
         now_ms = self.clock.wall_ms()
         text = record("Recall", now_ms, REGION, self.group, topic, message_id, True)
         self.add(Trace(topic, text, [message_id]))
@@ -150,7 +150,7 @@ class Traces(Hook):
     # ── Deliveries ──
 
     def before_consume(self, consume: ConsumeContext) -> None:
-        """Keep a record of each message; what is handled once more has another request id."""
+        """Add a record of each message; another try has another request id."""
         now_ms = self.clock.wall_ms()
         request_id = self.uniq_ids.next(now_ms)
         consume.notes[self] = (request_id, self.clock.monotonic())
@@ -168,7 +168,7 @@ class Traces(Hook):
             self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
 
     def after_consume(self, consume: ConsumeContext) -> None:
-        """Keep a record of each message, with its share of the time."""
+        """Add a record of each message, with its share of the time."""
         request_id, began_s = cast("tuple[str, float]", consume.notes[self])
         cost_ms = self._cost_ms(began_s) // len(consume.messages)
         failed = {one.queue_offset for one in consume.failed}
@@ -190,7 +190,7 @@ class Traces(Hook):
             self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
 
     def _traced(self, consume: ConsumeContext) -> list[ReceivedMessage]:
-        """Those whose producers or brokers did not switch it off; never a trace itself."""
+        """The messages to trace: not those with tracing switched off, nor trace messages."""
         return [
             one
             for one in consume.messages
@@ -199,7 +199,7 @@ class Traces(Hook):
 
 
 def record(*fields: str | int | None) -> str:
-    """One record of these fields."""
+    """Encode one record."""
     return "\x01".join(map(text_of, fields)) + "\x02"
 
 

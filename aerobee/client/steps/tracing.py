@@ -1,6 +1,6 @@
-"""Traces on their way: collected for some seconds, then messages of the trace topic.
+"""Sends trace records, collected for some seconds, as messages of the trace topic.
 
-Losing a trace is no error, and a trace is never traced. Source: client §15.2
+A lost trace is no error, and trace messages are not traced. Source: client §15.2
 (AsyncTraceDispatcher).
 """
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 __all__ = ["CONSUME", "Tracing", "make_tracing", "traced"]
 
 FLUSH_S = 5.0
-"""How long a record waits for others."""
+"""How long a record waits for further ones."""
 SEND_WITHIN_S = 5.0
 MESSAGE_BYTES = 128_000
-"""The length of one trace message at most, in characters."""
+"""The most characters of one trace message."""
 RECORDS_MAX = 20
-"""Records in one trace message at most."""
+"""The most records of one trace message."""
 GROUP = "_INNER_TRACE_PRODUCER-{group}-{kind}"
 PRODUCE, CONSUME = "PRODUCE", "CONSUME"
 CLOSE_WITHIN_S = 1.0
-"""What a close waits for the last records."""
+"""How long a close waits for the last records."""
 ONCE = RetryPolicy(attempts=2, patient=False)
 
 
 @dataclass(slots=True)
 class Tracing:
-    """Sends what `traces` keeps."""
+    """Sends the records of `traces`."""
 
     traces: Traces
     sender: Sender
 
     def run(self) -> Steps[None]:
-        """Send, time and again, until the client closes."""
+        """Send records repeatedly, until the client closes."""
         instance = self.sender.instance
         while not instance.closing.is_set:
             yield Wait(self.traces.wanted, FLUSH_S)
@@ -55,11 +55,11 @@ class Tracing:
             yield from self.flush(instance.clock.monotonic() + SEND_WITHIN_S)
 
     def close(self) -> Steps[None]:
-        """Send what is left, as far as a close has time for it."""
+        """Send the remaining records, within the time of a close."""
         yield from self.flush(self.sender.instance.clock.monotonic() + CLOSE_WITHIN_S)
 
     def flush(self, until_s: float) -> Steps[None]:
-        """Send what waits, as far as the time allows."""
+        """Send the waiting records, as far as the time allows."""
         instance = self.sender.instance
         while self.traces.waiting and instance.clock.monotonic() < until_s:
             taken = self._take()
@@ -77,7 +77,7 @@ class Tracing:
                 instance.works_again("trace")
 
     def _take(self) -> list[Trace]:
-        """The oldest records of one topic, as many as one message takes."""
+        """Remove and return the oldest records of one topic, as many as fit into a message."""
         waiting = self.traces.waiting
         taken = [waiting.popleft()]
         size = len(taken[0].text)
@@ -90,7 +90,7 @@ class Tracing:
 
 
 def traced(sender: Sender) -> Tracing | None:
-    """The trace of what a producer sends, if its options want one; it sees it from now on."""
+    """The trace of a producer, if its options enable it; it begins with the next send."""
     config = sender.config
     if not config.trace:
         return None
@@ -106,7 +106,7 @@ def make_tracing(
     instance: Instance, uniq_ids: UniqIds, group: str, kind: str, topic: str
 ) -> Tracing:
     """The trace of a group; `kind` is PRODUCE or CONSUME."""
-    # Brokers and readers know groups of traces by the beginning of their names.
+    # Brokers and readers recognise the groups of traces by their prefix.
     name = GROUP.format(group=group, kind=kind)[:120]
     config = ProducerConfig(group=name, timeout=SEND_WITHIN_S, retry=ONCE)
     traces = Traces(group, instance, topic, uniq_ids)

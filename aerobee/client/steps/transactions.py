@@ -1,9 +1,9 @@
-"""Transactions, decided: the half, its end, and what the broker asks about those left open.
+"""The decisions of transactions: half messages, their ends, and the checks of brokers.
 
     open → half stored → (the local transaction) → end, one-way
-    CHECK_TRANSACTION_STATE → queue → (the checker) → answer, one-way, to who asked
+    CHECK_TRANSACTION_STATE → queue → (the checker) → answer, one-way, to that broker
 
-Invariant: an end that gets lost loses nothing, for the broker asks; so failing to send it is no
+Invariant: a lost end loses nothing, because the broker checks later; so a failure to send it is no
 error. Source: client §7.1, §7.2 (DefaultMQProducerImpl), semantics §10.
 """
 
@@ -47,7 +47,7 @@ class Transactions:
     checks: Checks = field(default_factory=Checks)
 
     def begin(self) -> None:
-        """Join the client, and be known to all brokers, whose halves may be older than this client.
+        """Register with the client, and with all brokers: they may have older half messages.
 
         Raises: ConfigurationError for a second producer of the group.
         """
@@ -59,7 +59,7 @@ class Transactions:
         instance.be_known_everywhere()
 
     def close(self) -> Steps[None]:
-        """Answer no more, and take leave of the brokers."""
+        """Stop answering checks, and unregister from the brokers."""
         self.checks.close()
         self.sender.instance.checks.pop(self.sender.config.group, None)
         yield from self.sender.close()
@@ -67,8 +67,8 @@ class Transactions:
     def open(self, message: Message, timeout_s: float | None) -> Steps[Transaction]:
         """Store a half message.
 
-        Raises: TransactionError if it is stored less safely than the broker is set up to; then it
-        is rolled back. Else as `Sender.send`.
+        Raises: TransactionError if it is less durable than the broker is configured; then it is
+        rolled back. Else as `Sender.send`.
         """
         if message.delayed:
             raise ConfigurationError(
@@ -85,12 +85,12 @@ class Transactions:
                 f"the half of message {result.message_id} is stored as {result.status.name} only; "
                 "it is rolled back"
             ).about(topic=message.topic, broker=result.queue.broker_name)
-        # Whoever runs the local transaction must be able to end it.
+        # Check the id before the local transaction runs: without it the end cannot be sent.
         commit_log_offset(result)
         return transaction
 
     def end(self, transaction: Transaction, state: TransactionState) -> Steps[None]:
-        """Tell the broker how a transaction ended."""
+        """Send the end of a transaction to its broker."""
         transaction.state = state
         result = transaction.result
         try:
@@ -113,7 +113,7 @@ class Transactions:
             self.sender.traces.ended(transaction.message, header, address, state)
 
     def answer(self, check: Check, state: TransactionState) -> Steps[None]:
-        """Tell the broker that asked how the transaction ended."""
+        """Answer a check with the state of the transaction."""
         asked = check.header
         header = EndTransaction(
             topic=check.message.topic,
@@ -138,7 +138,7 @@ class Transactions:
 
 
 def commit_log_offset(result: SendResult) -> int:
-    """Where the half lies. Raises: TransactionError if the broker did not say."""
+    """The physical offset of the half message. Raises: TransactionError if it is unknown."""
     try:
         return read_offset_id(result.offset_message_id)[1]
     except ValueError as error:
@@ -146,7 +146,7 @@ def commit_log_offset(result: SendResult) -> int:
 
 
 def serve_check(instance: Instance, request: Command, address: str) -> int:
-    """A broker's question, put where the producer of its group finds it."""
+    """Add a broker's check to those of its producer group."""
     header = request.header(CheckTransactionState)
     try:
         namespace = instance.config.namespace
