@@ -1,10 +1,10 @@
 """Deletion of a topic: removes its config, queues, offsets and figures; its records stay.
 
-The config goes first and durably, so that whatever ends the deletion early, a start either finds
-the topic whole again or gone. While it lasts nobody can make the topic anew, so no message gets
-into queues that are about to be removed. What waits for a later time stays in the log and is not
-delivered (`DeletedTopics`), unless the topic is made anew before. Source: admin §4.1, semantics
-§4.4 (AdminBrokerProcessor).
+The config is deleted first and durably: after a crash during the deletion, a start finds the topic
+either complete or gone. During the deletion the topic cannot be created again, so that no message
+gets into queues that are about to be removed. Delayed messages stay in the log and are not
+delivered (`DeletedTopics`), unless the topic is created again before they are due.
+Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
 """
 
 from __future__ import annotations
