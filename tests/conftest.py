@@ -63,6 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     alike = bool(os.environ.get("AEROBEE_CI"))
     hypothesis.settings.register_profile("aerobee", deadline=None, derandomize=alike)
     hypothesis.settings.load_profile("aerobee")
+    # Brokers started here are to have the signals of a terminal, also where this run ignores them.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # What did not run, and why, stands at the end of every run.
     config.option.reportchars += "s"
 

@@ -62,7 +62,7 @@ def test_names_of_topics_and_groups_complete(call: Call, broker: AnyBroker, topi
     eventually(offered, within_s=60, what="the name of the topic")
 
     def offered_group() -> bool:
-        return completed("aerobee group lag g-cl", 3, there) == {f"g-{topic}"}
+        return completed(f"aerobee group lag g-{topic}", 3, there) == {f"g-{topic}"}
 
     eventually(offered_group, within_s=60, what="the name of the group")
     assert completed(f"aerobee topic describe {topic}", 3, "127.0.0.1:1") == set()

@@ -49,9 +49,11 @@ def seen(terminal: int, text: str) -> str:
     """What was printed until `text` was."""
     printed = ""
     until = monotonic() + WITHIN_S
+    readable = select.poll()
+    readable.register(terminal, select.POLLIN)
     while text not in printed:
         assert monotonic() < until, printed
-        if select.select([terminal], [], [], 1)[0]:
+        if readable.poll(1_000):
             printed += os.read(terminal, 65536).decode(errors="replace")
     return printed
 

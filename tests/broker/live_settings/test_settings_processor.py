@@ -389,6 +389,11 @@ async def queries(desk: Desk) -> None:
         header = query.QueryMessage(**{"max_num": 0, **asked, **more})
         return body_of(await desk.ask(header)).count(b"hello")
 
+    for _ in range(1_000):
+        # The index is made beside the sends.
+        if await found(max_num=64) == 6:
+            break
+        await trio.sleep(0.01)
     await set_to(desk, maxMsgsNumBatch=4)
     assert await found(max_num=64) == 4
     await set_to(desk, maxMsgsNumBatch=64)
