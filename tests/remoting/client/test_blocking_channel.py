@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -184,9 +187,10 @@ def test_ctrl_c_ends_a_call_and_leaves_the_connection_usable(
 ) -> None:
     def interrupt() -> int:
         opaque = peer.hear().opaque
-        # The caller has sent the frame, and knows it.
-        with channel._turn:
-            _thread.interrupt_main()
+        # It is the turn of another one: the caller has sent the frame, and knows it.
+        channel.oneway(CLUSTER)
+        peer.hear()
+        _thread.interrupt_main()
         return opaque
 
     interrupted = pool.submit(interrupt)
@@ -380,8 +384,9 @@ def test_ctrl_c_while_it_receives_leaves_the_connection_usable(
 
     def interrupt() -> int:
         opaque = peer.hear().opaque
-        with channel._turn:
-            _thread.interrupt_main()
+        channel.oneway(CLUSTER)
+        peer.hear()
+        _thread.interrupt_main()
         return opaque
 
     interrupted = pool.submit(interrupt)
@@ -393,59 +398,82 @@ def test_ctrl_c_while_it_receives_leaves_the_connection_usable(
 
 
 class InterruptedLock:
-    """Ctrl-C as soon as it is acquired, before the caller knows of that."""
+    """Ctrl-C as soon as this thread has acquired it for the n-th time, before it knows of that."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
         self.release = lock.release
+        self.thread = threading.get_ident()
+        self.left = 0
 
-    def acquire(self, timeout: float) -> bool:
-        self.lock.acquire(timeout=timeout)
-        raise KeyboardInterrupt
+    def acquire(self, timeout: float = -1) -> bool:
+        acquired: bool = self.lock.acquire(timeout=timeout)
+        if self.left and threading.get_ident() == self.thread:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return acquired
+
+    def __enter__(self) -> None:
+        try:
+            self.acquire()
+        except KeyboardInterrupt:
+            self.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@contextmanager
+def with_lock(peer: Peer, kind: str) -> Iterator[tuple[BlockingChannel, InterruptedLock]]:
+    """A channel whose lock of that kind can be interrupted."""
+    lock = InterruptedLock(getattr(threading, kind)())
+    others = {**vars(threading), kind: lambda: lock}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "threading", SimpleNamespace(**others))
+        channel = BlockingChannel.connect(peer.address, 5.0)
+    yield channel, lock
+    channel.close()
 
 
 def test_ctrl_c_as_soon_as_it_may_send_holds_up_nobody(
-    peer: Peer,
-    channel: BlockingChannel,
-    pool: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
+    peer: Peer, pool: ThreadPoolExecutor
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(channel, "_turn", InterruptedLock(channel._turn))
+    with with_lock(peer, "RLock") as (channel, turn):
+        turn.left = 1
         with pytest.raises(KeyboardInterrupt):
             channel.call(CLUSTER, b"", LONG_S)
-    pool.submit(echo, peer, 1)
-    other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
-    assert bytes(other.result(PATIENCE_S).body) == b"right"
+        pool.submit(echo, peer, 1)
+        other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
+        assert bytes(other.result(PATIENCE_S).body) == b"right"
 
 
 def test_a_second_ctrl_c_at_the_end_of_a_call_holds_up_nobody(
-    peer: Peer,
-    channel: BlockingChannel,
-    pool: ThreadPoolExecutor,
-    monkeypatch: pytest.MonkeyPatch,
+    peer: Peer, pool: ThreadPoolExecutor
 ) -> None:
-    pool.submit(echo, peer, 5)
-    for _ in range(3):
-        channel.call(CLUSTER, b"", LONG_S)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(channel, "_give_back", interrupt)
+    with with_lock(peer, "Lock") as (channel, lock):
+        pool.submit(echo, peer, 5)
+        for _ in range(3):
+            channel.call(CLUSTER, b"", LONG_S)
+        lock.left = 3  # when it sends, when it receives, at the end
         with pytest.raises(KeyboardInterrupt):
             channel.call(CLUSTER, b"", LONG_S)
-    other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
-    assert bytes(other.result(PATIENCE_S).body) == b"right"
+        other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
+        assert bytes(other.result(PATIENCE_S).body) == b"right"
 
 
 def test_a_signal_handler_cannot_write_into_the_frame_that_its_thread_sends(
-    channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+    slow_channel: BlockingChannel,
 ) -> None:
-    monkeypatch.setattr(channel, "_write", lambda *_: channel.oneway(CLUSTER))
-    with pytest.raises(RemotingError, match="a signal handler cannot call"):
-        channel.oneway(CLUSTER)
+    before = signal.signal(signal.SIGALRM, lambda *_: slow_channel.oneway(CLUSTER))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(RemotingError, match="a signal handler cannot call"):
+            slow_channel.oneway(CLUSTER, bytes(8 * MiB))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_borrowed_connection_ends_with_the_peer(

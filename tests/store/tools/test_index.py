@@ -67,10 +67,8 @@ def test_keys_that_java_puts_beside_ours_are_known(tmp_path: Path) -> None:
     encoded = properties.encode({"KEYS": "a b", "TAGS": "t"}).encode()
     assert store.put(draft("T", 0, b"x", encoded)).count == 1
     store.dispatch()
-    service = store.index.service
-    hashes = [service._hasher._slow("T", key) for key in (b"a", b"b", b"T#t", b"a")]
-    service._keys = [(value, 0, store.commit_log.last_store_timestamp) for value in hashes]
-    service._keys_end = store.commit_log.max_offset
+    (request,) = store.index.service.pending
+    request.properties = properties.encode({"KEYS": "a b T#t a"}).encode()
     assert trio.run(store.close)
     found = looked_at(store.root)
     assert found.sound, found

@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import anyio
 import pytest
@@ -34,9 +35,6 @@ from tests.aerobee.client.fronts import Front, outcome_of
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
-
-if TYPE_CHECKING:
-    from aerobee.client.steps.effects import Steps
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -388,15 +386,25 @@ async def test_an_end_that_runs_out_of_time_still_says_what_is_not_stored(
 async def test_a_result_under_way_is_not_waited_for_in_a_child_process(
     front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    jobs: list[Callable[[], None]] = []
+    holding = False
+    client = front.module.Client
+    spawn = client.spawn
+
+    def hold(self: Any, steps: Any) -> None:
+        if holding:
+            jobs.append(partial(spawn, self, steps))
+        else:
+            spawn(self, steps)
+
+    monkeypatch.setattr(client, "spawn", hold)
     async with front.producer() as producer:
-        inner = getattr(producer, "wrapped", producer)
-        jobs: list[Steps[None]] = []
-        with monkeypatch.context() as patch:
-            patch.setattr(inner._outbox, "spawn", jobs.append)
-            pending = await producer.send_soon(Message(fresh("topic"), b"x"))
+        holding = True
+        pending = await producer.send_soon(Message(fresh("topic"), b"x"))
+        holding = False
         with monkeypatch.context() as patch, anyio.fail_after(WITHIN_S):
             patch.setattr(os, "getpid", lambda: -1)
             with pytest.raises(ForkedClientError):
                 await outcome_of(pending)
-        inner._client.spawn(jobs.pop())
+        jobs.pop()()
         assert (await outcome_of(pending)).ok

@@ -225,25 +225,35 @@ async def test_a_handler_that_takes_too_long_loses_its_messages(front: Front, fr
 
 
 async def test_pulls_stop_while_handlers_are_behind(front: Front, fresh: Fresh) -> None:
-    topic = fresh("topic")
+    topic, group = fresh("topic"), fresh("group")
     await send(front, topic, *[b"%d" % n for n in range(400)])
     gate = Gate(front)
     consumer = front.push(
-        fresh("group"),
+        group,
         start_from=FIRST,
         concurrency=2,
         max_cached_messages=10,
         pull_batch=5,
     )
     consumer.subscribe(topic, handler=gate.handler)
-    member = (consumer.wrapped if front.blocking else consumer)._member
-    async with consumer:
-        await until(lambda: len(member.running) == 2)
-        await until(lambda: any(held.full for held in member.held.values()))
-        assert all(len(held.waiting) < 10 + 5 for held in member.held.values())
+    async with consumer, front.admin() as admin:
+        await until(lambda: gate.begun == 2)
+        cached: list[int] = []
+        with anyio.fail_after(WITHIN_S):
+            while max(cached, default=0) < 10:
+                cached = await waiting(admin, group)
+        await anyio.sleep(0.2)
+        assert max(await waiting(admin, group)) < 10 + 5 + 2, "those at work included"
         gate.open()
         await until(lambda: len(gate.bodies) == 400)
     assert len(set(gate.bodies)) == 400
+
+
+async def waiting(admin: Any, group: str) -> list[int]:
+    """How many messages the members of a group have pulled of each queue."""
+    members = (await admin.consumers(group)).members
+    infos = [await admin.running_info(group, member.client_id) for member in members]
+    return [queue.cached_messages for info in infos for queue in info.queues]
 
 
 async def test_closing_waits_for_what_runs_and_hands_out_nothing_new(
@@ -254,15 +264,14 @@ async def test_closing_waits_for_what_runs_and_hands_out_nothing_new(
     gate = Gate(front)
     consumer = front.push(group, start_from=FIRST, concurrency=1)
     consumer.subscribe(topic, handler=gate.handler)
-    member = (consumer.wrapped if front.blocking else consumer)._member
     async with anyio.create_task_group() as tasks, consumer:
-        await until(lambda: len(member.running) == 1)
+        await until(lambda: gate.begun == 1)
 
-        async def open_when_stopping() -> None:
-            await until(lambda: member.stopping)
+        async def open_while_closing() -> None:
+            await anyio.sleep(0.3)
             gate.open()
 
-        tasks.start_soon(open_when_stopping)
+        tasks.start_soon(open_while_closing)
     assert len(gate.bodies) == 1
     rest = Seen(failing=well)
     consumer = front.push(group, start_from=FIRST)
@@ -277,6 +286,7 @@ class Gate:
 
     def __init__(self, front: Front) -> None:
         self.bodies: list[bytes] = []
+        self.begun = 0
         self._blocking = front.blocking
         self._opened = threading.Event()
 
@@ -288,11 +298,13 @@ class Gate:
         return self._block if self._blocking else self._wait
 
     async def _wait(self, messages: Sequence[ReceivedMessage]) -> None:
+        self.begun += 1
         while not self._opened.is_set():  # noqa: ASYNC110  (set from any thread)
             await anyio.sleep(0.005)
         self.bodies += [message.body for message in messages]
 
     def _block(self, messages: Sequence[ReceivedMessage]) -> None:
+        self.begun += 1
         assert self._opened.wait(WITHIN_S)
         self.bodies += [message.body for message in messages]
 
@@ -363,7 +375,7 @@ async def test_a_run_that_is_cancelled_gives_up_what_runs_and_leaves_the_group(
     consumer.subscribe(topic, handler=gate.handler)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(consumer.run)
-        await until(lambda: consumer._member.running)
+        await until(lambda: gate.begun)
         tasks.cancel_scope.cancel()
     assert not gate.bodies
     again = front.push(group, start_from=FIRST)
