@@ -702,3 +702,13 @@ def test_links_between_the_pages_lead_somewhere() -> None:
     assert len(found) > 30, "the pattern finds no links any more"
     wrong = [f"{page}: {link}" for page, link in found if not (page.parent / link).exists()]
     assert not wrong, lines(*wrong)
+
+
+def test_the_changelog_says_each_thing_once_and_names_pages_that_exist() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    openings = [" ".join(entry.split()[:6]) for entry in text.split("\n- ")[1:]]
+    assert len(openings) > 50, "entries no longer begin with a dash"
+    doubled = {opening for opening in openings if openings.count(opening) > 1}
+    assert not doubled, lines("said twice, as after a merge:", *doubled)
+    pages = set(re.findall(r"`(docs/[\w/.-]+\.md)`", text))
+    assert [page for page in pages if not (ROOT / page).exists()] == []
