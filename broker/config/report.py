@@ -25,6 +25,7 @@ __all__ = [
     "convert",
     "differing",
     "exported",
+    "free_bytes",
     "namesrv_properties",
     "overlay_lines",
     "shown",

@@ -16,6 +16,7 @@ import trio
 
 from aerobee.broker.config.files.entries import COMMAND_LINE, ConfigurationError
 from aerobee.broker.config.live import Difference, changed, clashes, differences, odd, with_live
+from aerobee.broker.config.report import free_bytes
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.errors import Refused
 from aerobee.broker.live_settings.overlay_file import OverlayFile
@@ -64,6 +65,7 @@ class LiveSettings:
             placed = {name: one._replace(location=at) for name, one in settings.items()}
             wanted = changed(self.config, placed)
             clash = clashes(self.config, wanted)
+            clash += await self._disk.in_thread(self._beyond_disk, wanted)
             if clash:
                 raise Refused(ResponseCode.INVALID_PARAMETER, "; ".join(clash))
             try:
@@ -119,6 +121,10 @@ class LiveSettings:
                 self._refuse([f"configOverlayPath: {text}: move that file, and restart"])
                 return
             wanted = with_live(self.config, read)
+            beyond = await self._disk.in_thread(self._beyond_disk, wanted)
+            if beyond:
+                self._refuse(beyond)
+                return
             clash = clashes(self.config, wanted)
             if clash:
                 self._refuse([f"{one} (it counts only with a restart)" for one in clash])
@@ -130,6 +136,20 @@ class LiveSettings:
         for warning in read.warnings:
             log.warning("config.warning", text=warning)
         log.info("config.reloaded", changed=len(taken), need_restart=len(left))
+
+    def _beyond_disk(self, wanted: BrokerConfig) -> list[str]:
+        """New limits that keep more free than the disk has: all messages would go. Blocking."""
+        root = Path(wanted.store.store_path_root_dir).expanduser()
+        log_path = Path(wanted.store.store_path_commit_log or root).expanduser()
+        try:
+            total = max(self._disk.free_space(path).total_bytes for path in (root, log_path))
+        except OSError:
+            return []
+        return [
+            f"{one.key.name}: {one.after} free is more than the whole disk has, {total} bytes"
+            for one in differences(self.config, wanted)
+            if free_bytes(wanted, one.key) > total
+        ]
 
     def _refuse(self, problems: Sequence[str]) -> None:
         for problem in problems:

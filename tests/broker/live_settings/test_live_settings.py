@@ -15,6 +15,7 @@ from aerobee.broker.config.load import load_config
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.headers import admin, namesrv
+from aerobee.store.files.disk import Disk
 from tests.broker.desk import Desk, body_of, open_desk, said
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
@@ -222,6 +223,25 @@ async def test_what_does_not_go_together_is_refused_or_told(tmp_path: Path) -> N
             desk, b"diskMaxUsedSpaceRatio=60\ndiskSpaceCleanForciblyRatio=70"
         )
         assert (code, remark) == (0, "")
+
+
+@pytest.mark.trio
+async def test_more_free_space_than_the_disk_has_is_refused(tmp_path: Path) -> None:
+    """For it, all messages but those of the last segment were deleted within a minute."""
+    async with open_desk(tmp_path) as desk:
+        before = await settings(desk)
+        disk = Disk().free_space(tmp_path).total_bytes
+        for text in (f"{(disk >> 20) + 1}MiB", "99999999999999999999999GiB"):
+            body = f"diskSpaceCleanForciblyRatio={text}"
+            code, remark = await change(desk, body.encode())
+            assert code == INVALID
+            assert "more than the whole disk has" in remark
+            environ = {"AEROBEE_DISK_SPACE_CLEAN_FORCIBLY_RATIO": text}
+            with capture_logs() as lines:
+                await desk.broker.settings.live.reload(partial(reread, tmp_path, environ=environ))
+            assert {line["event"] for line in lines} == {"config.reload_refused"}
+            assert await settings(desk) == before
+        assert await change(desk, b"diskSpaceCleanForciblyRatio=2MiB") == (0, "")
 
 
 @pytest.mark.trio
