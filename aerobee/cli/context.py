@@ -56,7 +56,10 @@ def list_contexts(output: Output) -> None:
 )
 @click.option("--server-hostname", help="The name in the servers' certificates.")
 @click.option("--use", "use_it", is_flag=True, help="Use it from now on.")
-def add(name: str, namesrv: str, use_it: bool, tls: bool, **profile: str | None) -> None:
+@output_options
+def add(
+    name: str, namesrv: str, use_it: bool, tls: bool, output: Output, **profile: str | None
+) -> None:
     """Keep a cluster under NAME, or change it.
 
     Example: aerobee context add prod -n 10.0.0.1:9876 --access-key admin --tls --use
@@ -76,23 +79,30 @@ def add(name: str, namesrv: str, use_it: bool, tls: bool, **profile: str | None)
     if use_it:
         contexts.current = name
     contexts.save()
-    click.echo(f"context {name}: {addresses}, kept in {contexts_file()}")
+    if output.for_programs:
+        in_use = name == contexts.current
+        output.record({"name": name, "in_use": in_use, "namesrv": addresses})
+    output.say(f"context {name}: {addresses}, kept in {contexts_file()}")
 
 
 @context.command()
 @click.argument("name")
-def use(name: str) -> None:
+@output_options
+def use(name: str, output: Output) -> None:
     """Use NAME from now on, where no option says otherwise."""
     contexts = Contexts.load()
     contexts.of(name)
     contexts.current = name
     contexts.save()
-    click.echo(f"context {name} is in use")
+    if output.for_programs:
+        output.record({"name": name, "in_use": True})
+    output.say(f"context {name} is in use")
 
 
 @context.command()
 @click.argument("name")
-def remove(name: str) -> None:
+@output_options
+def remove(name: str, output: Output) -> None:
     """Forget NAME."""
     contexts = Contexts.load()
     contexts.of(name)
@@ -100,4 +110,6 @@ def remove(name: str) -> None:
     if contexts.current == name:
         contexts.current = None
     contexts.save()
-    click.echo(f"context {name} is forgotten")
+    if output.for_programs:
+        output.record({"name": name, "removed": True})
+    output.say(f"context {name} is forgotten")

@@ -16,15 +16,16 @@ NOWHERE = "127.0.0.1:1"
 
 def test_contexts_are_kept_for_their_owner_only(call: Call) -> None:
     assert call("context", "add", "one", "-n", "h1:9876,h2", "--use").code == 0
-    assert call("context", "add", "two", "-n", "h3:1").code == 0
+    added = call("context", "add", "two", "-n", "h3:1", "--json").document
+    assert added == {"name": "two", "in_use": False, "namesrv": "h3:1"}
     assert stat.S_IMODE(contexts_file().stat().st_mode) == 0o600
     rows = call("context", "list", "--json").document
     assert [(row["name"], row["in_use"], row["namesrv"]) for row in rows] == [
         ("one", True, "h1:9876;h2:9876"),
         ("two", False, "h3:1"),
     ]
-    assert call("context", "use", "two").code == 0
-    assert call("context", "remove", "two").code == 0
+    assert call("context", "use", "two", "--json").document == {"name": "two", "in_use": True}
+    assert call("context", "remove", "two", "--json").document == {"name": "two", "removed": True}
     assert [row["in_use"] for row in call("context", "list", "--json").document] == [False]
     done = call("context", "use", "two")
     assert (done.code, done.err) == (2, "aerobee: there is no context two; there are: one\n")
