@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
+from aerobee.broker.config.report import beyond_disk
+from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
 from aerobee.broker.process.host import (
@@ -88,7 +90,12 @@ def run(
     Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
     """
     serve = partial(_serve, config, reread=reread or (lambda: config))
-    return _in_foreground(config, log_level, serve, keeps_data)
+    return _in_foreground(
+        config,
+        log_level,
+        serve,
+        lambda config, disk: keeps_data(config, disk) and fits_disk(config, disk),
+    )
 
 
 def run_nameserver(
@@ -323,8 +330,7 @@ def _process_age_s() -> float:
 def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the data directory outlives the machine or container, or does not have to."""
     root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    # The store may make the directory itself later.
-    kind = disk.file_system(next(path for path in (root, *root.parents) if disk.exists(path)))
+    kind = disk.file_system(nearest(root, disk))
     if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
         return True
     remedy = "mount a volume there, or say --ephemeral if the data may be lost"
@@ -333,6 +339,23 @@ def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
         return False
     log.warning("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
     return True
+
+
+def fits_disk(config: BrokerConfig, disk: Disk) -> bool:
+    """Whether the disk has more room than the settings keep free of it."""
+    store = config.store
+    places = [store.store_path_root_dir, store.store_path_commit_log or store.store_path_root_dir]
+    paths = [Path(place).expanduser().absolute() for place in places]
+    total = max(disk.free_space(nearest(path, disk)).total_bytes for path in paths)
+    problems = beyond_disk(config, SCHEMA.values(), total)
+    for problem in problems:
+        log.error("broker.refused", reason=problem)
+    return not problems
+
+
+def nearest(path: Path, disk: Disk) -> Path:
+    """The path, or the nearest directory above it that exists: the store makes its own later."""
+    return next(one for one in (path, *path.parents) if disk.exists(one))
 
 
 def _say_why(group: BaseExceptionGroup[BaseException]) -> None:

@@ -11,7 +11,7 @@ from aerobee.broker.config.schema import SCHEMA, SECRET, canon, snake
 from aerobee.broker.config.values import FreeSpace, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aerobee.broker.config.files.entries import Entry
     from aerobee.broker.config.layers import Layer, Setting
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_properties",
+    "beyond_disk",
     "check_report",
     "compared",
     "convert",
@@ -49,6 +50,15 @@ def free_bytes(config: BrokerConfig, key: Key) -> int:
     """The space to keep free that replaces a disk limit; 0: the limit itself holds."""
     free = key.declaration.free
     return int(getattr(getattr(config, key.part), free)) if free else 0
+
+
+def beyond_disk(config: BrokerConfig, keys: Iterable[Key], disk_bytes: int) -> list[str]:
+    """Limits that keep more free than the disk has: for them all messages would be deleted."""
+    return [
+        f"{key.name}: {shown(config, key)} free is more than the whole disk has, {disk_bytes} bytes"
+        for key in keys
+        if free_bytes(config, key) > disk_bytes
+    ]
 
 
 def shown(config: BrokerConfig, key: Key) -> str:

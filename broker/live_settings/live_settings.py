@@ -16,7 +16,7 @@ import trio
 
 from aerobee.broker.config.files.entries import COMMAND_LINE, ConfigurationError
 from aerobee.broker.config.live import Difference, changed, clashes, differences, odd, with_live
-from aerobee.broker.config.report import free_bytes
+from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.errors import Refused
 from aerobee.broker.live_settings.overlay_file import OverlayFile
@@ -145,11 +145,7 @@ class LiveSettings:
             total = max(self._disk.free_space(path).total_bytes for path in (root, log_path))
         except OSError:
             return []
-        return [
-            f"{one.key.name}: {one.after} free is more than the whole disk has, {total} bytes"
-            for one in differences(self.config, wanted)
-            if free_bytes(wanted, one.key) > total
-        ]
+        return beyond_disk(wanted, (one.key for one in differences(self.config, wanted)), total)
 
     def _refuse(self, problems: Sequence[str]) -> None:
         for problem in problems:

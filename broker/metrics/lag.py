@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LagReader"]
 
+LAGS_MAX: Final = SERIES_LIMIT // 5
+"""Pairs of group and topic in one scrape: each has a series in five metrics."""
 TIMES_WITHIN_S: Final = 1.0
 """How long one scrape waits for store times that are not in memory; later ones are left out."""
 
@@ -44,14 +46,14 @@ class LagReader:
         """(topic, queue id, queue offset) → store time in ms, of the last scrape."""
 
     async def read(self) -> list[GroupLag]:
-        """Every group in every topic, at most SERIES_LIMIT. Others run in between."""
+        """Every group in every topic, at most LAGS_MAX pairs. Others run in between."""
         scrape = TimesRead(self._times, self._clock.monotonic() + TIMES_WITHIN_S)
         turns = Turns()
         lags: list[GroupLag] = []
         for group in self._groups():
             for topic in self._topics_of(group):
                 for name, is_retry in self._read_topics(group, topic):
-                    if len(lags) >= SERIES_LIMIT:
+                    if len(lags) >= LAGS_MAX:
                         break
                     lag = GroupLag(group, topic, is_retry)
                     lags.append(await self._lag(lag, name, turns, scrape))
@@ -60,7 +62,8 @@ class LagReader:
         return lags
 
     def _groups(self) -> list[str]:
-        known = (self._offsets.topics_by_group, self._clients.consumers, self._compensation.groups)
+        """Connected groups first: there may be more than are shown."""
+        known = (self._clients.consumers, self._compensation.groups, self._offsets.topics_by_group)
         groups = dict.fromkeys(group for table in known for group in table)
         return [name for name in groups if name not in OWN_GROUPS and not name.startswith(MARKS)]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from aerobee.broker import __main__ as main
 from aerobee.remoting.server import boss
@@ -96,6 +97,19 @@ def test_a_volume_keeps_data(tmp_path: Path) -> None:
     disk = MountedDisk("ext4")
     assert main.keeps_data(config, disk)
     assert disk.asked == [tmp_path], "the nearest directory that is there"
+
+
+def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path) -> None:
+    """For it, all messages but those of the last segment were deleted within a minute."""
+    disk = main.Disk()
+    more = disk.free_space(tmp_path).total_bytes + 1
+    limit = "disk_space_clean_forcibly_free_bytes"
+    with capture_logs() as lines:
+        assert not main.fits_disk(broker_config(tmp_path / "later", **{limit: more}), disk)
+    [line] = lines
+    assert line["event"] == "broker.refused"
+    assert line["reason"].startswith("diskSpaceCleanForciblyRatio: ")
+    assert main.fits_disk(broker_config(tmp_path, **{limit: 1_048_576}), disk)
 
 
 # ── the process ──
