@@ -138,8 +138,11 @@ def write_table(rows: Sequence[Mapping[str, Any]]) -> None:
     Console(file=sys.stdout).print(table_of(rows))
 
 
-def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The drawn table of rows with the same members."""
+def table_of(rows: Sequence[Mapping[str, Any]], *, one_line: bool = False) -> Table:
+    """The drawn table of rows with the same members.
+
+    Long values take several lines, or with `one_line` are cut.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -148,7 +151,12 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in names:
         number = isinstance(rows[0][name], (int, float)) and not isinstance(rows[0][name], bool)
-        table.add_column(title(name), justify="right" if number else "left", overflow="fold")
+        table.add_column(
+            title(name),
+            justify="right" if number else "left",
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line,
+        )
     for row in rows:
         table.add_row(*(Text(shown(row[name])) for name in names))
     return table

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 ROWS_MIN = 5
-FRAME_LINES = 8
+FRAME_LINES = 10
 """What titles, lines and the help take of a screen."""
 
 Row = dict[str, Any]
@@ -165,6 +165,6 @@ def drawn(brokers: list[Row], rows: list[Row], view: View, height: int) -> Group
 
     room = max(ROWS_MIN, height - len(brokers) - FRAME_LINES)
     wanted = view.arranged(rows)
-    tables = [table_of(shown) for shown in (brokers, wanted[:room]) if shown]
+    tables = [table_of(shown, one_line=True) for shown in (brokers, wanted[:room]) if shown]
     more = f"{len(wanted) - room} more · " if len(wanted) > room else ""
     return Group(*tables, Text(more + view.line, style="dim"))

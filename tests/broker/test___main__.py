@@ -101,7 +101,7 @@ def test_a_volume_keeps_data(tmp_path: Path) -> None:
 
 def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path) -> None:
     """For it, all messages but those of the last segment were deleted within a minute."""
-    disk = main.Disk()
+    disk = Disk()
     more = disk.free_space(tmp_path).total_bytes + 1
     limit = "disk_space_clean_forcibly_free_bytes"
     with capture_logs() as lines:

@@ -102,7 +102,7 @@ def test_a_group_is_followed_and_moved(
         for _ in range(3):
             producer.send(Message(topic, b"x"))
     client.consumer("c", java_broker.namesrv_address, topic, group=group)
-    assert len(client.received("c", 2)) == 2
+    assert len(client.received("c", 3)) == 3
     client.commit("c")
     lags: list[int] = []
 

@@ -32,7 +32,7 @@ def test_settings_of_a_running_broker_are_shown(call: Call) -> None:
     done = call("broker", "config", "get", "brokerName", "--json")
     assert [row["key"] for row in done.document] == ["brokerName"]
     assert len(call("broker", "config", "get").out.splitlines()) > 50
-    assert call("broker", "config", "get", "nonsense").code == 1
+    assert call("broker", "config", "get", "nonsense").code == 2
     assert call("broker", "config", "set", "nonsense").code == 2
     assert call("broker", "config", "set", "deleteWhen=05", "trace_on=true").out.splitlines() == [
         "deleteWhen=05",

@@ -1,5 +1,6 @@
 """`aerobee top` and tables on a terminal."""
 
+import io
 import os
 import pty
 import select
@@ -11,14 +12,23 @@ from contextlib import contextmanager
 from time import monotonic
 
 import pytest
+from rich.console import Console
 
+from aerobee.cli.top import drawn
+from aerobee.cli.top_view import View
 from tests.aerobee.cli.conftest import Call, command, environment
-from tests.conftest import AnyBroker
+from tests.conftest import AnyBroker, StartBroker
 
 pytestmark = pytest.mark.service
 
 WITHIN_S = 60
 SIZE = {"COLUMNS": "160", "LINES": "50", "TERM": "xterm"}
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    """Of its own: a screen shows only so many groups."""
+    return start_broker()
 
 
 @contextmanager
@@ -88,3 +98,13 @@ def test_a_terminal_gets_a_table(call: Call, broker: AnyBroker, topic: str) -> N
         printed = seen(terminal, "last stored")
         assert "─" in printed
         assert "\t" not in printed
+
+
+def test_the_keys_stay_on_the_screen_however_much_there_is_to_show() -> None:
+    printed = io.StringIO()
+    console = Console(width=100, height=30, file=printed)
+    rows = [{"group": f"g{n}", "lag": n, "topics": "a-long-topic, " * 40} for n in range(100)]
+    console.print(drawn([{"broker": "b"}], rows, View(), console.size.height))
+    lines = printed.getvalue().splitlines()
+    assert len(lines) <= 30
+    assert "q quit" in lines[-1] or "q quit" in lines[-2]
