@@ -1,9 +1,9 @@
 """RocketMQ topics, store directories and consumer lag as Spark data sources, in plain Python.
 
 `format("aerobee")` reads and writes a running broker, `format("aerobee.store")` reads a store
-directory, `format("aerobee.lag")` tells how far groups are behind. An installed Aerobee registers
-them by itself; `register` does it where that is not possible. This module loads none of them, and
-neither pyspark nor pyarrow.
+directory, `format("aerobee.lag")` reads the lag of consumer groups. An installed Aerobee registers
+them automatically; `register` does it where that is not possible. This module loads none of them,
+and neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SOURCES = {
     "aerobee.store": ("aerobee.spark.storefiles.data_source", "StoreSource"),
     "aerobee.lag": ("aerobee.spark.lag.data_source", "LagSource"),
 }
-"""Format name → module and class."""
+"""The module and class of each format name."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to this session; a second call changes nothing.
+    """Register the formats in this session; a second call changes nothing.
 
     For notebooks and Spark Connect, where the server looks for data sources in another place.
     """
@@ -35,6 +35,6 @@ def register(spark: SparkSession) -> None:
         try:
             spark.dataSource.register(getattr(import_module(module), name))
         except AnalysisException as error:
-            # PySpark 4.0 refuses what it has found by itself; later ones replace it.
+            # PySpark 4.0 refuses formats that it has found by itself; later versions replace them.
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise

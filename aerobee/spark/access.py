@@ -1,4 +1,4 @@
-"""Who a query is to name servers and brokers, and how its connections are encrypted."""
+"""The account and TLS options with which a query connects to name servers and brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OPEN", "Access", "Secret"]
 
 
 class Secret(str):
-    """A text that shows itself to nobody who prints what holds it."""
+    """A string that does not show its value when an object that holds it is printed."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class Secret(str):
 
 
 class Access(NamedTuple):
-    """The options of a query about that; plain, because tasks get it."""
+    """The account and TLS options of a query; plain data, because tasks get it."""
 
     access_key: str | None = None
     secret_key: Secret | None = None
@@ -38,7 +38,7 @@ class Access(NamedTuple):
     tls_server_hostname: str | None = None
 
     def client_options(self) -> ClientOptions:
-        """The same for a client; reads the credentials file. Raises: ConfigurationError."""
+        """The same as options of a client; reads the file. Raises: ConfigurationError."""
         options: ClientOptions = {}
         if self.credentials_file is not None:
             options["credentials"] = account_in(self.credentials_file)
@@ -57,13 +57,13 @@ class Access(NamedTuple):
 
 
 OPEN = Access()
-"""No account, no encryption."""
+"""No account and no encryption."""
 
 
 def account_in(file: str) -> Credentials:
-    """The account of a YAML file with accessKey and secretKey, such as mqadmin's tools.yml.
+    """The account in a YAML file with accessKey and secretKey, such as mqadmin's tools.yml.
 
-    Raises: ConfigurationError, which names the file and nothing of what is in it.
+    Raises: ConfigurationError, which names the file and nothing of its content.
     """
     try:
         with open(file, encoding="utf-8") as opened:

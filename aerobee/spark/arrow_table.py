@@ -1,8 +1,8 @@
 """Messages as an Arrow table, for pandas, Polars and DuckDB: no Spark, no JVM, no consumer group.
 
-From the brokers of a cluster (`namesrv`), or from the files of a store directory (`store`) that no
-broker need run on. The columns are those of the Spark source, decoded by the same code. pyarrow and
-numpy are loaded when something is read, and not before.
+The messages come from the brokers of a cluster (`namesrv`), or from the files of a store directory
+(`store`) without a running broker. The columns are those of the Spark source, decoded by the same
+code. pyarrow and numpy are loaded when something is read, and not before.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def arrow_reader(
     tags: str | None = None,
     options: Mapping[str, str | bool | float] | None = None,
 ) -> pa.RecordBatchReader:
-    """As `arrow`, but batch by batch: for more messages than fit into memory.
+    """Read messages as `arrow` does, but batch by batch: for more than fit into memory.
 
-    What to read is settled before it returns; messages stored later are not part of it.
+    The range is fixed before it returns; messages stored later are not part of it.
     """
     _check_installed()
     if store is not None and namesrv is not None:
@@ -97,18 +97,18 @@ def arrow_reader(
     if namesrv is not None:
         raw["nameServer"] = namesrv
     if since is not None:
-        # A queue in which nothing is that new has nothing to give; that is no error here.
+        # A queue without messages that new is empty here, not an error.
         raw.setdefault("startingOffsetsByTimestampStrategy", "latest")
     return _reader_of_cluster(raw)
 
 
 def _text(value: str | bool | float) -> str:
-    """An option as Spark would hand it over."""
+    """Format an option as Spark would pass it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_installed() -> None:
-    """Refuse to go on without the packages that Arrow tables need. Raises: ConfigurationError."""
+    """Check that the packages for Arrow tables are installed. Raises: ConfigurationError."""
     for package in NEEDED:
         if find_spec(package) is None:
             raise ConfigurationError(
@@ -159,7 +159,7 @@ def _reader(
 
 
 def _texts(name: str, value: str | Sequence[str] | None) -> dict[str, str]:
-    """An option as the Spark source takes it: names with a comma between."""
+    """Format an option for the Spark source: names separated by commas."""
     if value is None:
         return {}
     text = value if isinstance(value, str) else ",".join(value)
@@ -182,7 +182,7 @@ def _times(since: Instant | None, until: Instant | None) -> dict[str, str]:
 
 
 def _ms(name: str, value: Any, now_ms: int) -> int:
-    """Milliseconds since 1970. Raises: ConfigurationError."""
+    """Convert to milliseconds since 1970. Raises: ConfigurationError."""
     if isinstance(value, datetime):
         ms = round(value.timestamp() * 1000)
     elif isinstance(value, timedelta):

@@ -1,9 +1,9 @@
-"""A cluster as drivers and tasks ask it: topics, routes, bounds, times, committed offsets.
+"""The requests of drivers and tasks to a cluster: topics, routes, offsets, times, commits.
 
-The SDK's steps over blocking sockets, for processes without an event loop; the requests of many
-queues go down one connection per broker together. What could not be answered is asked again, three
-times in all; no wait is without an end. Masters are asked where the route has one, for slaves may
-be behind: then the end of a queue is one that it had a moment ago.
+The SDK's steps over blocking sockets, for processes without an event loop; the requests for many
+queues share one connection per broker. Failed requests are tried three times in all; every wait has
+a timeout. Requests go to masters where the route has one, because slaves may be behind: then the
+end of a queue is an older one.
 Source: remoting §3.7, nameserver §4.1.
 """
 
@@ -47,13 +47,13 @@ T = TypeVar("T")
 TRIES = 3
 TIMEOUT_S = 3.0
 NOT_UNDERSTOOD = (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
-"""To a pull with an expression: conditions are not enabled, or it is none."""
+"""Response codes to a pull with an expression that is disabled or invalid."""
 NOWHERE = 1 << 62
 """An offset that no queue reaches."""
 
 
 class Cluster:
-    """The brokers behind these name servers. Any thread may use it; times in seconds."""
+    """A cluster behind these name servers. Any thread may use it; times in seconds."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Cluster:
         self._offsets = GroupOffsets(self.routes, READER)
 
     def channel(self, address: str) -> BlockingChannel:
-        """An open connection to an address, kept for the next. Raises: ConnectFailed."""
+        """A cached or new connection to an address. Raises: ConnectFailed."""
         return self._connections.channel(address)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Cluster:
     # ── Name servers ──
 
     def topics(self) -> list[str]:
-        """All topics that the name server knows, sorted. Raises: NoNameServerError."""
+        """All topics of the name server, sorted. Raises: NoNameServerError."""
         return self._connections.perform(topic_steps.topics(self.routes))
 
     def brokers(self) -> dict[str, tuple[str, ...]]:
@@ -96,7 +96,7 @@ class Cluster:
         }
 
     def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """The route of a topic, as last heard; asked for again if it is in doubt, or `fresh`.
+        """The cached route of a topic; queried again if it is suspect, or with `fresh`.
 
         Raises: RouteNotFoundError, NoNameServerError.
         """
@@ -108,23 +108,23 @@ class Cluster:
         return self._connections.perform(self.routes.route(topic, self.timeout_s))
 
     def first_route(self, topic: str, wait_s: float) -> TopicRoute:
-        """The route to write to a topic or to one that is to be made; waits for a broker so long.
+        """The route for sends to a topic that may not exist yet; waits up to `wait_s` for a broker.
 
         Raises: RouteNotFoundError, NoNameServerError.
         """
         return self._connections.perform(self.routes.first_route_to_publish(topic, wait_s))
 
     def suspect(self, topic: str) -> None:
-        """The route is in doubt: the next one to need it asks again, at most once a second."""
+        """Mark a route as possibly stale: its next use queries it again, at most once a second."""
         self.routes.suspect(topic)
 
     def queues(
         self, topics: Sequence[str], read_from: str = "master"
     ) -> list[tuple[Queue, tuple[str, ...]]]:
-        """The readable queues of topics as the name server knows them now, sorted.
+        """The readable queues of topics, by the name server's current routes, sorted.
 
-        With each come the addresses to read it from, best first: the master's, a slave's, or by
-        `any` those of all in turns. A topic that may not be read has no queues.
+        Each comes with the addresses to read it from, best first: the master's, a slave's, or with
+        `any` those of all in turns. A topic without read permission has no queues.
         Raises: RouteNotFoundError, BrokerNotFoundError, NoNameServerError.
         """
         found: dict[Queue, tuple[str, ...]] = {}
@@ -138,7 +138,7 @@ class Cluster:
         return sorted(found.items())
 
     def has_master(self, queue: Queue) -> bool:
-        """Whether the newest route of a topic of its broker has the master, too."""
+        """Whether the newest route with the queue's broker has its master."""
         return self.routes.has_master(queue.broker)
 
     def _fetch(self, topics: Iterable[str]) -> list[TopicRoute]:
@@ -151,33 +151,33 @@ class Cluster:
     # ── Offsets ──
 
     def min_offsets(self, queues: Sequence[Queue]) -> Offsets:
-        """The oldest offset that each queue still has. Raises: BrokerError, TransportError."""
+        """The oldest offset of each queue. Raises: BrokerError, TransportError."""
         return self._of_each(queues, self._offsets.lowest)
 
     def max_offsets(self, queues: Sequence[Queue]) -> Offsets:
-        """The offset that the next message of each queue gets. Raises: as `min_offsets`."""
+        """The offset of the next message of each queue. Raises: as `min_offsets`."""
         return self._of_each(queues, self._offsets.end)
 
     def offsets_at(self, queues: Sequence[Queue], ms: int) -> Offsets:
-        """The first message of each queue stored at that time or later; its end if there is none.
+        """The offset of the first message stored at that time or later, else the end of the queue.
 
         `ms` since the epoch. Raises: as `min_offsets`.
         """
         return self._of_each(queues, partial(self._offsets.at_ms, ms=ms))
 
     def committed(self, group: str, queues: Sequence[Queue]) -> dict[Queue, int | None]:
-        """Where the group stands in each queue; None where the broker has nothing.
+        """The committed offset of a group in each queue; None without one.
 
-        Brokers before 5.0 say 0 for "nothing" as long as a queue still has its first message.
+        Brokers before 5.0 return 0 for "none" as long as a queue still has its first message.
         Raises: as `min_offsets`.
         """
         of_group = GroupOffsets(self.routes, group)
         return self._of_each(queues, partial(of_group.committed, zero=False))
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
-        """Store where the group stands, at the masters, and wait until they have it.
+        """Commit offsets of a group at the masters, and wait for the responses.
 
-        Raises: the first error, after all were asked.
+        Raises: the first error, after all requests have been sent.
         """
         of_group = GroupOffsets(self.routes, group)
         self._of_each(offsets, lambda q: of_group.commit(q, offsets[Queue(*q)], master_only=True))
@@ -185,19 +185,19 @@ class Cluster:
     def _of_each(
         self, queues: Iterable[Queue], steps: Callable[[MessageQueue], Steps[T]]
     ) -> dict[Queue, T]:
-        """What these steps give for each queue, all at once. Raises: the first of their errors."""
+        """Run these steps for each queue in parallel. Raises: the first of their errors."""
         listed = list(queues)
         many = [steps(MessageQueue(*queue)) for queue in listed]
         return dict(zip(listed, self._connections.perform_all(many), strict=True))
 
-    # ── Others ──
+    # ── Other requests ──
 
     def check_expression(
         self, group: str, queues: Sequence[Queue], expression: str, expression_type: str
     ) -> None:
-        """Have each broker look at a subscription, which is answered before anything is read.
+        """Let each broker check a subscription before anything is read.
 
-        Raises: ConfigurationError for one that a broker does not understand or does not allow;
+        Raises: ConfigurationError for a subscription that a broker does not understand or allow;
         BrokerError, TransportError.
         """
 
@@ -217,16 +217,16 @@ class Cluster:
     def call(
         self, address: str, header: Header, body: bytes = b"", *, tries: int = TRIES
     ) -> Command:
-        """The answer to one request, if it says SUCCESS; it may arrive as often as it is tried.
+        """The response to one request, if it is SUCCESS; a retry may deliver the request twice.
 
-        Raises: BrokerError, TransportError, ConfigurationError when it is too long to be sent.
+        Raises: BrokerError, TransportError, ConfigurationError for a request that is too long.
         """
         steps = ask_address(self.routes, address, header, body, tries)
         ask, answer = self._connections.perform(steps)
         return expect(ask, answer, "broker")
 
     def introduce(self, group: str, queue: Queue, address: str) -> None:
-        """Pull once by the name of a group: brokers that make groups make this one.
+        """Pull once in the name of a group, so that brokers with automatic creation create it.
 
         Raises: BrokerError, TransportError.
         """
@@ -234,7 +234,7 @@ class Cluster:
 
 
 def preferred(addresses: tuple[str, ...], read_from: str, queue: Queue) -> tuple[str, ...]:
-    """The addresses of a broker, the one to read the queue from first."""
+    """The addresses of a broker, the preferred one for reads of the queue first."""
     match read_from:
         case "slave":
             return (*addresses[1:], addresses[0])
@@ -251,10 +251,10 @@ _guard = threading.Lock()
 
 
 def cluster_of(name_servers: Sequence[str], access: Access = OPEN) -> Cluster:
-    """The cluster behind these name servers, the same object as long as the process lives.
+    """The cluster behind these name servers; a process has one object for each.
 
-    Workers are used again for query after query, and so are the connections.
-    Raises: ConfigurationError for files of keys or certificates that are none.
+    Workers are reused for query after query, and so are the connections.
+    Raises: ConfigurationError for invalid files of keys or certificates.
     """
     key = tuple(name_servers), access
     with _guard:

@@ -1,9 +1,9 @@
 """Options of tables in Spark's catalog: CREATE TABLE … USING aerobee OPTIONS (…).
 
-Spark asks such a table for its schema once, when it is made, and keeps schema and options; a later
-read gets the schema alone (seen in 4.3). So the schema of a table carries the options along, as
+Spark asks such a table for its schema once, when it is created, and stores schema and options; a
+later read gets the schema only (seen in 4.3). So the schema of a table carries the options, as
 metadata of its first column, and a read without options of its own takes them from there. Writes do
-not: the first column of what is inserted may come from another table.
+not, because the first column of the inserted rows may come from another table.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["given", "read_later", "with_options"]
 
 KEY: Final = "aerobee.options"
 TABLE_MARK: Final = "option."
-"""Spark gives the options of a table twice, once with this before their names."""
+"""Spark passes the options of a table twice, once with this prefix."""
 
 
 def given(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the user gave, without what the catalog knows besides of a table."""
+    """The user's options, without those that the catalog adds to a table."""
     if any(name.startswith(TABLE_MARK) for name in options):
         return {name: text for name, text in options.items() if TABLE_MARK + name in options}
     return dict(options)
@@ -33,9 +33,9 @@ def given(options: Mapping[str, str]) -> dict[str, str]:
 def with_options(
     ddl: str, columns: Callable[[], pa.Schema], options: Mapping[str, str]
 ) -> str | StructType:
-    """The schema for these options: `ddl`, or, of a table in the catalog, with them in it.
+    """The schema for these options: `ddl`, or for a table in the catalog one that carries them.
 
-    `columns` gives the same schema as Arrow has it.
+    `columns` gives the same schema in Arrow.
     """
     if not any(name.startswith(TABLE_MARK) for name in options):
         return ddl
@@ -50,9 +50,9 @@ def with_options(
 def read_later(
     options: Mapping[str, str], schema: StructType, required: Collection[str]
 ) -> dict[str, str]:
-    """The options of a read: those of its table, if it brings none of the `required` (lower case).
+    """The options of a read: those of its table, if none of its own are `required` (lower case).
 
-    What the query adds by WITH counts more than what the table has.
+    Options that the query adds by WITH override those of the table.
     """
     own = given(options)
     if not schema.fields or not own.keys().isdisjoint(required):

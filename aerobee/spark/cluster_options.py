@@ -1,4 +1,4 @@
-"""The options of all that ask a cluster: its name servers, the account, the connections."""
+"""The options of every source and sink that connects to a cluster: name servers, account, TLS."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TLS: Final = {
     "tls_key_file": "AEROBEE_KEY_FILE",
     "tls_server_hostname": "AEROBEE_SERVER_HOSTNAME",
 }
-"""Fields → what says them in the environment, for `aerobee spark JOB` too."""
+"""The environment variables of the fields, also for `aerobee spark JOB`."""
 
 
 class ClusterOptions(Options, frozen=True, kw_only=True):
-    """Which cluster, and how to reach it."""
+    """The options of a cluster and of the connections to it."""
 
     aliases: ClassVar[dict[str, str]] = {"bootstrap": "nameServer"}
 
@@ -50,19 +50,19 @@ class ClusterOptions(Options, frozen=True, kw_only=True):
     security_token: Annotated[Secret | None, values.secret] = None
     """Its token, if it has one; else `AEROBEE_SECURITY_TOKEN`."""
     credentials_file: Annotated[str | None, values.text] = None
-    """A YAML file with `accessKey` and `secretKey`, on every machine that has tasks: so the keys
-    are neither in plans nor on the way to tasks.
+    """A YAML file with `accessKey` and `secretKey`, on every machine that has tasks: the keys
+    are then neither in plans nor sent to tasks.
     """
     tls: bool = False
     """Encrypt the connections to name servers and brokers; `true` when another of these is given,
     or `AEROBEE_TLS` is set.
     """
     tls_ca_file: Annotated[str | None, values.text] = None
-    """Whom to trust, in PEM form, on every machine; else whom the system trusts, or
-    `AEROBEE_CA_FILE`.
+    """The trusted certificate authorities in PEM form, on every machine; by default
+    `AEROBEE_CA_FILE` or those of the system.
     """
     tls_cert_file: Annotated[str | None, values.text] = None
-    """What brokers are shown that ask for a certificate, or `AEROBEE_CERT_FILE`."""
+    """The certificate for brokers that ask for one, or `AEROBEE_CERT_FILE`."""
     tls_key_file: Annotated[str | None, values.text] = None
     """Its key, or `AEROBEE_KEY_FILE`."""
     tls_server_hostname: Annotated[str | None, values.text] = None
@@ -72,19 +72,19 @@ class ClusterOptions(Options, frozen=True, kw_only=True):
 
     @property
     def access(self) -> Access:
-        """Who asks, over what kind of connections."""
+        """The account and TLS options."""
         return Access(*(getattr(self, name) for name in Access._fields))
 
 
 def cluster_options(name_server: str) -> ClusterOptions:
-    """The cluster of these name servers, reached as the environment says."""
+    """The options for these name servers, with the account and TLS of the environment."""
     given: dict[str, Any] = {"name_servers": values.addresses("nameServer", name_server)}
     fill_cluster(given)
     return ClusterOptions(**given)
 
 
 def fill_cluster(given: dict[str, Any]) -> None:
-    """Take from the environment what is not given. Raises: ConfigurationError."""
+    """Fill missing options from the environment. Raises: ConfigurationError."""
     if "name_servers" not in given:
         listed = os.environ.get("NAMESRV_ADDR", "")
         if not listed.strip():
@@ -98,7 +98,7 @@ def fill_cluster(given: dict[str, Any]) -> None:
 
 
 def _fill_account(given: dict[str, Any]) -> None:
-    """The account of the query, or else that of the environment. Raises: ConfigurationError."""
+    """Fill the account of the query from the environment. Raises: ConfigurationError."""
     own = given.keys() & {*ACCOUNT, "credentials_file"}
     if not own:
         _fill_from_environment(given, ACCOUNT)
@@ -109,7 +109,7 @@ def _fill_account(given: dict[str, Any]) -> None:
 
 
 def _fill_tls(given: dict[str, Any]) -> None:
-    """Encryption: what is not told stands in the environment. Raises: ConfigurationError."""
+    """Fill missing TLS options from the environment. Raises: ConfigurationError."""
     told = [declared.names[0] for declared in _cluster_options(TLS) if declared.field in given]
     if given.get("tls", True):
         _fill_from_environment(given, TLS)

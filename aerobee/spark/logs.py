@@ -1,8 +1,8 @@
-"""Lines that say when, how grave and of which query: for the processes of Spark that run Python.
+"""Log lines with time, level and query, for the Python processes of Spark.
 
-Spark sets up no logging in them, and a library tells nothing where nobody does: messages that were
-skipped because they are gone would not be heard of. What is set up already, by a program or by
-Spark, stays as it is.
+Spark configures no logging in them, and without a configuration warnings of a library are lost, for
+example about messages that were skipped because they are deleted. An existing configuration, by a
+program or by Spark, stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["set_up"]
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s%(of_query)s: %(message)s"
 SHORT = 8
-"""Digits of a query's id that are told; Spark's own lines and its checkpoint have all."""
+"""The digits of a query's id in log lines; Spark's own lines and its checkpoint have all."""
 PROPERTIES = (
     ("query", "sql.streaming.queryId"),
     ("batch", "streaming.sql.batchId"),
@@ -23,10 +23,10 @@ PROPERTIES = (
 
 
 def set_up() -> None:
-    """Have the lines of `aerobee` written to stderr, once for a process; each knows its task."""
+    """Write the log of `aerobee` to stderr, set up once per process; each line names its task."""
     ours = logging.getLogger("aerobee")
     there = (*ours.handlers, *logging.getLogger().handlers)
-    # The library's own NullHandler tells nobody.
+    # The library's own NullHandler does not count.
     if any(not isinstance(one, logging.NullHandler) for one in there):
         return
     handler = logging.StreamHandler()
@@ -41,7 +41,7 @@ def _with_query(line: logging.LogRecord) -> bool:
 
 
 def of_query() -> str:
-    """Query, batch, stage and partition of the task that this thread runs; empty outside of one."""
+    """The query, batch, stage and partition of this thread's task; empty outside of one."""
     context = TaskContext.get()
     if context is None:
         return ""

@@ -1,8 +1,8 @@
-"""Queues, offsets, positions: what they are, and how they are written as JSON. Pure.
+"""Queues, offsets and positions: the types, and their JSON. Pure.
 
-An offset is a number per (topic, broker, queue), always the next one to read; ends are exclusive.
-Invariant: offsets leave here in one order (topic, broker, queue number), because Spark compares
-them as text and takes the same offsets in another order for news.
+An offset is a number per (topic, broker, queue), always of the next message to read; ends are
+exclusive. Invariant: JSON has the offsets in one order (topic, broker, queue number), because Spark
+compares it as text, and another order would look like new data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 EARLIEST = -2
 LATEST = -1
 STARTED = "@start"
-"""Among the topics of a stream's offsets: where its first batch began. No topic has such a name."""
+"""The key, beside topics, for the start of a stream's first batch; no topic has such a name."""
 LONGEST_OFFSET = 2**63 - 1
 LARGEST_QUEUE = 2**31 - 1
 QUEUE_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -60,7 +60,7 @@ class Queue(NamedTuple):
 Offsets: TypeAlias = dict[Queue, int]
 """The next offset of each queue."""
 Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
-"""Offsets as Spark keeps them: topic → broker → queue number as text → next offset."""
+"""Offsets in Spark's checkpoint: topic → broker → queue number as text → next offset."""
 
 
 # ── Positions ──
@@ -68,24 +68,24 @@ Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The oldest message that each queue still has."""
+    """The oldest message of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Behind the newest message of each queue."""
+    """The end of each queue, after its newest message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where the group stands; `fallback` for the queues for which the broker has nothing."""
+    """The committed offset of the group; `fallback` for queues without one."""
 
     fallback: Earliest | Latest = field(default_factory=Earliest)
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """These offsets; -2 stands for the earliest, -1 for the latest."""
+    """Explicit offsets; -2 stands for the earliest, -1 for the latest."""
 
     offsets: Mapping[Queue, int]
 
@@ -94,8 +94,8 @@ class At:
 class Since:
     """The first message stored at a time or later, ms since the epoch.
 
-    The most specific time counts: `queues`, then `topics`, then `ms`. `otherwise` says what to do
-    where no message is that new: give up, or take the end of the queue.
+    The most specific time applies: `queues`, then `topics`, then `ms`. `otherwise` says what to do
+    if no message is that new: fail, or take the end of the queue.
     """
 
     ms: int | None = None
@@ -104,7 +104,7 @@ class Since:
     otherwise: Literal["error", "latest"] = "error"
 
     def time_of(self, queue: Queue) -> int | None:
-        """The time asked for in this queue, ms; None when none is."""
+        """The time for this queue in ms; None without one."""
         return self.queues.get(queue, self.topics.get(queue.topic, self.ms))
 
 
@@ -115,7 +115,7 @@ Position: TypeAlias = Earliest | Latest | Committed | At | Since
 
 
 def to_nested(offsets: Mapping[Queue, int]) -> Nested:
-    """The offsets in the one order, brokers below topics, queue numbers as text."""
+    """Nest sorted offsets: brokers below topics, queue numbers as text."""
     nested: Nested = {}
     for queue in sorted(offsets):
         by_broker = nested.setdefault(queue.topic, {})
@@ -129,7 +129,7 @@ def to_json(offsets: Mapping[Queue, int]) -> str:
 
 
 def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
-    """The offsets that a text of `to_json`'s shape names. As `from_nested`."""
+    """Parse offsets in the form of `to_json`. Raises: as `from_nested`."""
     try:
         nested = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -140,8 +140,8 @@ def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
 def from_nested(nested: object, what: str = "offsets", lowest: int = 0) -> Offsets:
     """The offsets of {"topic": {"broker": {"queue number": next}}}, sorted.
 
-    `what` names them in errors. `lowest` -2 lets -2 (earliest) and -1 (latest) through. What a
-    stream noted under `STARTED` is left out.
+    `what` names them in errors. `lowest` -2 allows -2 (earliest) and -1 (latest). The entry of a
+    stream under `STARTED` is left out.
     Raises: ConfigurationError that names the place.
     """
     offsets: Offsets = {}

@@ -1,6 +1,6 @@
-"""The tables of docs/spark/options.md, printed from the classes of `options`.
+"""Prints the tables of docs/spark/options.md from the classes of `options`.
 
-`python -m aerobee.spark.option_docs` renews them: the docstring of a field is what it means.
+`python -m aerobee.spark.option_docs` updates them; the docstring of a field is its description.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SECTIONS: Final[dict[str, type[Options]]] = {
 
 
 def shown(option: Declared) -> str:
-    """The default as one would give it; empty when there is none."""
+    """The default in the form of an option; empty without one."""
     match option.default:
         case None | ():
             return ""
@@ -55,7 +55,7 @@ def shown(option: Declared) -> str:
 
 
 def tables() -> str:
-    """The tables, with the marks between which they stand."""
+    """The tables, with the marks around them."""
     parts = [BEGIN]
     shared = {option.field for option in declared(ClusterOptions)}
     for title, cls in SECTIONS.items():
@@ -76,13 +76,13 @@ def tables() -> str:
 
 
 def renewed(page: str) -> str:
-    """The page with its tables as they should be. Raises: ValueError without the marks."""
+    """The page with up-to-date tables. Raises: ValueError without the marks."""
     before, after = page.index(BEGIN), page.index(END) + len(END)
     return page[:before] + tables() + page[after:]
 
 
 def main() -> None:
-    """Write docs/spark/options.md anew, if its tables are stale."""
+    """Update docs/spark/options.md, if its tables are stale."""
     page = PAGE.read_text(encoding="utf-8")
     if (new := renewed(page)) != page:
         PAGE.write_text(new, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The texts of options as values. Pure.
+"""Parses the texts of options to values. Pure.
 
-`values_of` reads the fields of a class of `options`; what a type with its bounds cannot say is read
-by a function that takes the option's name, for errors, and its text. What is wrong is said by a
-ConfigurationError, which names the option and what it wants.
+`values_of` reads the fields of a class of `options`; a value whose rules a type with bounds cannot
+express is parsed by a function that takes the option's name, for errors, and its text. Errors are
+ConfigurationErrors that name the option and what it expects.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ BYTES: Final = "bytes"
 SECONDS: Final = "seconds"
 STREAM: Final = "stream"
 MADE: Final = "made"
-"""Marks of a field, beside its type."""
+"""Marks a field that is derived from others."""
 
 SWITCH: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-"""What Spark's users write, and msgspec does not know."""
+"""Words that Spark's users write and msgspec does not know."""
 UNITS: Final[dict[str, dict[str, float]]] = {
     BYTES: {
         f"{unit}{ending}": factor
@@ -93,17 +93,17 @@ LARGEST: Final = 2**63 - 1
 
 PUSH_FILTERS: Final = "pushfilters"
 NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
-"""What Spark itself puts among the options of a table or a stream."""
+"""Options that Spark itself adds to those of a table or a stream."""
 
 
 # ── Fields ──
 
 
 class Options(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Plain values, which travel to the tasks. Times and sizes have their unit in the name."""
+    """The base of options: plain values for the tasks. Times and sizes have a unit in the name."""
 
     aliases: ClassVar[dict[str, str]] = {}
-    """Further names → options."""
+    """Further names of options."""
 
 
 class Declared(NamedTuple):
@@ -111,13 +111,13 @@ class Declared(NamedTuple):
 
     field: str
     names: tuple[str, ...]
-    """Its own one first, then its aliases."""
+    """The name of the option first, then its aliases."""
     hint: Any
     default: Any
 
     @property
     def stream_only(self) -> bool:
-        """Whether a batch ignores it."""
+        """Whether a batch ignores the option."""
         return STREAM in get_args(self.hint)
 
 
@@ -141,7 +141,7 @@ def declared(cls: type[Options]) -> tuple[Declared, ...]:
 
 
 def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
-    """The values that texts give to the fields of a class. Raises: ConfigurationError."""
+    """Parse texts to the values of a class's fields. Raises: ConfigurationError."""
     known = {name.lower(): option for option in declared(cls) for name in option.names}
     given: dict[str, Any] = {}
     said: dict[str, str] = {}
@@ -158,7 +158,7 @@ def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _refuse(key: str, known: Mapping[str, Declared]) -> None:
-    """Refuse a name that is no option here, unless Spark put it there for itself."""
+    """Refuse a name that is not an option here, unless Spark itself has added it."""
     word = key.lower()
     if word == PUSH_FILTERS:
         raise ConfigurationError(
@@ -176,7 +176,7 @@ def _refuse(key: str, known: Mapping[str, Declared]) -> None:
 
 
 def value(name: str, given: str, hint: Any) -> Any:
-    """The value of a text for a field of that type. Raises: ConfigurationError."""
+    """Parse a text for a field of that type. Raises: ConfigurationError."""
     kind, *marks = _parts(hint)
     if read := next((mark for mark in marks if callable(mark)), None):
         return read(name, given)
@@ -189,7 +189,7 @@ def value(name: str, given: str, hint: Any) -> Any:
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """The type and all marks of a type that may be annotated, and optional."""
+    """The type and all marks of a type that may be annotated and optional."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         return (*_parts(inner), *marks)
@@ -199,7 +199,7 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 
 def _plain(word: str, kind: Any, unit: Mapping[str, float] | None) -> Any:
-    """What msgspec is to check: a number, a word of the type, or the text as it is."""
+    """The input of msgspec: a number, a word of the type, or the text as it is."""
     if unit is not None:
         found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", word.lower())
         if found is None or found[2] not in unit:
@@ -215,7 +215,7 @@ def _plain(word: str, kind: Any, unit: Mapping[str, float] | None) -> Any:
 
 
 def _wanted(kind: Any, unit: Mapping[str, float] | None, bounds: Meta) -> str:
-    """What a field of that type takes, for people."""
+    """A description of what a field of that type accepts."""
     if unit is UNITS[BYTES]:
         return f"a size of {bounds.ge} to {bounds.le} bytes, such as 32m"
     if unit is UNITS[SECONDS]:
@@ -228,27 +228,27 @@ def _wanted(kind: Any, unit: Mapping[str, float] | None, bounds: Meta) -> str:
 
 
 def wrong(name: str, given: str, wanted: str) -> ConfigurationError:
-    """The error for an option that was given something else than it wants."""
+    """The error for an option with an invalid text."""
     return ConfigurationError(f"option {name}: {given[:200]!r} is not {wanted}")
 
 
-# ── Texts that have a form of their own ──
+# ── Parsers of special forms ──
 
 
 def text(name: str, given: str) -> str:
-    """Any text but none."""
+    """Any non-empty text."""
     if not given.strip():
         raise wrong(name, given, "a text of at least one character")
     return given.strip()
 
 
 def secret(name: str, given: str) -> Secret:
-    """Any text but none, which is not to be shown."""
+    """Any non-empty text, as a value that is not shown."""
     return Secret(text(name, given))
 
 
 def time_ms(name: str, given: str) -> int:
-    """Milliseconds since the epoch, of such a number or of an ISO-8601 time with a zone."""
+    """Milliseconds since the epoch, from a number or an ISO-8601 time with a zone."""
     word = given.strip()
     if re.fullmatch(r"[0-9]{1,15}", word):
         return int(word)
@@ -262,7 +262,7 @@ def time_ms(name: str, given: str) -> int:
 
 
 def names(name: str, given: str) -> tuple[str, ...]:
-    """A comma list, each name once."""
+    """Names separated by commas, without duplicates."""
     found = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
     if not found:
         raise wrong(name, given, "a name or a comma list of names")
@@ -270,7 +270,7 @@ def names(name: str, given: str) -> tuple[str, ...]:
 
 
 def topics(name: str, given: str) -> tuple[str, ...]:
-    """A comma list of topics."""
+    """Topics separated by commas."""
     found = names(name, given)
     for topic in found:
         _check_name(name, "topic", topic, TOPIC_MAX)
@@ -380,7 +380,7 @@ def _object(name: str, given: str, shape: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a name that stands twice, one would be left out without a word."""
+    """Refuse duplicate keys, of which one would be dropped silently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

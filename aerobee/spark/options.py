@@ -1,11 +1,12 @@
-"""The options of the data sources: what `load()` and `save()` make of them.
+"""The options of the data sources, as `load()` and `save()` parse them.
 
 A mapping of texts (Spark gives the names in lower case) → ReadOptions, WriteOptions, StoreOptions,
-LagOptions. Everything wrong is refused here, before anything is asked of a broker.
+LagOptions. Every error is found here, before any request to a broker.
 
-Each field is an option, named in camel case, unless it is marked as MADE of others. A function
-among the marks of its type reads its text, BYTES and SECONDS take units, STREAM says that batches
-ignore it. docs/spark/options.md has tables of the fields: `python -m aerobee.spark.option_docs`.
+Each field is an option, named in camel case, unless it is marked as MADE, that is, derived from
+others. A function among the marks of its type parses its text, BYTES and SECONDS take units, STREAM
+means that batches ignore it. docs/spark/options.md has tables of the fields:
+`python -m aerobee.spark.option_docs`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = [
 
 MiB: Final = 1 << 20
 LARGEST_BATCH: Final = 1 << 30
-"""A batch of Arrow holds less than 2 GiB, with its other columns."""
+"""The limit of a record batch: below 2 GiB with its other columns."""
 LARGEST_BODY: Final = 4 * MiB
 LARGEST_NUMBER: Final = 2**31 - 1
 LONGEST_MS: Final = 3_600_000
@@ -73,7 +74,7 @@ SUBSCRIPTIONS: Final = {
 
 
 class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
-    """What to read."""
+    """The options of a read from a cluster."""
 
     aliases: ClassVar[dict[str, str]] = {
         "bootstrap": "nameServer",
@@ -124,15 +125,15 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     ending_offsets_by_timestamp: Annotated[Since | None, values.times] = None
     """Such a time for each topic or queue. Refused by streams."""
     fallback_offsets: Literal["earliest", "latest"] = "earliest"
-    """Where `committed` begins in queues for which the broker has nothing."""
+    """Where `committed` begins in queues without a committed offset."""
     commit_offsets: Annotated[bool, STREAM] = False
-    """Tell the broker how far the query is, so that its tools show the lag. `true` when `group` is
-    given.
+    """Commit the progress of the query to the brokers, so that tools show the lag. `true` if
+    `group` is given.
     """
     state_location: Annotated[str | None, values.text, STREAM] = None
     """Directory (`file:`, `s3:`, `hdfs:`) that keeps where the first batch began; see Offsets."""
     max_offsets_per_trigger: Annotated[Count | None, STREAM] = None
-    """About how many offsets a batch has, shared out by what waits in each queue."""
+    """About how many offsets a batch has, shared among the queues by their backlog."""
     min_offsets_per_trigger: Annotated[Count | None, STREAM] = None
     """Wait for that many, but at most `maxTriggerDelay`."""
     max_trigger_delay_s: Annotated[float, SECONDS, STREAM] = field(
@@ -148,35 +149,35 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     max_records_per_partition: Count = 1_000_000
     """No task reads more than that."""
     fail_on_data_loss: bool = True
-    """Fail when messages are not there any more; `false` logs them and goes on."""
+    """Fail if messages no longer exist; `false` logs them and continues."""
     columns: Annotated[str | None, values.text] = None
     """Which columns, comma between; else the default set."""
     decompress: bool = True
-    """Unpack compressed bodies."""
+    """Decompress bodies."""
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""
     schema_preset: Literal["aerobee", "rocketmq-spark", "kafka"] = "aerobee"
     """Column names as other sources have them: `rocketmq-spark` or `kafka`."""
     batch_bytes: BatchBytes = 16 * MiB
-    """Bytes per Arrow batch, about, packed and unpacked."""
+    """About the bytes per Arrow batch, both compressed and decompressed."""
     pull_batch_size: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
-    """Messages asked for in one request."""
+    """Messages per request."""
     pull_timeout_ms: TimeoutMs = 3_000
-    """How long one request may take; a task that gets nothing for five times as long fails."""
+    """Timeout of one request; a task without any response for five times as long fails."""
     pull_window: Annotated[int, Meta(ge=1, le=1024)] = 8
-    """Requests on their way at once, per task."""
+    """Requests in flight per task."""
     read_ahead_bytes: BatchBytes = 16 * MiB
     """Bytes that a task has received or asked for beyond its batch, about; a broker answers with
     one message at least.
     """
     read_from: Literal["master", "slave", "any"] = "master"
-    """Whom to ask first: `master`, `slave`, or `any`. The others follow if it is silent, refuses
-    or does not have the messages.
+    """Which broker to read from first: `master`, `slave`, or `any`. The others follow if it does
+    not answer, refuses or does not have the messages.
     """
 
 
 class WriteOptions(ClusterOptions, frozen=True, kw_only=True):
-    """How to write."""
+    """The options of a write."""
 
     topic: Annotated[str | None, values.topic] = None
     """The topic of all rows; counts more than the column `topic`."""
@@ -191,23 +192,23 @@ class WriteOptions(ClusterOptions, frozen=True, kw_only=True):
     batch_rows: Annotated[int, Meta(ge=1, le=10_000)] = 256
     """Messages per request."""
     window: Annotated[int, Meta(ge=1, le=1024)] = 8
-    """Requests on their way at once, per task and broker."""
+    """Requests in flight per task and broker."""
     send_timeout_ms: TimeoutMs = 3_000
-    """How long the broker may take to answer one request."""
+    """Timeout of one request."""
     retries: Annotated[int, Meta(ge=0, le=100)] = 2
     """Further tries of a failed request, at other brokers where the row names none."""
     delivery_timeout_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 120_000
-    """How long a request is tried again while its broker, or every name server, is away or not
-    ready, beyond `retries`: a restart in that time passes.
+    """How long a request is retried beyond `retries` while its broker, or every name server, is
+    unreachable or not ready, for example during a restart.
     """
     compress: Literal["none", "zlib", "zstd", "lz4"] = "none"
-    """Pack bodies: `none`, `zlib`, `zstd` or `lz4`."""
+    """Compress bodies: `none`, `zlib`, `zstd` or `lz4`."""
     compress_over: Annotated[int, Meta(ge=0, le=LARGEST_BODY), BYTES] = 4096
     """Only bodies of more bytes than that."""
     on_error: Literal["fail"] = "fail"
     """`fail`: a message that cannot be stored fails its task."""
     dedupe: Literal["none", "fence"] = "none"
-    """`fence` keeps in the broker which batches a stream has written, so that a restart does not
+    """`fence` stores on the brokers which batches a stream has written, so that a restart does not
     write them again; needs `sinkId`.
     """
     sink_id: Annotated[str | None, values.group] = None
@@ -215,25 +216,25 @@ class WriteOptions(ClusterOptions, frozen=True, kw_only=True):
 
     @property
     def codec(self) -> Literal["zlib", "zstd", "lz4"] | None:
-        """What bodies are packed with, None for nothing."""
+        """The compression of bodies, None for none."""
         return None if self.compress == "none" else self.compress
 
 
 class StoreOptions(Options, frozen=True, kw_only=True):
-    """Which part of a store directory to read, and as what. Timestamps are ms since the epoch."""
+    """The options of a read from a store directory. Timestamps are ms since the epoch."""
 
     path: Annotated[str, values.text]
     """The store directory, or a copy of it; required."""
     topics: Annotated[tuple[str, ...], values.topics] = ()
     """Only these topics, comma between."""
     exclude_system: bool = True
-    """Leave system topics out, and what no consumer can see; topics that `topics` names are read
-    all the same.
+    """Leave out system topics, and messages that are invisible to consumers; topics in `topics`
+    are read in any case.
     """
     starting_physical_offset: PhysicalOffset | None = None
-    """Only records from that place in the log on."""
+    """Only records from that physical offset on."""
     ending_physical_offset: PhysicalOffset | None = None
-    """Only records before that place in the log."""
+    """Only records before that physical offset."""
     starting_timestamp: Annotated[int | None, values.time_ms] = None
     """Only records stored at that time or later; leaves whole segments unread."""
     ending_timestamp: Annotated[int | None, values.time_ms] = None
@@ -249,25 +250,25 @@ class StoreOptions(Options, frozen=True, kw_only=True):
     verify_crc: bool = False
     """Check the CRC of each body."""
     on_corrupt: Literal["drop", "fail"] = "fail"
-    """`fail`: a damaged record fails the read, which names it; `drop`: it is left out, logged and
-    counted.
+    """`fail`: a damaged record fails the read, and the error names it; `drop`: it is left out,
+    logged and counted.
     """
     mode: Literal["read", "audit", "segments"] = "read"
     """`read`: messages; `audit`: faults; `segments`: the files of the log."""
     broker_name: Annotated[str | None, values.text] = None
-    """What the column `brokerName` holds; else null."""
+    """The value of the column `brokerName`; null by default."""
     fail_on_data_loss: bool = True
-    """Fail when messages are not there any more; `false` logs them and goes on."""
+    """Fail if messages no longer exist; `false` logs them and continues."""
     columns: Annotated[str | None, values.text] = None
     """Which columns, comma between; else the default set."""
     decompress: bool = True
-    """Unpack compressed bodies."""
+    """Decompress bodies."""
     batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     """Rows per Arrow batch."""
 
 
 class LagOptions(ClusterOptions, frozen=True, kw_only=True):
-    """Whose progress to look at; empty for all."""
+    """The options of a read of consumer lag; an empty selection means all."""
 
     groups: Annotated[tuple[str, ...], values.names] = ()
     """Only these groups, comma between."""
@@ -276,7 +277,7 @@ class LagOptions(ClusterOptions, frozen=True, kw_only=True):
 
 
 def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
-    """What to read. A batch ignores the options that only streams have, and the other way round.
+    """Parse the options of a read. A batch ignores stream-only options, a stream batch-only ones.
 
     Raises: ConfigurationError that names the option.
     """
@@ -306,7 +307,7 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """How to write. Raises: ConfigurationError that names the option."""
+    """Parse the options of a write. Raises: ConfigurationError that names the option."""
     given = values_of(WriteOptions, raw)
     fill_cluster(given)
     options = WriteOptions(**given)
@@ -316,7 +317,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
 
 
 def store_options(raw: Mapping[str, str]) -> StoreOptions:
-    """Which part of a store directory. Raises: ConfigurationError that names the option."""
+    """Parse the options of a store directory. Raises: ConfigurationError that names the option."""
     given = values_of(StoreOptions, raw)
     if "path" not in given:
         raise ConfigurationError("option path: name the store directory, as in load(path)")
@@ -330,14 +331,14 @@ def store_options(raw: Mapping[str, str]) -> StoreOptions:
 
 
 def lag_options(raw: Mapping[str, str]) -> LagOptions:
-    """Whose progress. Raises: ConfigurationError that names the option."""
+    """Parse the options of a lag read. Raises: ConfigurationError that names the option."""
     given = values_of(LagOptions, raw)
     fill_cluster(given)
     return LagOptions(**given)
 
 
 def _made_up_group(given: Mapping[str, Any]) -> str:
-    """The same name for the same topics of the same cluster, query after query."""
+    """A default group: the same name for the same topics of the same cluster in every query."""
     what = given.get("subscribe") or given.get("subscribe_pattern")
     what = what or sorted({queue.topic for queue in given["assign"]})
     about = f"{';'.join(given['name_servers'])} {what if isinstance(what, str) else ','.join(what)}"
@@ -348,7 +349,7 @@ def _made_up_group(given: Mapping[str, Any]) -> str:
 
 
 def _starting(options: ReadOptions, stream: bool) -> Position:
-    """Where to begin. `options.starting` is the default."""
+    """The start position. `options.starting` is the default."""
     if options.starting_timestamp is not None:
         return Since(
             options.starting_timestamp, otherwise=options.starting_offsets_by_timestamp_strategy
@@ -372,7 +373,7 @@ def _starting(options: ReadOptions, stream: bool) -> Position:
 
 
 def _ending(options: ReadOptions) -> Position:
-    """Where to end. `latest` where no message is as new as a time."""
+    """The end position. `latest` if no message is as new as a time."""
     if options.ending_timestamp is not None:
         return Since(options.ending_timestamp, otherwise="latest")
     if options.ending_offsets_by_timestamp is not None:
@@ -401,7 +402,7 @@ def _has(position: object, mark: int) -> bool:
 
 
 def _check_assigned(name: str, position: Position, options: ReadOptions) -> None:
-    """With `assign` it is known at once which offsets are missing or too many."""
+    """With `assign`, report missing and surplus offsets at once."""
     if not isinstance(position, At) or options.assign is None:
         return
     if wrong := set(options.assign) ^ set(position.offsets):

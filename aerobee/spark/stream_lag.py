@@ -1,7 +1,7 @@
-"""How far a stream is behind, out of what Spark tells of its progress. Pure.
+"""The lag of a stream, computed from Spark's progress reports. Pure.
 
-Spark gives sources in Python no metrics of their own; what it does tell is where the last batch
-ended and where the queues ended when that was decided.
+Spark gives Python sources no metrics of their own; its reports have the end of the last batch, and
+the ends of the queues when that was planned.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["lag_of"]
 
 
 def lag_of(progress: Any) -> dict[str, int]:
-    """Messages that wait in each topic, of a query's `lastProgress` or a listener's `progress`.
+    """The backlog of each topic, from a query's `lastProgress` or a listener's `progress`.
 
-    Empty before the first batch, and with PySpark before 4.2, which does not ask for the ends.
+    Empty before the first batch, and with PySpark before 4.2, which does not query the ends.
     """
     told = progress if isinstance(progress, dict) else json.loads(progress.json)
     found: dict[str, int] = {}
@@ -35,6 +35,6 @@ def lag_of(progress: Any) -> dict[str, int]:
 
 
 def _offsets(told: Any) -> Mapping[str, Any]:
-    """The offsets of a source as Spark tells them: a mapping, or its text."""
+    """The offsets of a source in a report: a mapping, or its JSON text."""
     given = json.loads(told) if isinstance(told, str) else told
     return {name: at for name, at in (given or {}).items() if name != STARTED}

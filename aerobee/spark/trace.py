@@ -1,8 +1,8 @@
-"""Message traces as rows: what producers and consumers say of a message in RMQ_SYS_TRACE_TOPIC.
+"""Message traces as rows: the records of producers and consumers in RMQ_SYS_TRACE_TOPIC.
 
-A trace message carries records that end with 0x02, whose fields are separated by 0x01. The first
-field is the kind, and each kind has its own list of fields (`trace_records`). Everything is done by
-functions of Spark SQL, no Python runs per row.
+A trace message has records that end with 0x02, whose fields are separated by 0x01. The first field
+is the kind, and each kind has its own list of fields (`trace_records`). All work is done by
+functions of Spark SQL, without Python per row.
 Source: the clients' trace encoding (TraceDataEncoder).
 """
 
@@ -50,17 +50,17 @@ TYPES = {
     "state": "string",
     "fromCheck": "boolean",
 }
-"""Column → type of a parsed record; columns that a kind does not have are null."""
+"""The types of a parsed record's columns; columns that a kind does not have are null."""
 NAMED = {"msgType": MESSAGE_TYPES, "contextCode": CONTEXT_CODES}
-"""Fields whose number stands for a name; unknown numbers stay as they are."""
+"""Fields with numbers for names; unknown numbers stay as they are."""
 
 
 def parse(df: DataFrame, body: str = "body") -> DataFrame:
     """One row per trace record, columns of TYPES; the messages' other columns come before them.
 
-    `body` (binary or string) is split; of other columns only those are kept whose names are not
-    taken. Records of unknown kinds keep their `kind`, the rest is null. What is no number where
-    one belongs is null.
+    `body` (binary or string) is split; other columns are kept unless their names are taken. Records
+    of unknown kinds keep their `kind`, the rest is null. A field that should be a number and is not
+    is null.
     """
     kept = [name for name in df.columns if name not in TYPES and name != body]
     text = sql.make_valid_utf8(sql.col(body).cast("string"))
@@ -79,12 +79,12 @@ def parse(df: DataFrame, body: str = "body") -> DataFrame:
 
 
 def _column(name: str, kind: str) -> Column:
-    """A field by its place in the kind's list, as its type."""
+    """A field by its index in the kind's list, converted to its type."""
     raw: Column = sql.lit(None).cast("string")
     for record, names in FIELDS.items():
         if name in names:
             raw = sql.when(sql.col("kind") == record, _place(record, name, names)).otherwise(raw)
-    # Java writes what it does not have as "null".
+    # Java writes "null" for missing values.
     raw = sql.when(raw.isin("null", ""), None).otherwise(raw)
     if name in NAMED:
         number = raw.try_cast("int")
@@ -96,7 +96,7 @@ def _column(name: str, kind: str) -> Column:
 
 
 def _place(record: str, name: str, names: tuple[str, ...]) -> Column:
-    """The field with this name; null where a record ends before it."""
+    """The field with this name; null if a record ends before it."""
     found = sql.get("_fields", sql.lit(1 + names.index(name)))
     if record != "Pub" or name not in ("success", "offsetMsgId"):
         return found
@@ -107,10 +107,10 @@ def _place(record: str, name: str, names: tuple[str, ...]) -> Column:
 def joined(parsed: DataFrame) -> DataFrame:
     """One row per message and try of a consumer group, from the rows of `parse`.
 
-    Sends and consumption meet by msgId, the beginning and the end of a try by requestId and msgId.
-    Nothing is dropped: a message that nobody traced the consumption of has nulls there, and so has
-    one whose send was not traced. A batch of messages is sent once and has a row for each.
-    `latencyMs` is from the beginning of the send to the beginning of the try.
+    Sends and consumption are joined by msgId, start and end of a try by requestId and msgId.
+    Nothing is dropped: a message whose consumption was not traced has nulls there, and so has one
+    whose send was not traced. A batch of messages is sent once and has a row for each. `latencyMs`
+    is from the start of the send to the start of the try.
     """
     sends = _sends(parsed).alias("sent")
     tries = _tries(parsed).alias("tried")
@@ -130,7 +130,7 @@ def joined(parsed: DataFrame) -> DataFrame:
 
 
 def _sends(parsed: DataFrame) -> DataFrame:
-    """One row per message sent: of several tries the last, and how many there were."""
+    """One row per message sent: the last of several tries, and their number."""
     last = {
         "topic": "topic",
         "tags": "tags",
@@ -156,7 +156,7 @@ def _sends(parsed: DataFrame) -> DataFrame:
 
 
 def _tries(parsed: DataFrame) -> DataFrame:
-    """One row per message and try of a consumer; a try that did not end yet has nulls."""
+    """One row per message and try of a consumer; a try without an end has nulls."""
     before = parsed.where("kind = 'SubBefore'").alias("before")
     after = parsed.where("kind = 'SubAfter'").alias("after")
     same = (sql.col("before.requestId") == sql.col("after.requestId")) & (

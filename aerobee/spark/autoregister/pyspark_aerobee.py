@@ -1,4 +1,4 @@
-"""Where Spark finds `aerobee`: it loads every top-level module called `pyspark_…`."""
+"""Registers `aerobee` with Spark, which loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.source.data_source import AerobeeSource as DefaultSource
 

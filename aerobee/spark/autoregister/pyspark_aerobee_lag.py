@@ -1,4 +1,4 @@
-"""Where Spark finds `aerobee.lag`: it loads every top-level module called `pyspark_…`."""
+"""Registers `aerobee.lag` with Spark, which loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.lag.data_source import LagSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Where Spark finds `aerobee.store`: it loads every top-level module called `pyspark_…`."""
+"""Registers `aerobee.store` with Spark, which loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.storefiles.data_source import StoreSource as DefaultSource
 

@@ -1,13 +1,13 @@
-"""Job `archive`: full segments of a log into a table, before the broker deletes them.
+"""Job `archive`: copies full segments of a log into a table, before the broker deletes them.
 
-    segments that are full, without those of the manifest
-      → rows of `aerobee.store`, bodies checked against their CRCs → the table, by segment
-      → read back and counted → entry of the manifest → mark in the store root
+        full segments that the manifest does not have
+          → rows of `aerobee.store`, bodies checked against their CRCs → the table, by segment
+          → read back and counted → entry in the manifest → mark in the store root
 
-Invariant: nothing of another log gets in or over the archive (`same_log`), and less never over
-more. Each step is durable before the next one begins, and each may be done again. So a run that is
-killed anywhere leaves what the next one completes or replaces: every record of a marked segment is
-in the table, once. Source: spark §9.
+Invariant: segments of another log never get into the archive (`same_log`), and a shorter copy never
+replaces a longer one. Each step is durable before the next one begins, and may be repeated: the
+next run completes or replaces what a killed run left. So every record of a marked segment is in the
+table exactly once. Source: spark §9.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ LOCK = ".lock"
 STAGING = ".spark-staging-"
 SEGMENTS_PER_WRITE = 4
 POSITIVE = 0x7FFF_FFFF
-"""The bits of a CRC-32 that a record has room for."""
+"""The bits of a CRC-32 that a record stores."""
 COMPRESSED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """From which store, to which table, and how."""
+    """The parameters of an archive run: the store, the table, and the mode."""
 
     store: Path
     output: str
     kind: str = "parquet"
     manifest: str | None = None
-    """Where the entries are; below `output` unless told."""
+    """The directory of the manifest entries; below `output` by default."""
     broker_name: str | None = None
     marks: bool = True
-    """Whether the broker is told, and other runs are kept away: the store root is written to."""
+    """Whether to write marks for the broker and a lock against other runs into the store root."""
     tail: bool = False
-    """Whether the growing end of the log is taken, too: it is replaced by every later run."""
+    """Whether to archive the growing end of the log, too; every later run replaces it."""
     replace: bool = False
-    """Whether segments that the archive has of another log may be replaced."""
+    """Whether to replace segments that the archive has of another log."""
     segments_per_write: int = SEGMENTS_PER_WRITE
     job: str = ""
 
     @property
     def manifest_path(self) -> str:
-        """Where the manifest is. Raises: ConfigurationError, for a table that is no directory."""
+        """The directory of the manifest. Raises: ConfigurationError for a table in a catalog."""
         if self.manifest is not None:
             return self.manifest
         if not KINDS[self.kind].is_path:
@@ -101,22 +101,22 @@ class Archive:
 
 
 class Outcome(NamedTuple):
-    """What a run did: the entries it made, and what went wrong, in words, by segment name."""
+    """The result of a run: the new entries, and the error text of each failed segment, by name."""
 
     entries: list[Entry]
     failed: dict[str, str]
 
 
 def archive(spark: SparkSession, task: Archive) -> Outcome:
-    """Archive what is not archived yet; a segment that fails keeps none of the others waiting.
+    """Archive the segments that are not archived yet; if one fails, the others continue.
 
-    Raises: ConfigurationError, AerobeeError when nothing can be done at all.
+    Raises: ConfigurationError, AerobeeError if the run cannot start.
     """
     from aerobee.spark.storefiles.files import segments_of
 
     check_kind(spark, task.kind)
     run = Run(spark, task)
-    # What is no store gets no directory of marks.
+    # Checked first, so that a directory without a store gets no marks.
     segments_of(task.store)
     with ExitStack() as held:
         if task.marks:
@@ -142,20 +142,20 @@ class Run:
         self.manifest = Manifest(Place(spark, task.manifest_path))
         self.place = Place(spark, task.output) if self.kind.is_path else None
         self.known: dict[int, Entry] = {}
-        """What the archive holds."""
+        """The entries of the archive."""
         self.log_id = ""
 
     def clear(self) -> None:
-        """Take away what a killed run was writing. Only for whom no other run is beside."""
+        """Remove the unfinished files of a killed run. Only while no other run is active."""
         if self.place is not None:
             for name in self.place.names():
                 if name.startswith(STAGING):
                     self.place.remove(name)
 
     def missing(self, segments: Sequence[Segment]) -> list[Segment]:
-        """The segments to be archived; a mark that is missing is made.
+        """The segments to archive; missing marks of archived ones are written.
 
-        Raises: AerobeeError, when anything of another log, or of a longer one, would be replaced.
+        Raises: AerobeeError, if segments of another log or longer copies would be replaced.
         """
         task = self.task
         self.known = self.manifest.load()
@@ -171,9 +171,9 @@ class Run:
         ]
 
     def is_archived(self, segment: Segment, entry: Entry, found: Found) -> bool:
-        """Whether there is nothing to do; a mark that is missing is made.
+        """Whether a segment is archived already; a missing mark is written.
 
-        Raises: AerobeeError, when the archive has another one of that name.
+        Raises: AerobeeError, if the archive has another segment of that name.
         """
         task = self.task
         same = found is Found.SAME
@@ -191,9 +191,9 @@ class Run:
         return False
 
     def refuse_unknown(self, group: Sequence[Segment]) -> None:
-        """Rows that no entry knows are what a killed run left, or somebody else's.
+        """Check rows without an entry: a killed run left them, or another log.
 
-        Raises: AerobeeError, when they are not of this log.
+        Raises: AerobeeError, if they are not of this log.
         """
         from pyspark.sql import functions as sql
 
@@ -212,7 +212,7 @@ class Run:
                 )
 
     def through(self, work: deque[list[Segment]], last: Segment | None) -> Outcome:
-        """All the groups; one that fails is tried again segment by segment."""
+        """Archive all groups; the segments of a group that fails are retried one by one."""
         from pyspark.errors import PySparkException
 
         done: list[Entry] = []
@@ -230,7 +230,7 @@ class Run:
         return Outcome(done, failed)
 
     def group(self, group: Sequence[Segment], *, sealed: bool) -> list[Entry]:
-        """Archive neighbouring segments. Raises: AerobeeError, PySparkException, OSError."""
+        """Archive adjacent segments. Raises: AerobeeError, PySparkException, OSError."""
         task = self.task
         starts = [one.start for one in group]
         self.refuse_unknown(group)
@@ -249,7 +249,7 @@ class Run:
         return entries
 
     def rows(self, group: Sequence[Segment], *, sealed: bool) -> DataFrame:
-        """All records of the segments, system topics included, with the segment of each."""
+        """All records of the segments, including system topics, with the segment of each."""
         from pyspark.sql import functions as sql
 
         options = {
@@ -272,7 +272,7 @@ class Run:
         return rows.withColumn(SEGMENT, segment.cast("bigint"))
 
     def make_durable(self, starts: Sequence[int]) -> None:
-        """Files of this machine may still be in its memory only; elsewhere they are stored."""
+        """Sync the files if they are on this machine; other file systems do that by themselves."""
         folder = self.kind.folder(self.spark, self.task.output)
         local = Place(self.spark, folder).local
         if local is not None:
@@ -282,7 +282,7 @@ class Run:
 
 
 def grouped(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
-    """Runs of neighbours, of at most so many."""
+    """Split into runs of adjacent segments, at most `most` in each."""
     group: list[Segment] = []
     for one in segments:
         if group and (len(group) == most or group[-1].end != one.start):
@@ -297,7 +297,7 @@ def grouped(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
 
 
 def counted(rows: DataFrame) -> list[Any]:
-    """Per segment what the table holds: numbers that the log's own layout can be compared with."""
+    """Aggregates of the table per segment, for a comparison with the layout of the log."""
     from pyspark.sql import functions as sql
 
     plainly = sql.col("sysFlag").bitwiseAND(COMPRESSED) == 0
@@ -320,10 +320,11 @@ def counted(rows: DataFrame) -> list[Any]:
 
 
 def check(segment: Segment, found: Any, *, sealed: bool) -> None:
-    """Compare the table with the file: its records lie there one behind the other, to its end.
+    """Compare the table with the file, whose records follow each other without gaps up to its end.
 
-    So as many places as rows, the sizes of all as long as the way from the first to the end of the
-    last, and nothing but a blank behind it, mean: all of them, each once. Raises: AerobeeError.
+    All records are there exactly once if there are as many distinct offsets as rows, if the sizes
+    add up to the distance from the first offset to the end of the last record, and if only a blank
+    follows. Raises: AerobeeError.
     """
     if found is None:
         raise AerobeeError(f"segment {segment.name}: nothing of it was written")
@@ -343,7 +344,7 @@ def check(segment: Segment, found: Any, *, sealed: bool) -> None:
 
 
 def ends_at(segment: Segment, end: int) -> bool:
-    """Whether the records of a full segment end there: with the file, or with a blank."""
+    """Whether the records of a full segment end at `end`: at the end of the file, or at a blank."""
     rest = segment.end - end
     if rest == 0:
         return True
@@ -354,7 +355,7 @@ def ends_at(segment: Segment, end: int) -> bool:
 
 
 def entry_of(segment: Segment, found: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
-    """What is to be remembered of a segment that was read back. Raises: OSError."""
+    """The manifest entry of a segment that was read back. Raises: OSError."""
     first, last = ends_of(segment, found["last"])
     return Entry(
         segment=segment_name(segment.start),

@@ -1,6 +1,6 @@
-"""Job `audit`: every record of a store directory checked on as many cores as there are.
+"""Job `audit`: checks every record of a store directory, on all cores.
 
-`aerobee store verify` looks deeper and at more kinds of files, in one process; this is for
+`aerobee store verify` checks more, and more kinds of files, in one process; this job is for
 directories of hundreds of gigabytes and for tables that a dashboard reads.
 """
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["NO_DAMAGE", "command", "main", "summary"]
 
 NO_DAMAGE = ("tail",)
-"""Kinds of findings that a running broker, or the next start, mends by itself."""
+"""Kinds of findings that a running broker, or its next start, repairs."""
 
 
 def summary(found: DataFrame) -> DataFrame:
-    """Findings per kind and topic: how many, the first and the last place."""
+    """Findings per kind and topic: their number, the first and the last location."""
     from pyspark.sql import functions as sql
 
     return (
@@ -61,7 +61,7 @@ def command(
     with session.opened("audit") as spark:
         output.check(spark)
         found = spark.read.format("aerobee.store").options(**options).load()
-        # Found once, though it is counted and shown.
+        # Computed once, although it is counted and shown.
         found = found.persist()
         try:
             damage = found.where(~found.kind.isin(*NO_DAMAGE)).count()

@@ -1,7 +1,7 @@
-"""Pictures of the report: numbers in, inline SVG out, drawn by matplotlib; and numbers for people.
+"""Charts of the report as inline SVG, drawn by matplotlib, and numbers formatted for people.
 
-Colours of a picture are written as CSS variables of the page, so that it is light or dark with it.
-No display, no font and no network is needed, and nothing of matplotlib's state is touched.
+Colours of a chart are CSS variables of the page, so that they follow its light or dark scheme. No
+display, font or network is needed, and matplotlib's global state is not changed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ COLOURS = {
     "#667085": "soft",
     "#e6e3dc": "edge",
 }
-"""Colour in the picture → variable of the page."""
+"""The CSS variable of each colour in a chart."""
 SERIES = tuple(COLOURS)[:6]
 SOFT, EDGE = tuple(COLOURS)[6:]
 WIDTH, HEIGHT, BAR_HEIGHT = 8.0, 2.6, 0.3
-"""Inches; the page stretches them."""
+"""Inches; the page scales them."""
 STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -56,7 +56,7 @@ def over_time(
     stacked: bool = False,
     log: bool = False,
 ) -> str:
-    """Lines over time, or areas on top of each other; None is a gap. `text` writes a value."""
+    """Draw lines over time, or stacked areas; None is a gap. `text` formats a value."""
     with _drawing(HEIGHT) as (figure, axes):
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -81,7 +81,7 @@ def over_time(
 
 
 def bars(rows: Sequence[tuple[str, float, str]], colour: int = 0) -> str:
-    """A bar for each name, its length, and what is written behind it; the first on top."""
+    """Draw a bar for each name, of a length, with a label behind it; the first on top."""
     with _drawing(0.3 + BAR_HEIGHT * len(rows)) as (figure, axes):
         places = range(len(rows))
         drawn = axes.barh(places, [max(0.0, value) for _, value, _ in rows], color=SERIES[colour])
@@ -99,7 +99,7 @@ def bars(rows: Sequence[tuple[str, float, str]], colour: int = 0) -> str:
 
 @contextmanager
 def _drawing(height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure of its own, known to no backend. Raises: ConfigurationError without matplotlib."""
+    """A figure without a backend. Raises: ConfigurationError without matplotlib."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -113,11 +113,11 @@ def _drawing(height: float) -> Iterator[tuple[Any, Any]]:
 
 
 def _svg(figure: Any) -> str:
-    """As a part of an HTML page: no names of its own beside those that it refers to itself."""
+    """The figure as an element of an HTML page, without ids that it does not refer to itself."""
     out = StringIO()
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with warnings.catch_warnings():
-        # Letters that its own font has not: the reader's will.
+        # Glyphs that matplotlib's font lacks: the reader's browser has them.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(out, format="svg", transparent=True, metadata=metadata)
     drawn = out.getvalue()
@@ -135,24 +135,24 @@ def _svg(figure: Any) -> str:
 
 
 def count_text(value: float) -> str:
-    """A count or rate, three digits and a unit: 0.25, 12.3k, 4M."""
+    """Format a count or rate with three digits and a unit: 0.25, 12.3k, 4M."""
     return _scaled(value, ((1e9, "G"), (1e6, "M"), (1e3, "k")), "")
 
 
 def bytes_text(value: float) -> str:
-    """Bytes in binary units: 512 B, 1.5 MiB."""
+    """Format bytes in binary units: 512 B, 1.5 MiB."""
     units = ((4, " TiB"), (3, " GiB"), (2, " MiB"), (1, " KiB"))
     return _scaled(value, tuple((1_024.0**power, unit) for power, unit in units), " B")
 
 
 def duration_text(value_ms: float) -> str:
-    """Milliseconds as ms, s, min, h or d."""
+    """Format milliseconds as ms, s, min, h or d."""
     units = ((86_400_000, " d"), (3_600_000, " h"), (60_000, " min"), (1_000, " s"))
     return _scaled(value_ms, units, " ms")
 
 
 def _scaled(value: float, units: Sequence[tuple[float, str]], least: str) -> str:
-    """Three digits that count, no zeros behind them, in the largest unit that fits."""
+    """Format three significant digits without trailing zeros, in the largest unit that fits."""
     one, unit = next((found for found in units if abs(value) >= found[0]), (1.0, least))
     scaled = value / one
     digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2

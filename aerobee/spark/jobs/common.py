@@ -1,7 +1,7 @@
-"""What every job shares: its options, its Spark session, its errors and the table it hands out.
+"""The common parts of all jobs: options, Spark session, errors and output table.
 
 A job is a click command in a module of this package. The same command runs as `aerobee spark JOB`
-and as a file under `spark-submit`. Nothing here loads pyspark before a session is asked for, so
+and as a file under `spark-submit`. This module loads pyspark only when a session is opened, so
 `--help` works without it.
 """
 
@@ -60,14 +60,14 @@ FORMATS = ("parquet", "json", "csv")
 MODES = ("error", "append", "overwrite")
 ROWS_MAX = 1_000
 CELL_MAX = 60
-"""Characters of a cell in a printed table."""
+"""The most characters of a cell in a printed table."""
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings of a session that a job starts; `--conf` wins."""
+"""Settings of a session that a job starts; `--conf` overrides them."""
 INSTALL_HINT = "install it with: pip install 'aerobee[spark]'"
 JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PATH or set JAVA_HOME"
 
@@ -76,7 +76,7 @@ JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PA
 
 
 def pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE` words as a dict. Raises: ConfigurationError."""
+    """Parse `KEY=VALUE` words to a dict. Raises: ConfigurationError."""
     found = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -87,7 +87,7 @@ def pairs(words: Sequence[str], option: str) -> dict[str, str]:
 
 
 def instant_ms(text: str | None, option: str) -> int | None:
-    """Milliseconds since 1970 of a number or an ISO 8601 text (local time without a zone).
+    """Parse milliseconds since 1970, or an ISO 8601 text (local time without a zone).
 
     Raises: ConfigurationError.
     """
@@ -107,7 +107,7 @@ def gathered(
     make: Callable[..., Any],
     taken: Sequence[str],
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """A decorator: adds options, and gives their values as one object under `name`."""
+    """A decorator that adds options to a command and passes their values as one object `name`."""
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @wraps(function)
@@ -125,16 +125,16 @@ def gathered(
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where a job runs: a master (None: what spark-submit or Spark's defaults say), settings."""
+    """The Spark session of a job: a master (None: Spark's own choice) and settings."""
 
     master: str | None = None
     conf: tuple[str, ...] = ()
 
     @contextmanager
     def opened(self, job: str) -> Iterator[SparkSession]:
-        """A session with our formats; one that was there before stays open.
+        """A session with the project's formats; a session that existed before stays open.
 
-        Errors of Spark come out as AerobeeError, those that our sources raised as what they were.
+        Errors of Spark are raised as AerobeeError, those of the data sources as they were.
         Raises: ConfigurationError without PySpark or Java.
         """
         spark, ours = self._started(job)
@@ -161,7 +161,7 @@ class Session:
         return spark, True
 
     def _new(self, job: str) -> SparkSession:
-        """A session of our own. Raises: ConfigurationError."""
+        """Start a session. Raises: ConfigurationError."""
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
@@ -169,7 +169,7 @@ class Session:
         if self.master is not None:
             builder = builder.master(self.master)
         if self.master is None or self.master.startswith("local"):
-            # Spark would take the `python3` of PATH, which need not be the one with Aerobee.
+            # Otherwise Spark uses the `python3` of PATH, which may lack Aerobee.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _require_java()
         for key, value in (QUIET | pairs(self.conf, "--conf")).items():
@@ -192,19 +192,19 @@ session_options = gathered(
 
 
 def _require_java() -> None:
-    """See that there is a Java for Spark to start. Raises: ConfigurationError."""
+    """Check that Spark can start a Java. Raises: ConfigurationError."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else "java"
     if shutil.which(program) is None:
         raise ConfigurationError(f"{program} is not there; {JAVA_HINT}")
 
 
-# ── Messages in ──
+# ── Input ──
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages come from: a broker, a store directory, or Parquet files of an archive."""
+    """The source of messages: a broker, a store directory, or Parquet files of an archive."""
 
     namesrv: str | None = None
     store: str | None = None
@@ -217,12 +217,12 @@ class Source:
 
     @property
     def place(self) -> str:
-        """What a person would call it."""
+        """A description of the source for messages."""
         return self.store or self.archive or self.name_server
 
     @property
     def name_server(self) -> str:
-        """The name servers, by option, environment or default. Raises: ConfigurationError."""
+        """The name servers, from option, environment or default. Raises: ConfigurationError."""
         return ";".join(name_servers(self.namesrv))
 
     def read(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
@@ -238,7 +238,7 @@ class Source:
         return found.select(*columns)
 
     def check(self) -> None:
-        """Refuse what no read takes, before Spark is started. Raises: ConfigurationError."""
+        """Refuse wrong options before Spark is started. Raises: ConfigurationError."""
         if self.store is not None and self.archive is not None:
             raise ConfigurationError("--store and --archive: give one of them")
         if self.archive is not None:
@@ -266,7 +266,7 @@ class Source:
         return spark.read.format(name).options(**options).load()
 
     def _options(self, since_ms: int | None, until_ms: int | None) -> dict[str, str]:
-        """The options of the read, but for its columns. Raises: ConfigurationError."""
+        """The options of the read, except its columns. Raises: ConfigurationError."""
         given = self._bounds(since_ms, until_ms)
         if self.store is not None:
             given["path"] = self.store
@@ -279,14 +279,14 @@ class Source:
             raise ConfigurationError("give --topic or --topic-pattern")
         given["nameServer"] = self.name_server
         if since_ms is not None:
-            # A queue that is quiet since then has nothing to read, which is no error.
+            # A queue without newer messages has nothing to read, which is no error.
             given["startingOffsetsByTimestampStrategy"] = "latest"
         given |= {"subscribe": ",".join(self.topics)} if self.topics else {}
         given |= {"subscribePattern": self.pattern} if self.pattern else {}
         return self._with_own(given)
 
     def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
-        """These and those of `--option`, which win however they are spelled."""
+        """Add the options of `--option`, which override the given ones in any spelling."""
         both = dict(given) | pairs(self.options, "--option")
         return {name.lower(): text for name, text in both.items()}
 
@@ -303,7 +303,7 @@ class Source:
 
 
 def cluster_at(name_server: str) -> Cluster:
-    """The cluster that the driver asks itself, reached as the environment says."""
+    """The driver's own connection to the cluster, with the account and TLS of the environment."""
     from aerobee.spark.brokers import cluster_of
     from aerobee.spark.cluster_options import cluster_options
 
@@ -317,12 +317,12 @@ until_option = click.option("--until", metavar="TIME", help="Stored before: ISO 
 
 
 def named(words: Sequence[str]) -> tuple[str, ...]:
-    """The names in words that may hold several, with commas between."""
+    """The names in words that may hold several, separated by commas."""
     return tuple(name for word in words for name in word.split(",") if name)
 
 
 def _source(topic: tuple[str, ...], option: tuple[str, ...], **rest: Any) -> Source:
-    """A source of what the options say. Raises: ConfigurationError for a time that is none."""
+    """The source that the options name. Raises: ConfigurationError for an invalid time."""
     for name in ("since", "until"):
         instant_ms(rest[name], f"--{name}")
     return Source(topics=named(topic), options=option, **rest)
@@ -345,11 +345,11 @@ source_options = gathered(
 )
 
 
-# ── Tables out ──
+# ── Output ──
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
-    """Whether a path, as Spark takes it, names a file or a directory."""
+    """Whether a path, in Spark's notation, names a file or a directory."""
     jvm: Any = spark.sparkContext._jvm
     context: Any = spark.sparkContext._jsc
     given = jvm.org.apache.hadoop.fs.Path(path)
@@ -358,7 +358,7 @@ def is_there(spark: SparkSession, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a job's table goes: files for dashboards, and lines on stdout."""
+    """The output of a job: files for dashboards, and lines on stdout."""
 
     path: str | None = None
     form: str = "parquet"
@@ -367,7 +367,7 @@ class Output:
     rows_max: int = ROWS_MAX
 
     def check(self, spark: SparkSession) -> None:
-        """Refuse a path that is there already before anything is done, above all before a send.
+        """Refuse a path that exists already, before anything is done, above all before a send.
 
         Raises: ConfigurationError.
         """
@@ -378,9 +378,9 @@ class Output:
             )
 
     def deliver(self, table: DataFrame) -> list[dict[str, Any]]:
-        """Write the table where `--output` says, and print up to `rows_max` rows of it.
+        """Write the table to `--output`, and print up to `rows_max` rows of it.
 
-        Computed once. The answer is the rows printed.
+        It is computed once. Returns the printed rows.
         """
         table = table.persist()
         try:
@@ -398,7 +398,7 @@ class Output:
         return rows[: self.rows_max]
 
     def show(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Rows on stdout: a JSON object per line, or a table for people."""
+        """Print rows on stdout: a JSON object per line, or a table for people."""
         if self.as_json:
             for row in rows:
                 click.echo(msgspec.json.encode(row))
@@ -429,7 +429,7 @@ output_options = gathered(
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as aligned columns under their names, numbers to the right."""
+    """Format rows as aligned columns under their names, numbers to the right."""
     if not rows:
         return "no rows"
     cells = [[_cell(row[column]) for column in columns] for row in rows]
@@ -446,11 +446,11 @@ def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str
 
 
 def _cell(value: Any) -> str:
-    """A value for people; nothing is a dash."""
+    """Format a value for people; null is a dash."""
     if value is None:
         return "-"
     if isinstance(value, float):
-        # Of what is little two digits are told: 0.0 messages per second would be none.
+        # Small numbers keep two digits: 0.0 messages per second would look like none.
         return f"{value:,.1f}" if not value or abs(value) >= 1 else f"{value:.2g}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
@@ -462,7 +462,7 @@ def _cell(value: Any) -> str:
 
 
 def run_as_program(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
-    """A job's `main`: run its command and exit with its code, errors in a line on stderr."""
+    """The `main` of a job: run its command and exit with its code, errors in a line on stderr."""
 
     def run(given: list[str] | None) -> Any:
         return command.main(args=given, standalone_mode=False)

@@ -1,7 +1,7 @@
-"""Job `dead-letters`: what consumer groups gave up, and sending it to where it came from again.
+"""Job `dead-letters`: counts the dead letters of consumer groups, and sends them again.
 
-Dead letters of a group lie in `%DLQ%group`. Brokers do not store the reason; what can be known is
-the origin, how often a message was tried, and when.
+Dead letters of a group are in `%DLQ%group`. Brokers do not store the reason; known are the origin,
+the number of tries, and the times.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ COLUMNS = (
     *("topic", "tags", "keys", "properties"),
     *("reconsumeTimes", "bornTimestamp", "storeTimestamp"),
 )
-"""What an analysis reads; a re-drive reads what is sent, too."""
+"""The columns of an analysis; a re-drive also reads those that it sends."""
 PLACE = ("topic", "brokerName", "queueId", "queueOffset")
-"""What names a dead letter for good."""
+"""The columns that identify a dead letter for good."""
 PERM_HINT = (
     "make it readable: mqadmin updateTopicPerm -n '{namesrv}' -c DefaultCluster -t '{topic}' -p 6"
     " (your cluster's name behind -c), or: aerobee topic create -n '{namesrv}' --queues 1 '{topic}'"
 )
 
 
-# ── What there is ──
+# ── Analysis ──
 
 
 def origin() -> Column:
-    """The topic that a dead letter came from; null where it does not say.
+    """The topic that a dead letter came from; null if it does not say.
 
-    RocketMQ 5.x has the name DLQ_ORIGIN_TOPIC for it, which counts where somebody wrote it. A
-    message that was handed back for another try carries RETRY_TOPIC.
+    RocketMQ 5.x defines DLQ_ORIGIN_TOPIC for it, which is used if it is set. Messages that a
+    consumer sent back for another try carry RETRY_TOPIC.
     """
     from pyspark.sql import functions as sql
 
@@ -85,9 +85,9 @@ def origin() -> Column:
 
 
 def analysed(messages: DataFrame) -> DataFrame:
-    """Per group, origin, tags and number of tries: how many dead letters, since when.
+    """Per group, origin, tags and number of tries: how many dead letters, and since when.
 
-    `why` tells those given up at the first try (the consumer asked for it, or its limit is so low)
+    `why` separates those given up at the first try (the consumer asked for it, or its limit is 1)
     from those that used up their tries. `ageP50Ms` is from birth to death. Source columns: COLUMNS.
     """
     from pyspark.sql import functions as sql
@@ -115,7 +115,7 @@ def analysed(messages: DataFrame) -> DataFrame:
 
 
 def check_groups(name_server: str, groups: Sequence[str]) -> None:
-    """See that each group has dead letters or is known. Raises: ConfigurationError."""
+    """Check that each group is known or has dead letters. Raises: ConfigurationError."""
     from aerobee.spark.lag.read import check
     from aerobee.spark.options import lag_options
 
@@ -125,9 +125,9 @@ def check_groups(name_server: str, groups: Sequence[str]) -> None:
 
 
 def readable_topics(name_server: str, wanted: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Topics of dead letters that can be read, and those whose queues cannot.
+    """Topics of dead letters that can be read, and those without a readable queue.
 
-    All of the cluster unless some are named; those that do not exist are in neither list.
+    By default all of the cluster; named topics that do not exist are in neither list.
     Raises: NoNameServerError, TransportError.
     """
     cluster = cluster_at(name_server)
@@ -137,12 +137,12 @@ def readable_topics(name_server: str, wanted: tuple[str, ...]) -> tuple[list[str
     return sorted(readable), sorted(there - readable)
 
 
-# ── Which of them ──
+# ── Selection ──
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The dead letters that a person asks for; empty is all."""
+    """The dead letters that the user selects; an empty field selects all."""
 
     groups: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -152,11 +152,11 @@ class Choice:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of the groups."""
+        """The dead-letter topics of the groups."""
         return tuple(f"{PREFIX}{group}" for group in self.groups)
 
     def of(self, messages: DataFrame) -> DataFrame:
-        """Those of the messages. Raises: AnalysisException for a condition that is none."""
+        """Filter messages. Raises: AnalysisException for an invalid condition."""
         from pyspark.sql import functions as sql
 
         found = messages.where(sql.startswith("topic", sql.lit(PREFIX)))
@@ -173,9 +173,9 @@ class Choice:
 
 
 def _choice(tags: tuple[str, ...], keys: tuple[str, ...], **rest: Any) -> Choice:
-    """The choice that the command line makes.
+    """The selection of the command line.
 
-    Raises: ConfigurationError for a key or a tag that no message has.
+    Raises: ConfigurationError for a key or a tag that no message can have.
     """
     for key in keys:
         if not key or key != "".join(key.split()):
@@ -184,7 +184,7 @@ def _choice(tags: tuple[str, ...], keys: tuple[str, ...], **rest: Any) -> Choice
             )
     each = tuple(word.strip() for tag in tags for word in tag.split("||"))
     if not all(each):
-        # Without this, a tag that a script left empty would choose the messages of every tag.
+        # Without this check an empty tag, as of a script, would select the messages of every tag.
         raise ConfigurationError(f"--tag {tags[-1]!r}: a tag is missing; give 'a' or 'a||b'")
     return Choice(tags=each, keys=keys, **rest)
 
@@ -205,11 +205,11 @@ choice_options = gathered(
 )
 
 
-# ── Sending again ──
+# ── Re-drive ──
 
 
 def not_sent_before(messages: DataFrame, record: str | None) -> DataFrame:
-    """Without those whose places stand in the record of earlier runs."""
+    """Leave out the messages whose locations are in the record of earlier runs."""
     spark = messages.sparkSession
     if record is None or not is_there(spark, record):
         return messages
@@ -220,12 +220,13 @@ def not_sent_before(messages: DataFrame, record: str | None) -> DataFrame:
 def redriven(
     letters: DataFrame, target: Column, name_server: str, *, record: str | None, run: str
 ) -> DataFrame:
-    """Send these dead letters; answers one row with what was sent.
+    """Send these dead letters; returns one row with what was sent.
 
-    With a record each is noted there after it is sent: a run that dies in between sends again.
+    With a record each is noted there after it is sent: the letters of a run that dies between the
+    two are sent again.
     Raises: AerobeeError if one does not say where it came from.
     """
-    # Read once: what is noted must be what was sent, though more may have died in between.
+    # Read once, so that exactly the letters that are sent are noted, even if new ones arrive.
     letters = letters.persist()
     try:
         if not letters.where(target.isNull()).isEmpty():
@@ -234,7 +235,7 @@ def redriven(
             )
         noted = letters.select(*PLACE, "msgId")
         if record is not None:
-            # A record that cannot be written is told before anything is sent.
+            # A record that cannot be written is an error before anything is sent.
             noted.limit(0).write.mode("append").parquet(record)
         sent = send(outgoing(letters, target, run, keep_queues=False), name_server, {})
         if record is not None:
@@ -298,9 +299,9 @@ def command(
 def found(
     spark: SparkSession, source: Source, choice: Choice, names: Sequence[str]
 ) -> tuple[DataFrame, list[str]]:
-    """The dead letters asked for, and the topics that they cannot be read from.
+    """The selected dead letters, and the topics that cannot be read.
 
-    A cluster where nothing has died has a table without rows.
+    A cluster without dead letters gives a table without rows.
     """
     columns = tuple(dict.fromkeys(names))
     if source.store or source.archive:
@@ -324,11 +325,11 @@ def again(
     run: str | None,
     yes: bool,
 ) -> None:
-    """Say what would be sent, or send it and say what was."""
+    """Print what would be sent, or send it and print what was sent."""
     from pyspark.sql import functions as sql
 
     target = origin() if to_topic is None else sql.lit(to_topic)
-    # Without the time of birth: a message that is sent again begins anew.
+    # Without the time of birth: a message that is sent again gets a new one.
     letters = not_sent_before(letters, record).drop(BORN)
     if run is not None:
         rows = letters.select(target.alias("to")).distinct().collect()
@@ -343,7 +344,7 @@ def again(
         f"sending with {REPLAY}={run}; where it is interrupted, repeat --run {run}", err=True
     )
     sent = redriven(letters, target, name_server, record=record, run=run)
-    # Before the table is written, which may fail: what was sent is sent.
+    # Before the table is written, which may fail: the messages are sent in any case.
     click.echo(f"sent with {REPLAY}={run}", err=True)
     output.deliver(sent)
 

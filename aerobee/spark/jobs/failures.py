@@ -1,7 +1,7 @@
-"""What Spark, its JVM and the file system fail with, told as an error of ours: the cause in a line.
+"""Converts failures of Spark, its JVM and the file system to errors of Aerobee, in one line.
 
-Texts and exceptions flow in, errors of `aerobee.errors` flow out, so that a job ends with the exit
-code that any other command would end with.
+Texts and exceptions in, errors of `aerobee.errors` out, so that a job ends with the same exit code
+as any other command.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
 RAISED_BY_OTHERS = re.compile(
     r"^(?!org\.|java\.|py4j\.)([\w.]+(?:Error|Exception): .+)$", re.MULTILINE
 )
-"""The last line of a traceback of Python, in a text with those of Java."""
+"""The last line of a Python traceback, in a text that has Java's stack traces, too."""
 CALLED = "An error occurred while calling"
-"""So begins what Py4J tells of an exception of Java; it names nothing that a person knows."""
+"""The first words of Py4J for an exception of Java; the line names nothing that users know."""
 RAISED_BY_JAVA = re.compile(r"^(?:: |Caused by: )(?:[\w$]+\.)*([\w$]+: .+)$", re.MULTILINE)
 """An exception of Java and each of its causes."""
 FORBIDDEN = re.compile(r"PermissionError|AccessDenied|AccessControlException|Permission denied")
 NO_PERMISSION = 16
 CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items())}
 LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""PySpark's own, which print the stack trace of what is raised a moment later."""
+"""PySpark's loggers that print the stack trace of an exception which is raised right after."""
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Errors of Spark and of the file system as ours, in a line instead of two stack traces."""
+    """Raise errors of Spark and the file system as AerobeeError, in a line without stack traces."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
@@ -58,7 +58,7 @@ def plainly() -> Iterator[None]:
 
 
 def plain(text: str) -> AerobeeError:
-    """The error of ours that a text of Spark's quotes, else the innermost cause, else a line."""
+    """The Aerobee error in a text of Spark, else the innermost cause, else its first line."""
     raised = RAISED.findall(text)
     if not raised:
         return with_code(_cause(text))
@@ -72,7 +72,7 @@ def plain(text: str) -> AerobeeError:
 
 
 def _cause(text: str) -> str:
-    """What failed first, of Python or of Java, else the first line."""
+    """The first failure, of Python or of Java, else the first line."""
     first = text.strip().partition("\n")[0] or "Spark failed and said nothing"
     found = RAISED_BY_OTHERS.findall(text) if "Traceback" in text else []
     if not found and first.startswith(CALLED):
@@ -81,7 +81,7 @@ def _cause(text: str) -> str:
 
 
 def with_code(text: str) -> AerobeeError:
-    """An error with this text; with the code of what is forbidden, and what to do, if it is."""
+    """An error with this text; for a forbidden access with its code, and with what to do."""
     if not FORBIDDEN.search(text):
         return AerobeeError(text)
     error = AerobeeError(f"{text}: run the job as a user who may")
@@ -90,5 +90,5 @@ def with_code(text: str) -> AerobeeError:
 
 
 def _takes_a_text(kind: type[AerobeeError]) -> bool:
-    """Whether an error is made of its text alone."""
+    """Whether the constructor of an error takes its text only."""
     return kind.__init__ is Exception.__init__ or "__init__" not in vars(kind)

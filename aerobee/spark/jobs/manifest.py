@@ -1,8 +1,8 @@
-"""What an archive holds, segment by segment, and the marks that tell the broker.
+"""The manifest of an archive, segment by segment, and the marks for the broker.
 
-An entry is written when its rows were read back and counted, and are on the disk; the mark in the
-store root comes after it. So a mark without its entry never is, and an entry without its mark says
-that the broker does not know yet. Each entry is a file: what was said before is not written again.
+An entry is written when its rows were read back, counted and synced; the mark in the store root
+follows. So there is no mark without its entry, and an entry without a mark means that the broker
+does not know yet. Each entry is a file of its own: earlier ones are not written again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MANIFEST", "Entry", "Manifest", "crc_of_file", "give", "make_marks", "mark", "marked"]
 
 MANIFEST = "_manifest"
-"""Below the archive; readers of its rows pass over names that begin so."""
+"""The directory below the archive; readers of its rows skip names with this prefix."""
 SUFFIX = ".json"
 PIECE_BYTES = 8 << 20
 FILE_MODE = 0o644
@@ -33,7 +33,7 @@ DIRECTORY_MODE = 0o755
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A segment: its name, the size and CRC-32 of its file, its records, who archived it."""
+    """The mark of a segment: name, size and CRC-32 of its file, number of records, job."""
 
     segment: str
     bytes: int
@@ -43,26 +43,26 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Entry(Mark, frozen=True):
-    """A mark, and what the archive itself says beside it. Times in ms since 1970.
+    """A mark, with the further fields of the archive. Times in ms since 1970.
 
-    One that is not `sealed` was the growing end of the log: a beginning of the segment, to be
-    archived again.
+    An entry that is not `sealed` has the growing end of the log: a beginning of the segment, which
+    will be archived again.
     """
 
     sealed: bool = True
     min_store_timestamp: int = 0
     max_store_timestamp: int = 0
     log: str = ""
-    """Id of the log, as `same_log` keeps it in the store root; empty where none is kept."""
+    """Id of the log, as `same_log` keeps it in the store root; empty without one."""
     first_crc32: int = 0
-    """Of the whole record that the segment begins with."""
+    """CRC-32 of the first record of the segment, over all its bytes."""
     last_offset: int = 0
-    """Where its last archived record begins in the log."""
+    """The physical offset of the last archived record."""
     last_crc32: int = 0
 
     @property
     def start(self) -> int:
-        """The first byte of the log that the segment holds."""
+        """The physical offset of the segment's first byte."""
         return int(self.segment)
 
 
@@ -73,7 +73,7 @@ class Manifest:
         self.place = place
 
     def load(self) -> dict[int, Entry]:
-        """All entries by the starts of their segments. Raises: AerobeeError for a broken one."""
+        """All entries by the starts of their segments. Raises: AerobeeError for an invalid one."""
         found = {}
         for name in self.place.names():
             start = segment_start(name.removesuffix(SUFFIX))
@@ -96,7 +96,7 @@ class Manifest:
 
 
 def make_marks(store: Path) -> Path:
-    """The directory of marks below a store root, made if it is not there; it is the broker's."""
+    """The directory of marks below a store root; creates it with the broker as its owner."""
     directory = store / ARCHIVE
     if not directory.is_dir():
         directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
@@ -105,12 +105,12 @@ def make_marks(store: Path) -> Path:
 
 
 def marked(store: Path, entry: Entry) -> bool:
-    """Whether the broker has been told."""
+    """Whether the mark of an entry exists."""
     return (store / ARCHIVE / mark_name(entry.start)).exists()
 
 
 def mark(store: Path, entry: Entry) -> None:
-    """Tell the broker that a segment may go; after a crash the mark is whole or not there."""
+    """Write a mark, so that the broker may delete the segment; atomic in a crash."""
     directory = make_marks(store)
     path = directory / mark_name(entry.start)
     draft = path.with_name(temporary_name(path.name))
@@ -124,7 +124,7 @@ def mark(store: Path, entry: Entry) -> None:
 
 
 def give(path: Path, store: Path) -> None:
-    """What root makes becomes the broker's, which has to remove it."""
+    """Give a file that root created to the broker's user, who has to delete it."""
     owner = store.stat()
     if os.geteuid() == 0 and owner.st_uid:
         os.chown(path, owner.st_uid, owner.st_gid)

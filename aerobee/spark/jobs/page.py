@@ -1,7 +1,7 @@
-"""The report's page: rows in, one HTML file out, with everything it needs inside. Pure.
+"""Renders the report: rows in, one self-contained HTML file out. Pure.
 
-Each picture has its numbers as a table below it, folded. Light or dark is what the reader's system
-says; on paper it is light.
+Each chart has a folded table of its numbers below it. The page is light or dark as the reader's
+system is; on paper it is light.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["Report", "render", "windows_ms"]
 
 TOPICS_SHOWN = 5
-"""Topics with a colour of their own in the throughput; the rest is one area."""
+"""The topics with a colour of their own in the throughput; the others share one area."""
 BARS_SHOWN = 12
 ROWS_SHOWN = 200
-"""Rows of a folded table; the job's table has all."""
+"""The most rows of a folded table; the job's table has all."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the page shows; rows as `stats`, `dead-letters` and `format("aerobee.lag")` have them.
+    """The data of the page; rows as `stats`, `dead-letters` and `format("aerobee.lag")` have them.
 
-    `lag` and `dead_letters` are None where nobody could be asked, empty where there is nothing.
+    `lag` and `dead_letters` are None without a cluster to query, empty without any rows.
     """
 
     title: str
@@ -42,11 +42,11 @@ class Report:
     made_at: datetime
     window_ms: int
     rates: Sequence[Row] = ()
-    """Per window and topic."""
+    """Rows per window and topic."""
     totals: Sequence[Row] = ()
-    """Per window, all topics together."""
+    """Rows per window, all topics together."""
     topics: Sequence[Row] = ()
-    """Per topic, the whole time together."""
+    """Rows per topic, the whole time together."""
     delays: Sequence[Row] = ()
     lag: Sequence[Row] | None = None
     dead_letters: Sequence[Row] | None = None
@@ -54,13 +54,13 @@ class Report:
 
 
 def windows_ms(rows: Sequence[Row], window_ms: int) -> list[int]:
-    """The beginnings of all windows from the first to the last row, empty ones too."""
+    """The starts of all windows from the first to the last row, including empty ones."""
     starts = [_ms(row["windowStart"]) for row in rows]
     return list(range(min(starts), max(starts) + 1, window_ms)) if starts else []
 
 
 def render(report: Report) -> str:
-    """The whole page."""
+    """Render the whole page."""
     title = escape(report.title)
     sections = (
         _throughput(report),
@@ -89,7 +89,7 @@ def render(report: Report) -> str:
 
 
 def _tiles(report: Report) -> str:
-    """The numbers that one looks at first."""
+    """The most important numbers, as tiles at the top."""
     messages = sum(row["messages"] for row in report.topics)
     size = sum(row["bytes"] or 0 for row in report.topics)
     peak = max((row["messagesPerSecond"] for row in report.totals), default=0.0)
@@ -223,13 +223,13 @@ def _delays(report: Report) -> str:
     )
 
 
-# ── Pieces ──
+# ── Elements ──
 
 
 def _ranking(
     head: tuple[str, str, int], shown: Sequence[tuple[str, float, str]], table: str, empty: str = ""
 ) -> str:
-    """A section of bars, of its name, what they are, and their colour; none without rows."""
+    """A section with a bar chart, given its title, description and colour; empty without rows."""
     name, about, colour = head
     if not shown:
         return _section(name, about, empty, "") if empty else ""
@@ -243,7 +243,7 @@ def _section(name: str, about: str, picture: str, table: str, more: str = "") ->
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Rows as an HTML table; numbers stand under each other."""
+    """Rows as an HTML table; numbers are right-aligned."""
     head = "".join(f"<th>{escape(_heading(column))}</th>" for column in columns)
     body = "".join(
         "<tr>" + "".join(_cell(column, row.get(column)) for column in columns) + "</tr>"
@@ -258,7 +258,7 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _heading(column: str) -> str:
-    """`latencyP99Ms` as `latency P99`, `bytesPerSecond` as `bytes/s`."""
+    """Format `latencyP99Ms` as `latency P99`, `bytesPerSecond` as `bytes/s`."""
     plain = column.removesuffix("Ms").replace("PerSecond", "/s")
     return "".join(f" {c}" if c.isupper() else c for c in plain)
 
@@ -308,7 +308,7 @@ def _span(report: Report) -> str:
 def _seen(
     times: Sequence[int], series: dict[str, list[Any]], report: Report
 ) -> tuple[Sequence[int], dict[str, list[Any]]]:
-    """A single window is drawn from its beginning to its end, or there would be nothing to see."""
+    """The points of the lines; a single window gets a second point at its end, to be visible."""
     if len(times) > 1:
         return times, series
     doubled = {name: values * 2 for name, values in series.items()}
@@ -316,6 +316,6 @@ def _seen(
 
 
 def _ms(at: datetime) -> int:
-    """Spark's naive times of a session in UTC, or times with a zone, in ms."""
+    """Convert Spark's naive times of a UTC session, or times with a zone, to ms."""
     aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000)

@@ -1,11 +1,11 @@
-"""Directories where Spark keeps tables, for the few small files that jobs lay beside the rows.
+"""Directories where Spark keeps tables, for the small files that jobs store beside the rows.
 
-Names and bytes flow in and out, on whatever file system Spark reaches by a path: local, HDFS, an
-object store. A file appears whole or not at all where the file system can rename.
+Names and bytes, on any file system that Spark reaches by a path: local, HDFS, an object store. A
+file is written atomically where the file system can rename.
 
-Through Hadoop's API and not through pyarrow.fs, which `stateLocation` uses: these files belong to
-tables that Spark writes with the file systems, end points and credentials of its configuration.
-pyarrow knows none of these: it opens no `s3a:`, and `hdfs:` only where libhdfs is installed.
+It uses Hadoop's API and not pyarrow.fs, as `stateLocation` does: these files belong to tables that
+Spark writes with the file systems, endpoints and credentials of its configuration. pyarrow has none
+of these: it opens no `s3a:`, and `hdfs:` only where libhdfs is installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRAFT = ".draft"
 
 
 class AlreadyRunningError(AerobeeError):
-    """Another run of the same job is under way; trying again helps when it is over."""
+    """Another run of the same job is active; trying again helps when it has ended."""
 
     retryable = True
 
@@ -40,7 +40,7 @@ def _jvm(spark: SparkSession) -> Any:
 
 
 class Place:
-    """One directory, by a path as Spark takes it."""
+    """One directory, by a path in Spark's notation."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm = _jvm(spark)
@@ -50,22 +50,22 @@ class Place:
         self._files = given.getFileSystem(context.hadoopConfiguration())
         self._path = self._files.makeQualified(given)
         self.path = str(self._path.toString())
-        """With scheme and host."""
+        """The path with scheme and host."""
 
     @property
     def local(self) -> Path | None:
-        """The directory on this machine, None elsewhere."""
+        """The directory on this machine, None if it is elsewhere."""
         uri = self._path.toUri()
         return Path(uri.getPath()) if uri.getScheme() == "file" else None
 
     def names(self) -> list[str]:
-        """The names in it, sorted; none when it is not there."""
+        """The names in it, sorted; empty if it does not exist."""
         if not self._files.exists(self._path):
             return []
         return sorted(str(one.getPath().getName()) for one in self._files.listStatus(self._path))
 
     def read(self, name: str) -> bytes:
-        """All bytes of a (small) file."""
+        """Read all bytes of a (small) file."""
         if self.local is not None:
             return (self.local / name).read_bytes()
         stream = self._files.open(self._child(name))
@@ -75,9 +75,9 @@ class Place:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Create or replace a file, durably; readers find the old or the new content.
+        """Create or replace a file, durably; readers see the old or the new content.
 
-        Where the file system cannot rename over a file there is none for a moment.
+        On file systems that cannot rename over a file it is missing for a moment.
         """
         if self.local is not None:
             _write_here(self.local, name, data)
@@ -95,7 +95,7 @@ class Place:
                 raise AerobeeError(f"{self.path}/{name} cannot be written")
 
     def _renamed(self, draft: Any, path: Any) -> bool:
-        """Whether it has its name; where a file has it already HDFS says no, and S3A raises."""
+        """Rename the draft; whether it worked. If a file is there HDFS says no, S3A raises."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 
         try:
@@ -106,7 +106,7 @@ class Place:
             raise
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a directory with all in it; nothing when it is not there."""
+        """Remove a file, or a directory with its content; does nothing if it does not exist."""
         self._files.delete(self._child(name), True)
 
     def _child(self, name: str) -> Any:
@@ -117,8 +117,8 @@ class Place:
 def alone(spark: SparkSession, path: Path, who: str) -> Iterator[None]:
     """Hold a lock file of this machine while the body runs.
 
-    The JVM of the driver holds it: what it still writes after its Python process was killed is
-    over when the lock is free. Raises: AlreadyRunningError, when somebody else has it.
+    The JVM of the driver holds it: when the lock is free, the JVM of a driver whose Python process
+    was killed has stopped writing, too. Raises: AlreadyRunningError, if another process has it.
     """
     jvm = _jvm(spark)
     file = jvm.java.io.RandomAccessFile(str(path), "rw")
@@ -131,7 +131,7 @@ def alone(spark: SparkSession, path: Path, who: str) -> Iterator[None]:
 
 
 def _try_lock(file: Any) -> Any:
-    """The lock, None when another process or another thread of this JVM has it."""
+    """Take the lock, None if another process or another thread of this JVM has it."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -145,8 +145,8 @@ def _try_lock(file: Any) -> Any:
 def _write_here(folder: Path, name: str, data: bytes) -> None:
     """Create or replace a file of this machine, durably. Raises: OSError.
 
-    Not by Hadoop: its local files are never synced, and have checksums in a second file, which a
-    kill between two renames leaves to the wrong content.
+    Not through Hadoop: its local files are never synced, and their checksums are in a second file,
+    which does not match the content after a kill between two renames.
     """
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{name}{DRAFT}"
@@ -159,14 +159,14 @@ def _write_here(folder: Path, name: str, data: bytes) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Have a directory and all below it on the disk. Raises: OSError."""
+    """Sync a directory and everything below it to the disk. Raises: OSError."""
     for folder, _, names in os.walk(root):
         for name in (*names, ""):
             sync(os.path.join(folder, name))
 
 
 def sync(path: str | Path) -> None:
-    """Have a file, or the names in a directory, on the disk. Raises: OSError."""
+    """Sync a file, or the names in a directory, to the disk. Raises: OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

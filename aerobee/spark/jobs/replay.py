@@ -1,4 +1,4 @@
-"""Job `replay`: a range of a topic, by time or by offsets, sent to another topic or cluster.
+"""Job `replay`: sends a range of a topic, by time or by offsets, to another topic or cluster.
 
 Nothing is sent without `--yes`. A run that was killed is completed by one with the same `--run`;
 within a run sending is at-least-once: a task that Spark repeats sends again, with the same `msgId`.
@@ -70,7 +70,7 @@ def command(
         raise ConfigurationError("this would send a topic to itself: give --to-topic, --to-namesrv")
     if same_cluster and sending.to_topic in source.topics:
         raise ConfigurationError(f"--to-topic {sending.to_topic} is what --topic reads")
-    # Brokers serve the requests of one connection side by side: in order, one waits for the other.
+    # Brokers process requests of one connection in parallel: for order, one waits for the other.
     options = ({"window": "1"} if keep_queues else {}) | dict(sending.options)
     offsets = {"startingOffsets": starting_offsets, "endingOffsets": ending_offsets}
     extra = [f"{name}={value}" for name, value in offsets.items() if value is not None]
@@ -87,20 +87,20 @@ def command(
         if sending.yes:
             announce(sending.run)
         sent = send(rows, target, options) if sending.yes else None
-        # Before the table is written, which may fail: what was sent is sent.
+        # Before the table is written, which may fail: the messages are sent in any case.
         sending.tell(sent)
         output.deliver(planned(rows) if sent is None else sent)
 
 
 def topics_of(messages: DataFrame, source: Source) -> Sequence[str]:
-    """The topics that the messages are of."""
+    """The topics of the messages."""
     if source.topics:
         return source.topics
     return [row["topic"] for row in messages.select("topic").distinct().collect()]
 
 
 def goes(messages: DataFrame, sending: Sending, *, keep_queues: bool) -> DataFrame:
-    """The rows to send; those of a queue stay together and in order."""
+    """The rows to send; rows of one queue stay together and in order."""
     if keep_queues:
         messages = messages.repartition("topic", "brokerName", "queueId").sortWithinPartitions(
             "topic", "brokerName", "queueId", "queueOffset"

@@ -29,21 +29,21 @@ WINDOWS_S = (
     *(3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800),
 )
 WINDOWS_MAX = 120
-"""As many points as a line of the page can show."""
+"""The most points of a line in a chart."""
 EVERY_TOPIC = ".*"
 OF_GROUPS = "%"
-"""Names of topics for retries and dead letters begin so."""
+"""The prefix of topics for retries and dead letters."""
 
 Rows = list[dict[str, Any]]
 
 
 def window_s(span_s: float) -> int:
-    """The shortest round window that cuts a time into at most WINDOWS_MAX."""
+    """The shortest round window that divides a time span into at most WINDOWS_MAX."""
     return next((width for width in WINDOWS_S if span_s / width <= WINDOWS_MAX), WINDOWS_S[-1])
 
 
 def gathered_report(spark: SparkSession, source: Source, title: str) -> Report:
-    """All that the page shows. Messages are read once, the rest is asked for beside it."""
+    """Collect the data of the page. Messages are read once, the rest is queried separately."""
     from pyspark.sql import functions as sql
 
     messages = source.read(spark, COLUMNS)
@@ -73,7 +73,7 @@ def gathered_report(spark: SparkSession, source: Source, title: str) -> Report:
 
 
 def is_of_users() -> Column:
-    """Whether a topic is neither the broker's own nor a group's: those hold each message again."""
+    """Whether a topic is neither a system topic nor one of a group, which holds copies."""
     from pyspark.sql import functions as sql
 
     from aerobee.spark.storefiles.choice import SYSTEM_PREFIXES, SYSTEM_TOPICS
@@ -85,7 +85,7 @@ def is_of_users() -> Column:
 
 
 def with_groups(spark: SparkSession, source: Source, report: Report) -> Report:
-    """The report with lag and dead letters, where there is somebody to ask."""
+    """Add lag and dead letters to the report, if there is a cluster to query."""
     if source.archive:
         return report
     notes = list(report.notes)
@@ -100,7 +100,7 @@ def with_groups(spark: SparkSession, source: Source, report: Report) -> Report:
 
 
 def behind(lag: DataFrame) -> DataFrame:
-    """Rows of `format("aerobee.lag")` per group and topic, the furthest behind first."""
+    """Rows of `format("aerobee.lag")` per group and topic, the largest lag first."""
     from pyspark.sql import functions as sql
 
     return (
@@ -115,7 +115,7 @@ def behind(lag: DataFrame) -> DataFrame:
 
 
 def rows_of(table: DataFrame) -> Rows:
-    """A small table as dicts."""
+    """Collect a small table as dicts."""
     return [row.asDict(recursive=True) for row in table.collect()]
 
 

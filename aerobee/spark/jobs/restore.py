@@ -1,8 +1,8 @@
-"""Job `restore`: messages of an archive back into topics, each to the queue that it came from.
+"""Job `restore`: sends messages of an archive back to topics, each to the queue that it came from.
 
-Ids, keys, tags, times of birth and the users' properties are kept; what a broker had added is taken
-off, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
-that of the archive: one task has all of a queue, and the sink has one request to it at a time.
+Ids, keys, tags, born times and the users' properties are kept; properties of the broker are
+removed, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
+that of the archive: one task has all of a queue, and the sink has one request to it in flight.
 Nothing is sent without `--yes`. A run that was killed is completed by one with the same `--run`;
 within a run sending is at-least-once: a task that Spark repeats sends again.
 """
@@ -48,28 +48,28 @@ if TYPE_CHECKING:
 __all__ = ["Restore", "command", "main", "planned", "restore", "restored"]
 
 INVISIBLE = 4
-"""The bit of sysFlag that transactions not committed have: no consumer ever saw those messages."""
+"""The sysFlag bit of transactions that are not committed: no consumer ever saw those messages."""
 OF_GROUPS = "%"
-"""Names of topics for retries and dead letters begin so."""
+"""The prefix of topics for retries and dead letters."""
 ORDER = ("topic", "brokerName", "queueId", "queueOffset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Which messages of an archive: of these topics (none: all that users sent to), in a time."""
+    """Selects messages of an archive: of these topics (none: all user topics), in a time range."""
 
     archive: Archive
     topics: tuple[str, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
     born: bool = True
-    """Whether they keep the time they were born; requests hold only messages of the same one."""
+    """Whether to keep the born times; then a request holds only messages with the same one."""
 
 
 def restored(spark: SparkSession, task: Restore) -> DataFrame:
-    """The messages to be sent again. Raises: AerobeeError, when the archive has none of the time.
+    """The messages to send. Raises: AerobeeError, if the archive has none of the time range.
 
-    Only segments that the manifest names are read: what a killed run left is not.
+    Only segments in the manifest are read, without leftovers of a killed run.
     """
     source = task.archive
     check_kind(spark, source.kind)
@@ -99,9 +99,9 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
 
 
 def planned(rows: DataFrame, task: Restore) -> list[dict[str, Any]]:
-    """Per topic the messages, the bytes of their bodies, and how many queues they need.
+    """Per topic the number of messages, the bytes of their bodies, and the queues that they need.
 
-    Topics of the system, and those of groups (retries, dead letters), only when they are named.
+    System topics, and those of groups (retries, dead letters), only if they are named.
     """
     from pyspark.sql import functions as sql
 
@@ -127,10 +127,10 @@ def restore(
     *,
     to_broker: str | None = None,
 ) -> DataFrame:
-    """Send the planned topics' messages; the answer is one row, messages and bytes sent.
+    """Send the messages of the planned topics; returns one row, messages and bytes sent.
 
-    Topics that are missing are made first. Raises: ConfigurationError, when one has fewer queues
-    than its messages need.
+    Missing topics are created first. Raises: ConfigurationError, if one has fewer queues than its
+    messages need.
     """
     from pyspark.sql import functions as sql
 
@@ -145,7 +145,7 @@ def restore(
 
 
 def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:
-    """Target topic → how many queues it must have."""
+    """The number of queues that each target topic needs."""
     found: dict[str, int] = {}
     for row in plan:
         name = to_topic or row["topic"]
@@ -154,9 +154,9 @@ def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str,
 
 
 def make_topic(name_server: str, name: str, queues: int) -> None:
-    """Make a topic with so many queues on every broker, if it is not there.
+    """Create a topic with `queues` queues on every broker, unless it exists.
 
-    Raises: ConfigurationError, when it is there with fewer.
+    Raises: ConfigurationError, if it exists with fewer.
     """
     access = cluster_options(name_server).access
     with AdminClient(name_server, **access.client_options()) as admin:

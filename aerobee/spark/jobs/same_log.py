@@ -1,11 +1,11 @@
-"""Whether a store and an archive are of the same log: nothing of another one gets in or over it.
+"""Checks that a store and an archive are of the same log, so that logs are never mixed.
 
-    segments of the store + entries of the manifest → what each segment is to its entry
+        segments of the store + entries of the manifest → how each segment relates to its entry
 
-A record holds its place, its times and its hosts, so the first and the last record of a segment
-tell it from every other one. Invariant: where store and archive have segments in common, one of
-them at least begins with the same record, and none ends in front of what is archived of it. Where
-they have none, the store goes on behind the archive and carries its id, or begins where it ends.
+A record stores its physical offset, times and hosts, so the first and the last record identify a
+segment. Invariant: of the segments that store and archive have in common, at least one begins with
+the same record, and none ends before the part that is archived. Without common segments, the store
+continues behind the archive and has its id, or begins where the archive ends.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ __all__ = [
 ]
 
 ID = ".log"
-"""Beside the marks: a line with the id of the log, which every entry of its archives has."""
+"""The file beside the marks with the id of the log, which every entry of its archives has, too."""
 
 OF_A_RECORD = ("storeSize", "topic", "queueId", "queueOffset", "storeTimestamp")
-"""What tells the record of one log at a place from that of another."""
+"""The columns that tell a record from that of another log at the same offset."""
 
 
 class Found(Enum):
-    """What a segment is to the entry of its name."""
+    """How a segment relates to the entry of its name."""
 
     SAME = "same"
     OTHER_END = "other end"
-    """It begins with the same record and goes on otherwise: a crash took the end of the log."""
+    """The first record is the same, a later one is not: a crash cut off the end of the log."""
     SHORTER = "shorter"
     FOREIGN = "foreign"
-    """It begins with another record."""
+    """The first record is another one."""
 
 
 def compared(
     segments: Sequence[Segment], known: Mapping[int, Entry], log_id: str, archive: str
 ) -> dict[int, Found]:
-    """What the segments are to the entries of their names, by their starts.
+    """Compare the segments with the entries of their names; by their starts.
 
-    `log_id` is the store's, empty if it has none; `archive` is what errors call the archive.
+    `log_id` is the store's, empty without one; `archive` is the name of the archive in errors.
     Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
     """
     found = {
@@ -106,7 +106,7 @@ def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> Found:
 
 
 def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archive: str) -> None:
-    """See that a store without any archived segment continues the archive.
+    """Check that a store without any archived segment continues the archive.
 
     Raises: AerobeeError.
     """
@@ -127,7 +127,7 @@ def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archiv
 
 
 def record_crc(file: SegmentFile, position: int) -> int | None:
-    """CRC-32 of a whole record with all that it says of itself; None where there is none.
+    """CRC-32 over all bytes of a record; None if there is no record.
 
     Raises: OSError.
     """
@@ -137,7 +137,7 @@ def record_crc(file: SegmentFile, position: int) -> int | None:
 
 
 def ends_of(segment: Segment, last_offset: int) -> tuple[int, int]:
-    """CRC-32 of the first record of a segment and of the one there. Raises: OSError."""
+    """CRC-32 of the first record of a segment and of that at `last_offset`. Raises: OSError."""
     from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
@@ -166,7 +166,7 @@ def holds(segment: Segment, row: Mapping[str, Any]) -> bool:
 
 
 def kept_id(store: Path) -> str:
-    """The id of the log that a store root holds; empty if nobody gave it one. Raises: OSError."""
+    """The log id in a store root; empty without one. Raises: OSError."""
     try:
         return (store / ARCHIVE / ID).read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def kept_id(store: Path) -> str:
 
 
 def keep_id(store: Path, known: Mapping[int, Entry]) -> str:
-    """The id of the log, kept in the store root from now on: that of its archive, or a new one.
+    """Make sure that the store root has a log id: that of its archive, or a new one.
 
     Only for a store that `compared` has found to be of the archive's log. Raises: OSError.
     """

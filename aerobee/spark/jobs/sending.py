@@ -1,8 +1,8 @@
-"""Messages that were stored once, made ready to be sent again: what a broker added is taken off.
+"""Prepares stored messages for sending again, for example by removing the broker's properties.
 
-Used by every job that sends: the ids and the users' properties are kept, delays and retries do not
-happen twice. `AB_REPLAY` says which run sent a message and `AB_REPLAY_FROM` from which place, so
-that a run that was killed is completed by another one of its name: what is there is not sent again.
+Used by every job that sends: ids and users' properties are kept, delays and retries are not
+repeated. `AB_REPLAY` names the run that sent a message and `AB_REPLAY_FROM` the location that it
+was read from, so that a run of the same name completes a killed one without duplicates.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ __all__ = [
 REPLAY = "AB_REPLAY"
 """Property with the name of the run that sent a message again."""
 FROM = "AB_REPLAY_FROM"
-"""Property with the place that it was read from: broker, topic, queue, offset."""
+"""Property with the location that it was read from: broker, topic, queue, offset."""
 CLOCK_SLACK_MS = 3_600_000
-"""How far the clocks of brokers may be behind the one that named a run."""
+"""How far the clocks of brokers may be behind the clock that named a run."""
 RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 NEEDED = (
     *("topic", "brokerName", "queueId", "queueOffset"),
     *("body", "tags", "keys", "properties", "msgId", "flag"),
 )
-"""The columns of a read that `outgoing` wants."""
+"""The columns of a read that `outgoing` needs."""
 BORN = "bornTimestamp"
-"""Beside them, for messages that are to keep the time of their birth."""
+"""A further column, for messages that keep their born time."""
 SPENT = r"^(AB_|INNER_|TIMER_|__CRC32#)"
-"""Properties of an earlier way of the message, beside the reserved ones."""
+"""Properties of an earlier delivery of the message, in addition to the reserved ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """What is said of sending again: which messages, where to, under which name, and whether."""
+    """The options of sending again: which messages, where to, the run's name, and `--yes`."""
 
     condition: str | None
     to_topic: str | None
     run: str
     again: bool
-    """Whether the run was named, so that there may have been one of that name."""
+    """Whether the user named the run, so that an earlier run may have had the name."""
     options: Mapping[str, str]
     yes: bool
 
     def chosen(self, messages: DataFrame) -> DataFrame:
-        """The messages that the condition is true of. Raises: AnalysisException if it is none."""
+        """The messages that match the condition. Raises: AnalysisException for an invalid one."""
         return messages if self.condition is None else messages.where(self.condition)
 
     def target(self) -> Column:
-        """The topic of each message."""
+        """The target topic of each message."""
         from pyspark.sql import functions as sql
 
         return sql.col("topic") if self.to_topic is None else sql.lit(self.to_topic)
 
     def left(self, messages: DataFrame, name_server: str, topics: Sequence[str]) -> DataFrame:
-        """The messages that no run of this name has sent; `topics` is where they come from.
+        """The messages that no run of this name has sent; `topics` are their source topics.
 
-        Raises: NoNameServerError and its kin.
+        Raises: NoNameServerError and its subclasses.
         """
         if not self.again:
             return messages
@@ -87,18 +87,18 @@ class Sending:
         return not_sent_yet(messages, name_server, targets, self.run)
 
     def tell(self, sent: DataFrame | None) -> None:
-        """Say on stderr what came of the run: `sent` is the answer of `send`, if it was asked."""
+        """Print the result of the run on stderr; `sent` is the result of `send`, if it ran."""
         told = "nothing to send" if self.yes else "nothing sent: say --yes"
         click.echo(told if sent is None else f"sent with {REPLAY}={self.run}", err=True)
 
 
 def announce(run: str) -> None:
-    """Say under which name it is sent, for the case that it is interrupted."""
+    """Print the name of the run, for the case that it is interrupted."""
     click.echo(f"sending with {REPLAY}={run}; if it is interrupted: --run {run}", err=True)
 
 
 def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> Sending:
-    """How to send, of what the command line says. Raises: ConfigurationError."""
+    """The options of the command line as one object. Raises: ConfigurationError."""
     again = run is not None
     return Sending(
         run=run or new_run(), again=again, options=pairs(to_option, "--to-option"), **rest
@@ -133,15 +133,15 @@ sending_options = gathered(
 
 
 def is_ours_to_send(name: Column) -> Column:
-    """Whether a property of this name is the user's."""
+    """Whether a property of this name belongs to the user."""
     return ~name.isin(*sorted(RESERVED_PROPERTIES)) & ~name.rlike(SPENT)
 
 
 def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool) -> DataFrame:
-    """Rows for `format("aerobee")`, from rows with NEEDED; born when they were if they have BORN.
+    """Rows for `format("aerobee")`, from rows with NEEDED; with BORN they keep their born time.
 
-    `keep_queues` sends each to the queue id that it had; else its sharding key, if any, decides.
-    The key is kept either way.
+    `keep_queues` sends each to the same queue id; otherwise its sharding key, if any, decides. The
+    key is kept in any case.
     """
     from pyspark.sql import functions as sql
 
@@ -161,7 +161,7 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
 
 
 def place() -> Column:
-    """The place of a message in the source, which no other one there has."""
+    """The location of a message in the source, which is unique there."""
     from pyspark.sql import functions as sql
 
     broker = sql.coalesce("brokerName", sql.lit(""))
@@ -171,10 +171,10 @@ def place() -> Column:
 def not_sent_yet(
     messages: DataFrame, name_server: str, targets: Sequence[str], run: str
 ) -> DataFrame:
-    """Without the messages that the target topics have of this run already.
+    """Leave out the messages that this run has already sent to the target topics.
 
-    Those are read from the targets, from the time that the run is named by if it is. Raises:
-    NoNameServerError and its kin.
+    The target topics are read from the time in the name of the run, if it has one. Raises:
+    NoNameServerError and its subclasses.
     """
     from pyspark.sql import functions as sql
 
@@ -186,7 +186,7 @@ def not_sent_yet(
     try:
         began = datetime.strptime(run, RUN_FORMAT).replace(tzinfo=UTC)
     except ValueError:
-        # Its own words: it may be of any age.
+        # A name of the user's: the run may be of any age.
         pass
     else:
         options["startingTimestamp"] = str(int(began.timestamp() * 1000) - CLOCK_SLACK_MS)
@@ -198,15 +198,15 @@ def not_sent_yet(
 
 
 def planned(rows: DataFrame) -> DataFrame:
-    """What rows of `outgoing` come to: messages and bytes of bodies per target topic."""
+    """The totals of rows of `outgoing`: messages and bytes of bodies per target topic."""
     return rows.groupBy("topic").agg(*_amount()).orderBy("topic")
 
 
 def send(rows: DataFrame, name_server: str, options: Mapping[str, str]) -> DataFrame:
     """Write rows of `outgoing` to a cluster; returns after every acknowledgement.
 
-    The answer is one row: messages and bytes of bodies sent. They are counted on the way, since
-    counting before would read everything twice, and from a topic that has grown in between.
+    Returns one row: messages and bytes of bodies sent. They are counted during the write, since a
+    count before it would read everything twice, and from a topic that has grown in between.
     """
     from pyspark.sql import Observation
 
@@ -219,7 +219,7 @@ def send(rows: DataFrame, name_server: str, options: Mapping[str, str]) -> DataF
 
 
 def _amount() -> tuple[Column, Column]:
-    """Messages and bytes of bodies."""
+    """The aggregates: messages and bytes of bodies."""
     from pyspark.sql import functions as sql
 
     size = sql.coalesce(sql.sum(sql.length("body").cast("bigint")), sql.lit(0).cast("bigint"))

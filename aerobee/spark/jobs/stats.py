@@ -1,4 +1,4 @@
-"""Job `stats`: throughput, sizes and store latency per window, or how late delayed messages came.
+"""Job `stats`: throughput, sizes and store latency per window, or the lateness of delayed messages.
 
 Both tables are aggregates in Spark SQL; no message body is read.
 """
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 COLUMNS = ("topic", "storeSize", "bornTimestamp", "storeTimestamp", "properties")
-"""What both tables are made of."""
+"""The source columns of both tables."""
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""A broker's messageDelayLevel, unless it has another."""
+"""The default of the broker's messageDelayLevel."""
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 WINDOW_UNITS = {
     **dict.fromkeys(("ms", "millisecond"), "milliseconds"),
@@ -52,23 +52,23 @@ WINDOW_UNITS = {
     **dict.fromkeys(("d", "day"), "days"),
     **dict.fromkeys(("w", "week"), "weeks"),
 }
-"""Unit of a window, without its plural → Spark's word."""
+"""Spark's name of each unit, without its plural."""
 HELD = (
     *("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
     *("RETRY_TOPIC", "TRAN_MSG", REPLAY),
 )
-"""Properties of messages that were stored long after they were born because somebody asked so."""
+"""Properties of messages that were stored long after they were born because of a delay."""
 QUANTILES = (0.5, 0.9, 0.99)
 
 
 def measured(messages: DataFrame, levels: str = LEVELS) -> DataFrame:
-    """What the tables are made of, a row per message: size, store time, how late it was.
+    """One row per message: size, store time, latency and lateness.
 
-    `latencyMs` is from born to stored, null for what somebody held back on purpose; it is negative
-    where clocks differ. `delay` and `lateMs` are of delayed messages: what they asked for, and how
-    long after that they were stored. Timers count from the time they name, levels and relative
-    timers from birth, so what a message took to its broker is in it. Source columns: COLUMNS.
-    Raises: ConfigurationError for levels that are none.
+    `latencyMs` is from born to stored, null for messages with a delay; it is negative where clocks
+    differ. `delay` and `lateMs` are of delayed messages: the delay that they asked for, and how
+    long after it they were stored. Timers count from the time they name, levels and relative timers
+    from birth, so the way to the broker is included. Source columns: COLUMNS.
+    Raises: ConfigurationError for invalid levels.
     """
     from pyspark.sql import functions as sql
 
@@ -87,7 +87,7 @@ def measured(messages: DataFrame, levels: str = LEVELS) -> DataFrame:
 
 
 def _asked(levels: str) -> tuple[Column, Column]:
-    """The name of the delay that a message asked for, and when it was due in ms; or nulls."""
+    """The name of the delay of a message, and its due time in ms; or nulls."""
     from pyspark.sql import functions as sql
 
     properties = sql.col("properties")
@@ -106,7 +106,7 @@ def _asked(levels: str) -> tuple[Column, Column]:
 
 
 def amounts(sizes: DataFrame, *keys: Column | str) -> DataFrame:
-    """Rows of `measured` per keys: how many, how large (whole records), how late."""
+    """Aggregates of `measured` per keys: number, sizes (of whole records), latencies."""
     from pyspark.sql import functions as sql
 
     grouped = sizes.groupBy(*keys).agg(
@@ -145,7 +145,7 @@ def rates(sizes: DataFrame, window: str, *, by_topic: bool = True) -> DataFrame:
 
 
 def delays(sizes: DataFrame) -> DataFrame:
-    """Rows of `measured` per topic and delay: how late messages were stored; negative is early."""
+    """Aggregates of `measured` per topic and delay: the lateness of storing; negative is early."""
     from pyspark.sql import functions as sql
 
     return (
@@ -180,7 +180,7 @@ def level_ms(levels: str) -> list[int]:
 
 
 def window_of(text: str) -> str:
-    """A length such as `10s` or `1 hour` as Spark writes it. Raises: ConfigurationError."""
+    """Convert a length such as `10s` or `1 hour` for Spark. Raises: ConfigurationError."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+)\s*", text)
     word = found[2].lower() if found else ""
     unit = WINDOW_UNITS.get(word) or WINDOW_UNITS.get(word.removesuffix("s"))
@@ -190,7 +190,7 @@ def window_of(text: str) -> str:
 
 
 def _places(array: str, names: Sequence[str]) -> list[Column]:
-    """The elements of an array as columns; null where there is no array."""
+    """The elements of an array as columns; null without an array."""
     from pyspark.sql import functions as sql
 
     return [sql.get(array, sql.lit(place)).alias(name) for place, name in enumerate(names)]
@@ -216,7 +216,7 @@ def command(
 
     Latency is store time minus born time, without delayed messages and retries.
     """
-    # Before a JVM is started for nothing.
+    # Checked before a JVM is started.
     level_ms(levels)
     window = window_of(window)
     source.check()

@@ -1,4 +1,4 @@
-"""The looks of the report: one style sheet, no fonts or pictures from elsewhere."""
+"""The style sheet of the report, without external fonts or pictures."""
 
 from __future__ import annotations
 
@@ -63,4 +63,4 @@ th { color: var(--soft); font-weight: 500; position: sticky; top: 0; background:
 td.number { text-align: right; }
 footer { margin-top: 26px; font-size: 12.5px; }
 """
-"""Colours come in two sets, chosen to be told apart without red and green."""
+"""There are two sets of colours, which can be told apart without red and green."""

@@ -1,7 +1,7 @@
-"""The kinds of tables an archive can be: Parquet files, a Delta table, an Iceberg table.
+"""The kinds of tables that an archive can be: Parquet files, a Delta table, an Iceberg table.
 
-Each is partitioned by `segment`, and writing some segments replaces just these. What a kind needs
-besides PySpark is asked for before anything is read.
+Each is partitioned by `segment`, and writing some segments replaces only these. The packages that a
+kind needs besides PySpark are checked before anything is read.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "SEGMENT", "Kind", "check_kind"]
 
 SEGMENT = "segment"
-"""The column of the partitions: the first byte of the log that the segment holds."""
+"""The partition column: the physical offset at which a segment begins."""
 NOT_THERE = "DATA_SOURCE_NOT_FOUND"
 MICROSECONDS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-"""Times as numbers that have statistics and that other readers know; Spark's own way is INT96."""
+"""Timestamps with statistics, in a form that other readers know; Spark's default is INT96."""
 
 
 class Kind(NamedTuple):
-    """How one kind is written and read; `write` gets the starts of the segments it replaces."""
+    """How one kind is written and read; `write` gets the starts of the replaced segments."""
 
     write: Callable[[DataFrame, str, Sequence[int]], None]
     read: Callable[[SparkSession, str, Sequence[int]], DataFrame]
     folder: Callable[[SparkSession, str], str]
-    """Where the files of the table are."""
+    """The directory of the table's files."""
     parts: Callable[[Sequence[int]], list[str]]
-    """What of that holds these segments; a table is as durable as these parts are."""
+    """The subdirectories of these segments; syncing them makes the rows durable."""
     is_path: bool
-    """Whether the archive is named by a directory; else by the name of a table in a catalog."""
+    """Whether a directory names the archive; otherwise the name of a table in a catalog does."""
     needs: str = ""
-    """What to start Spark with."""
+    """The packages that Spark must be started with."""
 
 
 def _write_parquet(rows: DataFrame, path: str, starts: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ def _write_parquet(rows: DataFrame, path: str, starts: Sequence[int]) -> None:
 
 def _read_parquet(spark: SparkSession, path: str, starts: Sequence[int]) -> DataFrame:
     folders = [f"{path.rstrip('/')}/{name}" for name in _folders(starts)]
-    # Said beforehand, so that no file is opened for it; the numbers of small logs would be `int`.
+    # Given explicitly, so that no file is opened for it, and small logs do not get `int` columns.
     schema = f"{ddl_of(COLUMNS)}, {SEGMENT} bigint"
     return spark.read.schema(schema).option("basePath", path).parquet(*folders)
 
@@ -118,11 +118,11 @@ KINDS = {
         "its version, such as 4.1) and a catalog (spark.sql.catalog.NAME)",
     ),
 }
-"""By what `--format` says."""
+"""The kinds by their names in `--format`."""
 
 
 def check_kind(spark: SparkSession, kind: str) -> None:
-    """See that this Spark knows that kind of table. Raises: ConfigurationError."""
+    """Check that this Spark supports a kind of table. Raises: ConfigurationError."""
     if not KINDS[kind].needs:
         return
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
@@ -131,7 +131,7 @@ def check_kind(spark: SparkSession, kind: str) -> None:
     try:
         spark.read.format(kind).load("/nowhere/at/all")
     except (PySparkException, Py4JJavaError) as error:
-        # That the path is not there comes after the format is known.
+        # Spark checks the format first, then that the path exists.
         if NOT_THERE in str(error):
             raise ConfigurationError(
                 f"--format {kind}: this Spark has no such tables; start it with {KINDS[kind].needs}"

@@ -1,4 +1,4 @@
-"""Job `traces`: what producers and consumers traced, one row per message and try of a group."""
+"""Job `traces`: traces of producers and consumers, one row per message and try of a group."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ TRACE_HINT = "a broker has it with traceTopicEnable=true; clients fill it when t
 
 
 def summary(table: DataFrame) -> DataFrame:
-    """Rows of `trace.joined` per topic and consumer group: how many, how long, how often in vain.
+    """Rows of `trace.joined` per topic and consumer group: number, durations, failures.
 
-    Times are ms. `pending` has begun and not ended; a null group is of messages that nobody traced
-    the consumption of.
+    Times are ms. `pending` tries have begun and not ended; a null group is of messages whose
+    consumption was not traced.
     """
     from pyspark.sql import functions as sql
 
@@ -72,13 +72,13 @@ def command(
 def deliver(
     source: Source, of_topic: str | None, output: Output, session: Session, *, wants_summary: bool
 ) -> None:
-    """Read, join and hand out. Raises: RouteNotFoundError where nothing is traced."""
+    """Read, join and print. Raises: RouteNotFoundError without a trace topic."""
     source.check()
     with session.opened("traces") as spark:
         output.check(spark)
         from aerobee.spark.trace import joined, parse
 
-        # Sends and both ends of tries are three looks at the same records.
+        # Sends, and both ends of tries, are three scans of the same records.
         records = parse(source.read(spark, ["body"])).persist()
         try:
             table = joined(records)

@@ -1,1 +1,1 @@
-"""How far consumer groups are behind: `format("aerobee.lag")`."""
+"""The lag of consumer groups as a data source: `format("aerobee.lag")`."""

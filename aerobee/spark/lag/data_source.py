@@ -1,9 +1,9 @@
-"""`format("aerobee.lag")`: how far consumer groups are behind, as a table. Batch reads only.
+"""The data source `format("aerobee.lag")`: the lag of consumer groups as a table, batch reads only.
 
-A row is a queue of a group, as the broker of the queue sees it. One task asks all brokers, so that
-all rows of an action have the same `snapshotTime`, and asks them when it runs: Spark keeps the plan
-of a DataFrame for its later actions, so what is planned must not grow old. Nothing heavier than
-Spark's own module is loaded at import.
+A row is a queue of a group, with the offsets of its broker. One task queries all brokers, so that
+all rows of an action have the same `snapshotTime`, and queries them when it runs: Spark keeps the
+plan of a DataFrame for its later actions, so the plan has no offsets. The import loads nothing
+heavier than Spark's own module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LagReader", "LagSource"]
 
 REQUIRED = frozenset({"nameserver", "bootstrap", "groups", "topics"})
-"""Among the options of every read that has its own."""
+"""A read of its own has one of these among its options."""
 
 
 class LagSource(DataSource):
@@ -35,11 +35,11 @@ class LagSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(…)` calls it."""
+        """The name for `format(…)`."""
         return "aerobee.lag"
 
     def schema(self) -> str | StructType:
-        """Every column. Raises: ConfigurationError for a wrong option."""
+        """The schema with every column. Raises: ConfigurationError for a wrong option."""
         from aerobee.spark.lag.read import COLUMNS, arrow_schema
         from aerobee.spark.options import lag_options
 
@@ -62,21 +62,21 @@ class LagSource(DataSource):
 
 
 class LagReader(DataSourceReader):
-    """Plain data only: Spark pickles it into every task."""
+    """The reader of a batch. It holds plain data only: Spark pickles it into every task."""
 
     def __init__(self, options: LagOptions, names: tuple[str, ...]) -> None:
         self.options = options
         self.names = names
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for all brokers. Raises: AerobeeError, for what no broker knows too."""
+        """One partition for all brokers. Raises: AerobeeError, also for unknown names."""
         from aerobee.spark.lag.read import check
 
         check(self.options)
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of all brokers, as they are now. Raises: AerobeeError."""
+        """Read the current rows of all brokers. Raises: AerobeeError."""
         from aerobee.spark.lag.read import read
 
         yield read(self.options, self.names)

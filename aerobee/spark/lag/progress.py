@@ -1,6 +1,6 @@
-"""How far consumer groups are, out of a broker's answers. Pure: bytes in, tuples out.
+"""Parses the progress of consumer groups in responses of brokers. Pure: bytes in, tuples out.
 
-Source: admin §4.1, the answers to GET_CONSUME_STATS (208) and GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+Source: admin §4.1, the responses to GET_CONSUME_STATS (208) and GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 (201).
 """
 
@@ -22,7 +22,7 @@ SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
 
 class Progress(NamedTuple):
-    """One queue of a group: its end, the next offset to consume, when the one before was stored."""
+    """One queue of a group: its end, the group's offset, and the last message's store time."""
 
     topic: str
     broker: str
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
     broker_offset: int
     consumer_offset: int
     last_timestamp_ms: int
-    """0: that is not known; nothing was consumed, or the message is gone."""
+    """0 if unknown: nothing was consumed, or the message is deleted."""
 
 
 class Lag(NamedTuple):
@@ -100,14 +100,14 @@ def groups_in(body: bytes | memoryview) -> list[str]:
 
 
 def is_system_group(name: str) -> bool:
-    """Whether brokers and their tools use that group for themselves."""
+    """Whether a group is one that brokers and their tools use themselves."""
     return name.startswith(SYSTEM_PREFIX)
 
 
 def lags(
     group: str, found: Iterable[Progress], topics: Collection[str], snapshot_ms: int
 ) -> list[Lag]:
-    """How far a group is behind in each queue, of these topics if there are any.
+    """The lag of a group in each queue, of these topics only if there are any.
 
     `lag` is negative where a queue lost messages that the group has consumed. The time lag is the
     age of the last message consumed, 0 without a backlog.

@@ -1,6 +1,6 @@
-"""How far groups are, asked of all brokers: the rows of `format("aerobee.lag")`, no pyspark.
+"""Queries the lag of groups at all brokers: the rows of `format("aerobee.lag")`, without pyspark.
 
-Nothing is changed at a broker, and groups and topics are not made by asking.
+The queries change nothing at a broker, and create neither groups nor topics.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ COLUMNS = {
 }
 """Name → Spark type; the order is that of `progress.Lag`."""
 NAMED = 10
-"""So many of what there is are told to whom asks for something else."""
+"""The most existing names that an error about an unknown one lists."""
 AT_ONCE = 8
-"""Brokers asked at the same time."""
+"""The brokers that are queried in parallel."""
 
 
 def check(options: LagOptions) -> None:
-    """Ask whether there is what the options name: a typing error would look like no lag.
+    """Check that the groups and topics exist: a typing error would look like no lag.
 
-    Raises: ConfigurationError for a group or a topic that no broker knows, AerobeeError when a name
+    Raises: ConfigurationError for a group or a topic that no broker has, AerobeeError if a name
     server or a broker does not answer.
     """
     cluster = cluster_of(options.name_servers, options.access)
@@ -72,10 +72,10 @@ def check(options: LagOptions) -> None:
 
 
 def read(options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
-    """These columns of the rows of all brokers, as they are now. Raises: AerobeeError."""
+    """Read these columns of the current rows of all brokers. Raises: AerobeeError."""
     cluster = cluster_of(options.name_servers, options.access)
     snapshot_ms = time.time_ns() // 1_000_000
-    # Progress is kept by masters, so these are asked.
+    # Masters store the offsets, so these are queried.
     masters = _masters(cluster)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         per_broker = list(
@@ -102,7 +102,7 @@ def _rows(cluster: Cluster, address: str, options: LagOptions, snapshot_ms: int)
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The columns as Arrow has Spark's types."""
+    """The Arrow schema of the columns, equal to Spark's types."""
     import pyarrow as pa
 
     types = {
@@ -135,7 +135,7 @@ def _groups(cluster: Cluster, address: str) -> list[str]:
 
 
 def _progress(cluster: Cluster, address: str, group: str) -> list[Progress]:
-    """How far a group is in the queues of a broker. Raises: AerobeeError."""
+    """The offsets of a group in the queues of a broker. Raises: AerobeeError."""
     header = GetConsumeStats(consumer_group=group)
     return _told(address, progress_in, cluster.call(address, header))
 

@@ -1,4 +1,4 @@
-"""Arrow's buffers as numbers, and numbers as Arrow's buffers."""
+"""Converts Arrow buffers to numpy arrays and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["byte_lengths", "byte_offsets", "packed", "value_bytes"]
 
 
 def byte_offsets(array: Any) -> Numbers:
-    """Where each string or bytes of an array begins in its data, and where the last ends."""
+    """The byte offset of each element of a string or binary array, and the end of the last one."""
     if not len(array):
         return np.zeros(1, np.int64)
     view = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
@@ -24,7 +24,7 @@ def byte_offsets(array: Any) -> Numbers:
 
 
 def byte_lengths(array: Any) -> Numbers:
-    """Bytes of each element of a string or binary array."""
+    """The size in bytes of each element of a string or binary array."""
     return np.diff(byte_offsets(array))
 
 
@@ -38,7 +38,7 @@ def value_bytes(array: Any) -> npt.NDArray[np.uint8]:
 
 
 def packed(values: Any) -> Any:
-    """A numpy array of fixed-size elements as a binary array of the same bytes."""
+    """Convert a numpy array of fixed-size elements to a binary array of the same bytes."""
     size = values.dtype.itemsize
     starts = np.arange(0, size * len(values) + 1, size, dtype=np.int32)
     buffers = [None, pa.py_buffer(starts), pa.py_buffer(values)]

@@ -1,7 +1,7 @@
-"""The columns of a message: their names, their types in Spark and in Arrow, and who chooses.
+"""The columns of a message: their names, their types in Spark and in Arrow, and their selection.
 
-Tables and pure functions; pyarrow is loaded when an Arrow type is asked for, and not before. A
-preset gives the same columns under the names (and, where they differ, the types) of another source.
+Tables and pure functions; pyarrow is loaded when an Arrow type is needed, not before. A preset has
+the same columns under the names (and, where they differ, the types) of another source.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Column(NamedTuple):
-    """One column: `ddl` is its Spark type, `default` whether a read has it unless told."""
+    """One column: `ddl` is its Spark type, `default` whether a read has it by default."""
 
     name: str
     ddl: str
@@ -72,9 +72,9 @@ COLUMNS: dict[str, Column] = {
 DEFAULT: tuple[str, ...] = tuple(column.name for column in COLUMNS.values() if column.default)
 
 AEROBEE = "aerobee"
-"""The preset that renames nothing."""
+"""The preset with the names of this source."""
 KAFKA_TIMESTAMP_TYPE = 1
-"""What `timestampType` says in every row of the kafka preset: the time of the log append."""
+"""The value of `timestampType` in the kafka preset: the time of the log append."""
 PRESETS: dict[str, dict[str, str]] = {
     "rocketmq-spark": {
         name: name
@@ -94,21 +94,21 @@ PRESETS: dict[str, dict[str, str]] = {
         "headers": "properties",
     },
 }
-"""By preset: the name of a column there → the column here that it is made of."""
+"""By preset: the source column of each of its columns."""
 PRESET_DDL: dict[tuple[str, str], str] = {
     ("rocketmq-spark", "properties"): "string",
     ("kafka", "key"): "binary",
     ("kafka", "timestampType"): "int",
     ("kafka", "headers"): HEADERS,
 }
-"""By preset and name there: the type, where it is not that of the column it is made of."""
+"""By preset and column: the type, if it differs from that of the source column."""
 
 
 _OWN = {name: name for name in COLUMNS}
 
 
 def _table(preset: str) -> dict[str, str]:
-    """Name → source column of a preset. Raises: ConfigurationError for an unknown preset."""
+    """The source column of each name. Raises: ConfigurationError for an unknown preset."""
     if preset == AEROBEE:
         return _OWN
     if preset not in PRESETS:
@@ -118,7 +118,7 @@ def _table(preset: str) -> dict[str, str]:
 
 
 def sources_of(names: Iterable[str], preset: str = AEROBEE) -> tuple[str, ...]:
-    """The column of COLUMNS that each name is made of. Raises: ConfigurationError."""
+    """The column of COLUMNS that each name is derived from. Raises: ConfigurationError."""
     table = _table(preset)
     return tuple(table[name] for name in _checked(tuple(names), preset))
 
@@ -128,7 +128,7 @@ def _ddl(name: str, preset: str) -> str:
 
 
 def ddl_of(names: Iterable[str], preset: str = AEROBEE) -> str:
-    """The schema as Spark reads it: `topic string, body binary`."""
+    """The schema in Spark's DDL: `topic string, body binary`."""
     known = _checked(tuple(names), preset)
     return ", ".join(f"{name} {_ddl(name, preset)}" for name in known)
 
@@ -136,7 +136,7 @@ def ddl_of(names: Iterable[str], preset: str = AEROBEE) -> str:
 def arrow_schema(names: Iterable[str], preset: str = AEROBEE) -> pa.Schema:
     """The schema of every batch with these columns: all nullable, times in µs UTC.
 
-    Equal to what Spark derives from `ddl_of`; it compares the first batch and takes no other.
+    Equal to what Spark derives from `ddl_of`; Spark compares the first batch with that.
     """
     import pyarrow as pa
 
@@ -162,9 +162,10 @@ def _arrow_type(ddl: str) -> Any:
 
 
 def chosen(columns_option: str | None, preset: str = AEROBEE) -> tuple[str, ...]:
-    """The columns that the option `columns` names, in its order; the default set for none.
+    """The columns that the option `columns` names, in its order; the default set without it.
 
-    A preset's default is all it has. Raises: ConfigurationError for an unknown or doubled name.
+    The default of a preset is all its columns. Raises: ConfigurationError for an unknown or
+    duplicate name.
     """
     if columns_option is None or not columns_option.strip():
         return DEFAULT if preset == AEROBEE else tuple(_table(preset))
@@ -172,7 +173,7 @@ def chosen(columns_option: str | None, preset: str = AEROBEE) -> tuple[str, ...]
 
 
 def accepted(fields: Iterable[tuple[str, str]], preset: str = AEROBEE) -> tuple[str, ...]:
-    """The columns of a schema that the user gave, as (name, Spark's simple type name) pairs.
+    """The columns of the user's schema, given as pairs of name and Spark's simple type name.
 
     Any subset in any order, each with its own type. Raises: ConfigurationError.
     """

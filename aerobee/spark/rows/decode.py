@@ -1,8 +1,8 @@
-"""Stored records → Arrow record batches: what a pull answer or a slice of a log holds, as columns.
+"""Decodes stored records to Arrow record batches: a pull response or a part of a log, as columns.
 
-In comes a buffer of whole records (bytes, a view, a map of a file); out come batches that share no
-memory with it. No Spark here, no socket, no file. A record that is not whole is an error that names
-its byte: never a row less.
+The input is a buffer of whole records (bytes, a view, a mapped file); the output batches share no
+memory with it. No Spark here, no socket, no file. An incomplete record is an error that names its
+byte; rows are never dropped silently.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Decoder", "starts_of"]
 BATCH_ROWS = 10_000
 BATCH_BYTES = 32 << 20
 WALK_BYTES = 32 << 20
-"""Bounds the list of places that a walk keeps."""
+"""Limits the list of record positions of one walk."""
 BEYOND = 1 << 40
-"""Where a record of size 0 leads to: behind the end of any buffer, so that a walk ends."""
+"""The next position of a record of size 0: behind the end of any buffer, so that a walk ends."""
 _size = struct.Struct(">I").unpack_from
 
 
 class Decoder:
-    """Buffers of whole records → record batches with `columns`, in that order.
+    """Decodes buffers of whole records to record batches with `columns`, in that order.
 
-    `broker_name` fills the column of that name (null without). `tags` keeps only messages with
+    `broker_name` fills the column of that name (null without it). `tags` keeps only messages with
     exactly one of these tags: brokers compare hashes. A batch has at most `batch_rows` rows and
-    little more than `batch_bytes` of records, and of unpacked bodies.
+    little more than `batch_bytes` of records, and of decompressed bodies.
     Raises: ConfigurationError for an unknown column.
     """
 
@@ -88,9 +88,9 @@ class Decoder:
     def batches(
         self, buffer: Buffer, starts: Sequence[int] | NDArray[np.int64] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The records of the buffer, or only those that begin at `starts` (ascending).
+        """Decode the records of the buffer, or only those that begin at `starts` (ascending).
 
-        A blank ends a buffer that is walked. Raises: RecordDamagedError, CompressionError.
+        Without `starts` a blank ends the buffer. Raises: RecordDamagedError, CompressionError.
         """
         view = memoryview(buffer).cast("B")
         if starts is None:
@@ -107,7 +107,7 @@ class Decoder:
             yield from self._pieces(view, starts[at : at + self.batch_rows])
 
     def _pieces(self, view: memoryview, starts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """One batch nearly always; several when the records are large or far apart."""
+        """Usually one batch; several if the records are large or far apart."""
         first, last = int(starts[0]), int(starts[-1])
         if first < 0 or last + record.FIXED_BYTES > len(view):
             raise damaged(view, last if first >= 0 else first)
@@ -144,9 +144,9 @@ class Decoder:
 
 
 def starts_of(buffer: Buffer, at: int = 0, end: int | None = None) -> list[int]:
-    """Where the records between two places of a buffer begin; a blank ends them.
+    """The positions of the records between two positions of a buffer; a blank ends them.
 
-    Follows the sizes only. Raises: RecordDamagedError when they do not lead to `end`.
+    Reads the sizes only. Raises: RecordDamagedError if they do not lead to `end`.
     """
     view = memoryview(buffer).cast("B")
     stop = len(view) if end is None else min(end, len(view))
@@ -154,7 +154,7 @@ def starts_of(buffer: Buffer, at: int = 0, end: int | None = None) -> list[int]:
 
 
 def _walk(view: memoryview, at: int, end: int) -> Iterator[NDArray[np.int64]]:
-    """The starts of whole records, those of WALK_BYTES at a time. Raises: RecordDamagedError."""
+    """The positions of whole records, WALK_BYTES at a time. Raises: RecordDamagedError."""
     size_at, view = _size, view[:end]
     while at < end:
         stop = min(end, at + WALK_BYTES)
@@ -198,14 +198,14 @@ def _constant(text: str | None, rows: int) -> Any:
 
 
 def _converter(name: str, preset: str) -> Callable[[Any], Any]:
-    """What makes a column of a preset of the column that it comes from."""
+    """The function that converts a source column to a column of a preset."""
     if (preset, name) not in PRESET_DDL:
         return lambda array: array
     return CONVERTERS[preset, name]
 
 
 def _json(properties: Any) -> Any:
-    """Each row as a JSON object, as `json.dumps` writes it; by Arrow where nothing is escaped."""
+    """Each row as a JSON object, as `json.dumps` writes it; by Arrow if nothing needs escapes."""
     names, values = properties.keys, properties.items
     if not len(names) or _is_escaped(names) or _is_escaped(values):
         texts = [json.dumps(dict(row), ensure_ascii=False) for row in properties.to_pylist()]
@@ -216,7 +216,7 @@ def _json(properties: Any) -> Any:
 
 
 def _is_escaped(texts: Any) -> bool:
-    """Whether JSON writes any of them otherwise than it is."""
+    """Whether any of the texts needs escapes in JSON."""
     data = value_bytes(texts)
     return bool(((data < CONTROL_END) | (data == QUOTE) | (data == BACKSLASH)).any())
 
@@ -237,7 +237,7 @@ CONVERTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ),
     ("kafka", "headers"): _headers,
 }
-"""By preset and name there, as PRESET_DDL."""
+"""By preset and column, as PRESET_DDL."""
 
 
 BUILDERS: dict[str, Callable[[Rows, Decoder], Any]] = {
@@ -265,4 +265,4 @@ BUILDERS: dict[str, Callable[[Rows, Decoder], Any]] = {
     "storeHost": lambda rows, _: rows.hosts("store_host"),
     "storeSize": lambda rows, _: pa.array(rows.number("size", np.int32)),
 }
-"""By column: how it is made of the rows of a chunk."""
+"""By column: the function that makes it from the rows of a chunk."""

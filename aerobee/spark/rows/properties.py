@@ -1,8 +1,8 @@
-"""Property strings of many rows → Arrow maps and single values, without an object per row.
+"""Parses the property strings of many rows to Arrow maps and values, without an object per row.
 
-In come the strings `name 0x01 value 0x02 …` as one Arrow binary array. Rows whose 0x01 and 0x02
-alternate and that are UTF-8 (all that clients write) are cut by numpy; the few others go through
-`store.format.properties`, which has the last word on what a string means.
+The input is the strings `name 0x01 value 0x02 …` as one Arrow binary array. numpy splits the rows
+whose 0x01 and 0x02 alternate and that are UTF-8 (all that clients write); the few others go through
+`store.format.properties`, which defines the meaning of a string.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "Properties", "as_numpy"]
 
 HIDDEN = b"__CRC32#"
-"""A checksum that some brokers append to the properties; no property of the message."""
+"""The prefix of a checksum that some brokers append; it is no property of the message."""
 ENTRIES_MAX = 32
-"""Rows with more entries are read one by one: equal names are looked for in pairs."""
+"""Rows with more entries are parsed one by one, because duplicates are searched in pairs."""
 WORD = 8
 IS, END = 1, 2
 ALTERNATING = np.frombuffer(bytes((IS, END)), np.uint16)[0]
 MASKS = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], np.uint64)
-"""The bytes of a little-endian word that belong to a name of so many bytes."""
+"""The mask of the bytes of a little-endian word that belong to a name of each length."""
 MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
 MAP = pa.map_(pa.string(), pa.string())
 
 
 def as_numpy(strings: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Offsets (one more than rows) and bytes of a binary or string array that is no slice."""
+    """Offsets (one more than rows) and bytes of a binary or string array that is not a slice."""
     assert strings.offset == 0
     _, offsets, data = strings.buffers()
     bounds = np.frombuffer(offsets, np.int32)[: len(strings) + 1]
@@ -53,7 +53,7 @@ class Properties:
     def __init__(self, strings: Any) -> None:
         self.rows = len(strings)
         self.odd: dict[int, dict[str, str]] = {}
-        """Rows that numpy cannot cut, read one by one."""
+        """Rows that numpy cannot split, parsed one by one."""
         strings = _closed(strings)
         bounds, data = as_numpy(strings)
         marks = np.flatnonzero(data <= END)
@@ -64,15 +64,15 @@ class Properties:
             bounds, data = as_numpy(strings)
             marks = np.flatnonzero(data <= END)
         self._strings, self._bounds, self._data = strings, bounds, data
-        # Of each entry: where the name begins, where its 0x01 is, where the 0x02 behind the value.
+        # Of each entry: the positions of its name, of its 0x01, and of the 0x02 after the value.
         self._names, self._ends = marks[0::2].astype(np.int32), marks[1::2].astype(np.int32)
         self._starts = np.zeros(len(self._ends), np.int32)
-        # A row begins where the one before ends: so does a name.
+        # A row begins at the end of the row before it, and so does a name.
         np.add(self._ends[:-1], 1, out=self._starts[1:])
         self._lengths = self._names - self._starts
 
     def value_of(self, name: bytes) -> Any:
-        """The value of one property in each row, null where it is absent. Name: ≤ 8 bytes."""
+        """The value of one property in each row, null if it is absent. Name: ≤ 8 bytes."""
         found = self._named(name)
         names, ends = self._names[found], self._ends[found]
         filled = ends - names > 1
@@ -91,7 +91,7 @@ class Properties:
         return pc.replace_with_mask(values, pa.array(mask), pa.array(others, pa.string()))
 
     def map(self) -> Any:
-        """All properties of each row but HIDDEN, as a map array."""
+        """All properties of each row except HIDDEN, as a map array."""
         firsts = self._firsts
         entries = np.arange(0, 4 * len(self._ends), 4, dtype=np.int32)
         dropped = self._dropped()
@@ -126,7 +126,7 @@ class Properties:
 
     @cached_property
     def _firsts(self) -> Ints:
-        """The first entry of each row, and one more."""
+        """The first entry of each row, and the end of the last."""
         return np.searchsorted(self._ends, self._bounds)
 
     @cached_property
@@ -136,13 +136,13 @@ class Properties:
 
     @cached_property
     def _padded(self) -> NDArray[np.uint8]:
-        """The bytes, with a word more at either end."""
+        """The bytes, with a padding word at both ends."""
         padded = np.zeros(len(self._data) + 2 * WORD, np.uint8)
         padded[WORD:-WORD] = self._data
         return padded
 
     def _words_at(self, places: Any) -> NDArray[np.uint64]:
-        """The little-endian word from each place of the padded bytes on."""
+        """The little-endian words at these positions of the padded bytes."""
         count = len(self._padded) - 2 * WORD + 1
         words = np.ndarray((count,), "<u8", self._padded.data, offset=WORD, strides=(1,))
         found: NDArray[np.uint64] = words[places]
@@ -150,13 +150,13 @@ class Properties:
 
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
-        """The first 8 bytes of each name, and of what follows a shorter one."""
+        """The first 8 bytes of each name; shorter names are followed by other bytes."""
         return self._words_at(self._starts)
 
     def _named(self, name: bytes) -> Ints:
         """The entries with this name."""
         assert len(name) <= WORD
-        # No name holds a 0x01, so with the one behind it a name is told from longer ones.
+        # No name holds a 0x01, so a comparison that includes it excludes longer names.
         whole = (name + b"\x01")[:WORD]
         same = (self._words & MASKS[len(whole)]) == np.frombuffer(whole.ljust(WORD, b"\0"), "<u8")[
             0
@@ -167,7 +167,7 @@ class Properties:
         return found
 
     def _picked(self, ends: Ints) -> Any:
-        """For each row the slot of its value, or null; of several the last. `ends` is ascending."""
+        """The slot of each row's value, or null; of several the last one. `ends` is ascending."""
         count, bounds = len(ends), self._bounds
         if count == self.rows and ((ends < bounds[1:]) & (ends >= bounds[:-1])).all():
             return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
@@ -177,7 +177,7 @@ class Properties:
         return pa.array(picked, mask=picked < 0)
 
     def _dropped(self) -> Mask | None:
-        """Entries that are no part of the map, and all of rows that may hold a name twice."""
+        """Entries that are not part of the map, and all of rows with possible duplicates."""
         dropped: Mask | None = None
         sizes = self._ends - self._names
         if len(sizes) and (self._lengths.min() == 0 or sizes.min() == 1):
@@ -194,7 +194,7 @@ class Properties:
         return dropped
 
     def _rows_with_equal_names(self, dropped: Mask | None) -> Mask | None:
-        """Rows that may hold a name twice, or too many names to tell; few of them do not."""
+        """Rows that may have duplicate names, or too many to check; most of them have none."""
         counts = np.diff(self._firsts)
         most = int(counts.max(initial=0))
         doubled = counts > ENTRIES_MAX if most > ENTRIES_MAX else None
@@ -216,14 +216,14 @@ class Properties:
 
 
 def _slots(places: NDArray[np.int32], data: NDArray[np.uint8]) -> Any:
-    """The bytes between each two places that follow each other, as text: known to be UTF-8."""
+    """The bytes between adjacent positions as strings; they are known to be UTF-8."""
     return pa.Array.from_buffers(
         pa.string(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
     )
 
 
 def _closed(strings: Any) -> Any:
-    """The strings with 0x02 at the end of each that holds anything: some clients leave it out."""
+    """Append a missing 0x02 to strings that are not empty: some clients leave it out."""
     bounds, data = as_numpy(strings)
     filled = bounds[1:] > bounds[:-1]
     if filled.all():
@@ -238,7 +238,7 @@ def _closed(strings: Any) -> Any:
 
 
 def _regular(strings: Any, data: NDArray[np.uint8], marks: Ints) -> bool:
-    """Whether every row, each ending with 0x02, is entries and nothing else, and all is UTF-8."""
+    """Whether every row, each ending with 0x02, has valid entries only, and all bytes are UTF-8."""
     if len(marks) % 2 or not (data[marks].view(np.uint16) == ALTERNATING).all():
         return False
     try:
@@ -249,7 +249,7 @@ def _regular(strings: Any, data: NDArray[np.uint8], marks: Ints) -> bool:
 
 
 def _irregular(bounds: Any, data: NDArray[np.uint8], marks: Ints) -> Mask:
-    """Rows that are not entries only; whether they are UTF-8 is not looked at."""
+    """Rows with anything but entries; UTF-8 is not checked."""
     firsts = np.searchsorted(marks, bounds.astype(np.int64))
     counts = np.diff(firsts)
     rows = np.repeat(np.arange(len(counts)), counts)

@@ -1,7 +1,7 @@
-"""A chunk of stored records as columns: numpy reads the heads, Arrow copies what varies in length.
+"""Reads a chunk of stored records as columns: numpy the fixed heads, Arrow the variable parts.
 
-Nothing here makes an object per row; the few things that must (a body that is packed, text that is
-not UTF-8) do it for the rows concerned only. Lengths are checked before anything is read by them.
+No object is made per row; the few cases that need one (a compressed body, text that is not UTF-8)
+make it for their rows only. Lengths are checked before anything is read by them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["BYTES_MAX", "ChunkTooLarge", "Rows", "damaged", "unpacked"]
 
 BYTES_MAX = 1 << 30
-"""What one Arrow array of bodies may hold, well below its limit of 2 GiB."""
+"""The most bytes of one Arrow array of bodies, well below its limit of 2 GiB."""
 PIECE = 64 << 10
 SIZE, MAGIC = "size", "magic"
 V1 = np.array([record.MAGIC_V1], np.uint32).view(np.int32)[0]
 V2 = np.array([record.MAGIC_V2], np.uint32).view(np.int32)[0]
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_000
-"""The years 1 to 9999: what no calendar holds becomes its edge."""
+"""The years 1 to 9999; times outside of them become the nearest bound."""
 HEX = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
 def _dtype(layout: Any) -> np.dtype[Any]:
-    """The fields of a record's head as numpy reads them: big-endian, hosts as raw bytes."""
+    """The fields of a record's head as a numpy type: big-endian, hosts as raw bytes."""
     places = [*layout.offset.values(), layout.size]
     widths = [after - at for at, after in pairwise(places)]
     formats = [
@@ -53,7 +53,7 @@ HEADS = {family: _dtype(layout) for family, layout in record.HEADS.items()}
 
 
 class ChunkTooLarge(Exception):
-    """The unpacked bodies of these rows are too much for one batch; those of `rows` are not."""
+    """The decompressed bodies of these rows exceed one batch; those of the first `rows` do not."""
 
     def __init__(self, rows: int) -> None:
         super().__init__(rows)
@@ -61,7 +61,7 @@ class ChunkTooLarge(Exception):
 
 
 def damaged(view: memoryview, at: int) -> RecordDamagedError:
-    """The error for bytes that should be a record: where they are, and what is wrong with them."""
+    """The error for bytes that should be a record: their position, and what is wrong with them."""
     left = len(view) - at
     if not 0 <= at < len(view):
         return RecordDamagedError(f"no whole record at byte {at} of a buffer of {len(view)} bytes")
@@ -73,9 +73,9 @@ def damaged(view: memoryview, at: int) -> RecordDamagedError:
 
 
 class Rows:
-    """The records that begin at `starts` (ascending) in `view`.
+    """The records at the positions `starts` (ascending) in `view`.
 
-    Raises: RecordDamagedError when one of them is not whole or reaches into the next.
+    Raises: RecordDamagedError if one of them is incomplete or overlaps the next.
     """
 
     def __init__(self, view: memoryview, starts: NDArray[np.int64]) -> None:
@@ -87,7 +87,7 @@ class Rows:
         self._cut()
 
     def number(self, name: str, kind: Any = np.int64) -> NDArray[Any]:
-        """One number of each head, in the byte order of this machine."""
+        """One number of each head, in native byte order."""
         if len(self._heads) == 1:
             return self._heads[0][1][name].astype(kind)
         made = np.empty(self.count, kind)
@@ -96,12 +96,12 @@ class Rows:
         return made
 
     def instants(self, name: str) -> Any:
-        """A time of each head, ms → µs."""
+        """A time of each head, converted from ms to µs."""
         ms = np.clip(self.number(name), FIRST_MS, LAST_MS)
         return pa.array(ms * 1000).view(pa.timestamp("us", tz="UTC"))
 
     def topics(self) -> Any:
-        """Topics; what is not UTF-8 gets replacement characters."""
+        """The topics; bytes that are not UTF-8 become replacement characters."""
         raw = self._take(2)
         try:
             return raw.cast(pa.string())
@@ -114,7 +114,7 @@ class Rows:
         return Properties(self._take(4))
 
     def bodies(self, decompress: bool, room: int) -> Any:
-        """Bodies as they are stored, or unpacked to about `room` bytes; one row always fits.
+        """Bodies as they are stored, or decompressed up to about `room` bytes; one row always fits.
 
         Raises: CompressionError, ChunkTooLarge.
         """
@@ -167,7 +167,7 @@ class Rows:
         return self._merged(parts)
 
     def _read_heads(self) -> None:
-        """Heads by address family; all of one family, as nearly always, are one array."""
+        """Read the heads by address family; usually all are of one family, and one array."""
         if self.starts[-1] + record.HEAD.size > len(self.view):
             raise self._first_bad(self.starts + record.HEAD.size > len(self.view))
         first = self._gather(0, self.starts)
@@ -186,13 +186,13 @@ class Rows:
             self._heads = [(None, self._heads[0][1])]
 
     def _gather(self, family: int, starts: NDArray[np.int64]) -> NDArray[np.void]:
-        """The heads at these places, copied; as plain bytes, which numpy copies fastest."""
+        """Copy the heads at these positions; as plain bytes, which numpy copies fastest."""
         width = HEADS[family].itemsize
         plain = np.ndarray((len(self.view) - width + 1,), f"V{width}", self.view, strides=(1,))
         return plain[starts].view(HEADS[family])
 
     def _cut(self) -> None:
-        """Where body, topic and properties are: 6 slots of an Arrow array over the same bytes."""
+        """Locate body, topic and properties: 6 slots of an Arrow array over the same bytes."""
         starts, view = self.starts, np.frombuffer(self.view, np.uint8)
         magics, lengths = self.number(MAGIC, np.int32), self.number("body_length")
         ends = starts + self.number(SIZE)
@@ -235,11 +235,11 @@ class Rows:
         )
 
     def _take(self, slot: int) -> Any:
-        """Slot 0, 2 or 4 of each row: bodies, topics or properties, copied together."""
+        """Copy slot 0, 2 or 4 of each row: all bodies, topics or properties at once."""
         return self._slots.take(pa.array(np.arange(slot, 6 * self.count, 6, dtype=np.int32)))
 
     def _merged(self, parts: list[tuple[NDArray[np.int64] | None, Any]]) -> Any:
-        """The parts of the address families in the order of the rows."""
+        """Merge the parts of the address families in the order of the rows."""
         if len(parts) == 1:
             return parts[0][1]
         order = np.empty(self.count, np.int64)
@@ -257,13 +257,13 @@ class Rows:
         return error
 
     def _place(self, row: int) -> str:
-        """A row as a person would name it."""
+        """A description of a row for errors."""
         queue_id, offset = self.number("queue_id")[row], self.number("queue_offset")[row]
         return f"the message of topic {self.topics()[row]} in queue {queue_id} at offset {offset}"
 
 
 def _bytes_of(column: NDArray[Any], width: int) -> NDArray[np.uint8]:
-    """A column of heads as a row of bytes each, as they are stored."""
+    """A column of heads as a matrix: the stored bytes of each row."""
     return np.ascontiguousarray(column).view(np.uint8).reshape(-1, width)
 
 
@@ -274,7 +274,7 @@ def _host(packed: bytes) -> str:
 
 
 def unpacked(body: Any, sys_flag: int) -> bytes:
-    """A body as it was sent: LZ4 and zstd by Arrow, so that no package is missing on a worker.
+    """Decompress a body; LZ4 and zstd by Arrow, so that workers need no further package.
 
     Raises: CompressionError.
     """
@@ -284,7 +284,7 @@ def unpacked(body: Any, sys_flag: int) -> bytes:
     pieces, room = [], UNPACKED_MAX
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
-            # Arrow makes room for all that is asked for, so a little at a time.
+            # Arrow allocates the whole requested size, so ask for a little at a time.
             while room >= 0 and (piece := stream.read(PIECE)):
                 pieces.append(piece)
                 room -= len(piece)

@@ -1,7 +1,7 @@
-"""The columns that rows to be sent may have, and which of a table's columns are they.
+"""The columns of the sink: their names, Spark types and Arrow types, and how a table's columns map.
 
-A table of names and types; no row is looked at. Names are matched without regard to case, as SQL
-does. Source: spark §5.6.
+A table of names and types; rows are not read here. Column names are case-insensitive, as in SQL.
+Source: spark §5.6.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["SINK_COLUMNS", "SinkColumn", "arrow_schema", "places"]
 
 
 class SinkColumn(NamedTuple):
-    """One column: `kinds` says its Spark types in words, `fits` knows their Arrow types."""
+    """One column of the sink: `kinds` names its Spark types, `fits` tests an Arrow type."""
 
     name: str
     kinds: str
@@ -33,7 +33,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_body(kind: Any) -> bool:
-    """Whether an Arrow type holds bytes, or text that is to be sent as UTF-8."""
+    """Whether an Arrow type is binary, or a string that is sent as UTF-8."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) or is_text(kind)
 
 
@@ -49,12 +49,12 @@ def is_text_map(kind: Any) -> bool:
 
 
 def is_instant(kind: Any) -> bool:
-    """Whether an Arrow type is a point in time; one without a time zone is none."""
+    """Whether an Arrow type is a timestamp with a time zone."""
     return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
 
 
 def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is a whole number."""
+    """Whether an Arrow type is an integer."""
     return bool(pa.types.is_integer(kind))
 
 
@@ -78,15 +78,15 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
     )
 }
 ALIASES = {"value": "body"}
-"""Names from other sinks."""
+"""Names of the same columns in other sinks."""
 _BY_NAME = {name.lower(): name for name in SINK_COLUMNS} | ALIASES
 
 
 def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> dict[str, int]:
-    """Sink column → its place in an Arrow schema.
+    """The index of each sink column in an Arrow schema.
 
-    `topic` and `order_by` are the options: the first makes a topic column needless, the second
-    names the column whose text stands for `shardingKey`. Raises: ConfigurationError.
+    `topic` and `order_by` are the options: with the first the table needs no topic column, the
+    second names the column whose text stands for `shardingKey`. Raises: ConfigurationError.
     """
     found: dict[str, int] = {}
     ordering = -1
@@ -122,7 +122,7 @@ def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> di
 
 
 def _check_type(field: Any, column: SinkColumn) -> None:
-    """See that a column has a type to write; one of nothing but nulls is as good as none.
+    """Check that a column has a supported type; a column of nulls only counts as absent.
 
     Raises: ConfigurationError.
     """
@@ -160,13 +160,13 @@ ARROW_TYPES = {
     "double": pa.float64(),
     "date": pa.date32(),
 }
-"""Spark type in SQL → Arrow type, for columns that can be sent and those that are often tried."""
+"""The Arrow type of each Spark type in SQL that the sink supports or that users often try."""
 
 
 def arrow_schema(fields: Iterable[tuple[str, str]]) -> Any:
-    """Names and Spark types in SQL → the schema in which the rows arrive.
+    """Convert names and Spark types in SQL to the Arrow schema in which the rows arrive.
 
-    Raises: ConfigurationError for a type that no message has.
+    Raises: ConfigurationError for a type that no column of a message has.
     """
     found = []
     for name, kind in fields:

@@ -1,13 +1,13 @@
-"""The commit marker of a sink: which micro-batch it has written last, kept by the brokers.
+"""The commit marker of a sink: the last micro-batch that it has written, stored on the brokers.
 
-The mark is a consumer offset: of a group named after the sink and its query, on queue 0 of the
-sink's topic. It is the last batch written, plus one, because 0 is what some brokers answer for an
-offset that nobody stored. Every broker of the topic gets it; the highest answer counts.
+The marker is a consumer offset: of a group named after the sink and its query, on queue 0 of the
+sink's topic. It is the last batch written, plus one, because some brokers answer 0 for an offset
+that was never stored. Every broker of the topic stores it; the highest answer counts.
 
-Invariant: a mark is set when all tasks of its batch have ended well, by the driver: a task cannot
-tell the end of its rows from a failure in front of it. So a marked batch is in the topic, whole,
-however its rows were divided among tasks. What a broker does not know is not written yet; while
-none is there to be asked, nothing is decided. Source: spark §5.7.
+Invariant: the driver stores a marker when all tasks of its batch have succeeded: a task cannot
+tell the end of its rows from a failure upstream. So the topic has all rows of a marked batch,
+however they were divided among tasks. A batch without a marker counts as not written; while no
+broker answers, nothing is decided. Source: spark §5.7.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ PAUSE_S = 1.0
 
 
 class Brokers(Protocol):
-    """What a commit marker needs of the cluster."""
+    """The requests to the cluster that a commit marker needs."""
 
     def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """Where a topic is. Raises: RouteNotFoundError and its kin."""
+        """The route of a topic. Raises: RouteNotFoundError and its subclasses."""
 
     def call(self, address: str, header: Header, body: bytes = b"") -> Command:
-        """One request. Raises: AerobeeError."""
+        """Send one request and wait for its response. Raises: AerobeeError."""
 
     def brokers(self) -> Mapping[str, Sequence[str]]:
-        """The addresses of each broker that is there now. Raises: NoNameServerError."""
+        """The addresses of each broker that is registered now. Raises: NoNameServerError."""
 
 
 def group_of(sink_id: str, query_id: str | None) -> str:
-    """The group that keeps the marks. Raises: ConfigurationError for a sinkId too long.
+    """The consumer group of the markers. Raises: ConfigurationError for a sinkId that is too long.
 
-    A query from a new checkpoint counts its batches from 0 again and has another id, so it never
-    finds the marks of the one before.
+    A query from a new checkpoint counts its batches from 0 again and has another id, so it does not
+    read the markers of the query before it.
     """
     suffix = "" if query_id is None else f"_{zlib.crc32(query_id.encode()):08x}"
     longest = GROUP_MAX - len(PREFIX) - 9
@@ -84,23 +84,23 @@ def group_of(sink_id: str, query_id: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommitMarker:
-    """The mark of one sink."""
+    """The commit marker of one sink."""
 
     brokers: Brokers
     topic: str
     group: str
     timeout_s: float = 0.0
-    """How long it waits for brokers that are away."""
+    """How long it retries while no broker can be reached."""
 
     def passed(self, batch_id: int) -> bool:
-        """Whether this batch is written already.
+        """Whether this batch has been written already.
 
-        Raises: ConfigurationError if a later one is; the last error if no broker answers in time.
+        Raises: ConfigurationError if a later one was; the last error if no broker answers in time.
         """
         return self._patiently(lambda: self._passed(batch_id))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """The answer; what may pass is asked again until the time-out. Raises: the last error."""
+        """Retry temporary failures until the timeout. Raises: the last error."""
         give_up_at = monotonic() + self.timeout_s
         while True:
             try:
@@ -132,7 +132,7 @@ class CommitMarker:
         return mark == batch_id + 1
 
     def _mark(self, address: str) -> int:
-        """What one broker knows; 0 for nothing. The group is there afterwards."""
+        """The marker on one broker, 0 for none; creates the group there."""
         header = QueryConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
@@ -147,7 +147,7 @@ class CommitMarker:
         return answer.header(QueryConsumerOffsetResponse).offset
 
     def store(self, batch_id: int) -> None:
-        """Mark a batch that is written. Failures are logged: the rows are there all the same."""
+        """Store the marker of a written batch. Failures are only logged: the rows are stored."""
         try:
             self._patiently(lambda: self._store(batch_id))
         except (AerobeeError, RemotingError) as error:
@@ -160,7 +160,7 @@ class CommitMarker:
             )
 
     def _store(self, batch_id: int) -> None:
-        """Store the mark on every broker of the topic. Raises: the last error if none has it."""
+        """Store the marker on every broker of the topic. Raises: the last error if all fail."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
@@ -189,14 +189,14 @@ class CommitMarker:
             self.brokers.call(address, header)
 
     def _make_group(self, address: str) -> None:
-        """Brokers keep offsets only of groups that they know."""
+        """Create the group: brokers store offsets only of groups that they know."""
         config = SubscriptionGroupConfig(group_name=self.group)
         self.brokers.call(address, CreateGroup(), config.to_bytes())
 
     def _masters(self) -> list[str]:
-        """Where marks are; nowhere while the topic is not made yet.
+        """The addresses of the topic's masters; empty while the topic does not exist yet.
 
-        Raises: BrokerNotFoundError, while there is no broker at all.
+        Raises: BrokerNotFoundError without any registered broker.
         """
         try:
             route = self.brokers.route(self.topic, fresh=True)

@@ -1,12 +1,12 @@
-"""Rows to be sent → requests to be: Arrow record batches in, bodies of 320 and 310 out. Pure.
+"""Encodes rows as send requests: Arrow record batches in, bodies of 320 and 310 out. Pure.
 
     batch → checked rows (topic, body, property string, queue of each) → items → shipments
 
-Invariant: bodies are never Python objects of their own on the way. Arrow joins the fixed head, the
-body and the property string of every row into one array, whose data buffer is a row of batch items
-as brokers take them; a batch is a slice of it. What a request cannot hold together (other topic or
-queue, a delay, another kind of compression) is sorted apart first; rows of a queue stay in order.
-Source: spark §5.6, remoting §4.6.
+Invariant: no body becomes a Python object of its own. Arrow joins the record header, the body and
+the property string of every row into one array, whose data buffer is a sequence of batch items as
+brokers expect them; the body of a batch request is a slice of it. Rows that cannot share a request
+(another topic or queue, a delay, another compression) are separated first; rows of a queue keep
+their order. Source: spark §5.6, remoting §4.6.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 __all__ = ["BODY_BYTES_MAX", "Encoder", "Packing", "Shipment"]
 
 BODY_BYTES_MAX = 4 << 20
-"""The largest body that a broker takes unless its maxMessageSize is changed."""
+"""The largest body that a broker accepts with the default maxMessageSize."""
 PIECE_BYTES = 32 << 20
-"""Rows are put together by so many bytes of bodies at a time, for the sake of memory."""
+"""The bytes of bodies that are encoded at a time, to bound the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """How rows become requests. `stamp` begins the AB_SINK property of every row."""
+    """How rows are encoded and batched. `stamp` begins the AB_SINK property of every row."""
 
     topic: str | None = None
     tags: str | None = None
@@ -61,9 +61,9 @@ class Packing:
 
 
 class Shipment(NamedTuple):
-    """One request to be: to `queue`; else to any queue of `broker`; else to any queue.
+    """One request to send: to `queue`; else to any queue of `broker`; else to any queue.
 
-    `body_bytes` are those of the rows' bodies alone. `born_ms` is 0 for the time of sending.
+    `body_bytes` counts the bodies of the rows only. `born_ms` is 0 for the time of sending.
     """
 
     parcel: Parcel
@@ -74,7 +74,7 @@ class Shipment(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where rows go; what is None is open."""
+    """The destination of rows; a queue or broker of None is chosen later."""
 
     topic: str
     queue: MessageQueue | None = None
@@ -83,7 +83,7 @@ class Target(NamedTuple):
 
 @dataclass(slots=True)
 class Rows:
-    """Some rows, column by column, all checked. `targets[codes[i]]` is where row i goes."""
+    """Checked rows, column by column. `targets[codes[i]]` is the destination of row i."""
 
     bodies: Any
     sizes: Numbers
@@ -97,7 +97,7 @@ class Rows:
     targets: Sequence[Target]
 
     def part(self, start: int, end: int) -> Rows:
-        """A few of them."""
+        """The rows from `start` to before `end`."""
         here = slice(start, end)
         return Rows(
             self.bodies.slice(start, end - start),
@@ -114,10 +114,10 @@ class Rows:
 
 
 class Encoder:
-    """The rows of one task, batch after batch. `row` counts those that came before.
+    """Encodes the rows of one task, batch by batch. `row` counts the rows of earlier batches.
 
-    `places` says where the sink's columns are (`sink_columns.places`), `new_ids` makes message ids,
-    `queues` gives the queues of a topic that can be written, in the order of all clients.
+    `places` has the index of each sink column (`sink_columns.places`), `new_ids` makes message ids,
+    `queues` returns the writable queues of a topic, in the order that all clients use.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Encoder:
         )
 
     def _topic_of_each(self, column: Any, count: int) -> str | list[str]:
-        """The one topic of all rows, or a list. Raises: ConfigurationError."""
+        """The topic of all rows, or a list with the topic of each. Raises: ConfigurationError."""
         if self.packing.topic is not None:
             return self.packing.topic
         if column is None or column.null_count:
@@ -196,7 +196,7 @@ class Encoder:
         return topics
 
     def _bodies(self, column: Any, place: Callable[[int], str]) -> tuple[Any, Numbers, Numbers]:
-        """Bodies as they will be stored, their sizes, their bits of sysFlag."""
+        """The bodies as they will be stored, their sizes, and their bits of sysFlag."""
         bodies = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
         sizes = byte_lengths(bodies)
         empty = sizes == 0
@@ -219,7 +219,7 @@ class Encoder:
         return bodies, sizes, sys_flags
 
     def _compressed(self, bodies: Any, sizes: Numbers, sys_flags: Numbers) -> Any:
-        """The bodies, those that shrink compressed; their `sys_flags` are filled in."""
+        """Compress the bodies that shrink by it, and set their bits in `sys_flags`."""
         method, over = self.packing.compress, self.packing.compress_over
         shrunk: list[bytes | None] = [None] * len(sizes)
         for row in np.flatnonzero(sizes > over).tolist():
@@ -229,7 +229,7 @@ class Encoder:
         return pc.coalesce(pa.array(shrunk, pa.binary()), bodies)
 
     def _ids(self, column: Any, count: int) -> list[str]:
-        """The id of each row: its own, or a new one."""
+        """The message id of each row: the one in the column, or a new one."""
         made = self.new_ids(count)
         if column is None:
             return made
@@ -244,7 +244,7 @@ class Encoder:
         count: int,
         place: Callable[[int], str],
     ) -> tuple[Numbers, list[Target]]:
-        """Where each row goes, as places in a list of targets. Raises: ConfigurationError."""
+        """The destination of each row, as an index into a list. Raises: ConfigurationError."""
         named = [columns.get(name) for name in ("brokerName", "queueId", "shardingKey")]
         if isinstance(topics, str) and not any(column is not None for column in named):
             return np.zeros(count, np.int64), [Target(topics)]
@@ -273,7 +273,7 @@ class Encoder:
         row: int,
         place: Callable[[int], str],
     ) -> Target:
-        """An explicit queue goes before a key; a key chooses among a broker's queues if one is."""
+        """The destination of one row: an explicit queue, else by key, among a broker's queues."""
         broker = broker or None
         if queue_id is None and broker is None and key in (None, ""):
             return Target(topic)
@@ -296,7 +296,7 @@ class Encoder:
 
 
 def pieces(sizes: Numbers, limit_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of at most `limit_bytes`, but one row at least."""
+    """Split rows into ranges of at most `limit_bytes`, with at least one row each."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -307,7 +307,7 @@ def pieces(sizes: Numbers, limit_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def shipped(rows: Rows, batch_rows: int, batch_bytes: int) -> Iterator[Shipment]:
-    """The rows as requests: what belongs together by `batch_rows` and `batch_bytes`."""
+    """Group the rows into requests of at most `batch_rows` rows and `batch_bytes` bytes."""
     order = arranged(rows)
     items = batch_items(rows)
     if order is not None:
@@ -331,9 +331,9 @@ def shipped(rows: Rows, batch_rows: int, batch_bytes: int) -> Iterator[Shipment]
 
 
 def arranged(rows: Rows) -> npt.NDArray[np.int64] | None:
-    """The order in which rows that travel together are neighbours; None if they are already.
+    """Order the rows so that those of one request are neighbours; None if they are already.
 
-    Within a queue that was asked for, rows keep their order whatever their sysFlag and born time.
+    Within an explicitly chosen queue rows keep their order, whatever their sysFlag and born time.
     """
     one_kind = not (rows.alone.any() or rows.sys_flags.any() or rows.born_ms.any())
     if one_kind and len(rows.targets) == 1:
@@ -345,7 +345,7 @@ def arranged(rows: Rows) -> npt.NDArray[np.int64] | None:
 
 
 def runs(rows: Rows, order: npt.NDArray[np.int64] | None) -> Iterator[tuple[int, int]]:
-    """Ranges of arranged rows that one request may hold."""
+    """Split arranged rows into ranges that may share a request."""
     count = len(rows.ids)
     if order is None:
         yield 0, count
@@ -358,7 +358,7 @@ def runs(rows: Rows, order: npt.NDArray[np.int64] | None) -> Iterator[tuple[int,
 
 
 def batch_items(rows: Rows) -> Any:
-    """Each row as one message of a batch body, in one array."""
+    """Encode each row as one message of a batch body, all in one array."""
     count = len(rows.ids)
     lengths = byte_lengths(rows.properties)
     fixed = BATCH_HEAD.size + LENGTH16.size
@@ -381,7 +381,7 @@ assert HEAD.itemsize == BATCH_HEAD.size
 
 
 def single(rows: Rows, row: int) -> Shipment:
-    """One row as a request of its own."""
+    """Encode one row as a request of its own."""
     target = rows.targets[rows.codes[row]]
     parcel = Parcel(
         target.topic,
@@ -396,7 +396,7 @@ def single(rows: Rows, row: int) -> Shipment:
 
 
 def batched(rows: Rows, places: Sequence[int], body: bytes) -> Shipment:
-    """Several rows as one request; the broker writes its sysFlag into each of them."""
+    """Encode several rows as one request; the broker writes its sysFlag into each message."""
     first = places[0]
     target = rows.targets[rows.codes[first]]
     if isinstance(places, range):
@@ -410,7 +410,7 @@ def batched(rows: Rows, places: Sequence[int], body: bytes) -> Shipment:
 
 
 def numbers(name: str, columns: Mapping[str, Any], count: int) -> Numbers:
-    """A column of whole numbers or times in ms, nulls as 0. Raises: ConfigurationError."""
+    """A column of integers, or of times in ms, with nulls as 0. Raises: ConfigurationError."""
     column = columns.get(name)
     if column is None:
         return np.zeros(count, np.int64)

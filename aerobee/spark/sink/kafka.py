@@ -1,8 +1,8 @@
-"""Rows as Spark's Kafka source has them → the columns of this sink, so that they can be written.
+"""Converts rows in the schema of Spark's Kafka source to the columns of this sink.
 
-`key` are the keys, `value` is the body, `partition` the queue, `headers` the properties. Where and
-when a message was stored (`offset`, `timestamp`, `timestampType`) does not travel, as in Kafka's
-own sink; nor do properties that brokers and clients set, but for the tag. Pure.
+`key` becomes the keys, `value` the body, `partition` the queue, `headers` the properties. The old
+storage location and time (`offset`, `timestamp`, `timestampType`) are dropped, as in Kafka's own
+sink; so are properties that brokers and clients set, except the tag. Pure.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["FromKafka"]
 LEFT_OUT = frozenset({"offset", "timestamp", "timestamptype"})
 NAMES = {"key": "keys", "value": "body", "partition": "queueId", "headers": "properties"}
 OWN_PREFIXES = "^(AB_|INNER_|TIMER_|__)"
-"""Beside the reserved ones: what was noted on an earlier way of the message."""
+"""Properties of an earlier delivery of the message, in addition to the reserved ones."""
 
 
 class FromKafka:
-    """The conversion of one table: `schema` as it is afterwards, and `batch` by batch.
+    """The conversion of one table: `schema` is the resulting schema, `batch` converts the rows.
 
-    Applies to tables with a column `value`; others stay as they are. Raises: ConfigurationError.
+    Applies to tables with a column `value`; others stay unchanged. Raises: ConfigurationError.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -49,11 +49,11 @@ class FromKafka:
         self.schema = self._converted([pa.array([], field.type) for field in schema]).schema
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows. Raises: ConfigurationError."""
+        """Convert a record batch; the rows stay the same. Raises: ConfigurationError."""
         return self._converted(batch.columns) if self.applies else batch
 
     def name_of(self, column: str | None) -> str | None:
-        """What a column of the table is called afterwards."""
+        """The name of a table's column after the conversion."""
         return NAMES.get((column or "").lower(), column) if self.applies else column
 
     def _converted(self, columns: Sequence[Any]) -> pa.RecordBatch:
@@ -74,7 +74,7 @@ def _as_column(name: str, column: Any) -> Any:
 
 
 def _text(name: str, column: Any) -> Any:
-    """Bytes as UTF-8. Raises: ConfigurationError where they are none."""
+    """Decode bytes as UTF-8. Raises: ConfigurationError for other bytes."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -84,7 +84,7 @@ def _text(name: str, column: Any) -> Any:
 
 
 def _entries(column: Any) -> tuple[Any, Any, Any]:
-    """Names, values, and the row of each header."""
+    """The names, the values, and the row of each header."""
     entries = column.flatten()
     rows = np.asarray(pc.list_parent_indices(column), np.int64)
     return entries.field("key"), entries.field("value"), rows

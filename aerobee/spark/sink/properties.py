@@ -1,4 +1,4 @@
-"""The property string of every row, made by Arrow in a few passes over its columns. Pure.
+"""Builds the property string of every row, by Arrow in a few passes over the columns. Pure.
 
 Invariant: no name and no value holds the bytes 1 and 2, which separate them. Source: spark §5.6,
 store format §1.2.3.
@@ -28,17 +28,17 @@ __all__ = ["STAMP", "PropertyTexts", "milliseconds"]
 IS = "\x01"
 END = "\x02"
 STAMP = "AB_SINK"
-"""The property that names the write, the partition and the row: what duplicates have in common."""
+"""The property with write, partition and row: copies of one row have the same value."""
 TEXTS = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
-"""Column → property."""
+"""The property of each column."""
 DELAYS = {"delayLevel": "DELAY", "deliverTime": "TIMER_DELIVER_MS", "delayMs": "TIMER_DELAY_MS"}
 TAGS_APART = "||"
 NAMES_KEPT = 10_000
-"""So many names of properties are remembered as good."""
+"""The most valid property names that are cached."""
 
 
 class PropertyTexts:
-    """Columns → property strings. `tags` is for rows without, `stamp` begins every AB_SINK."""
+    """Builds property strings. `tags` is the default tag, `stamp` begins every AB_SINK."""
 
     def __init__(self, tags: str | None, stamp: str | None) -> None:
         self._tags = tags
@@ -48,7 +48,7 @@ class PropertyTexts:
     def of(
         self, columns: Mapping[str, Any], ids: Sequence[str], first_row: int, place: Place
     ) -> tuple[Any, npt.NDArray[np.bool_]]:
-        """The strings, and which rows ask to be delivered later.
+        """The property strings, and which rows ask for delayed delivery.
 
         `place` names a row in an error. Raises: ConfigurationError.
         """
@@ -63,7 +63,7 @@ class PropertyTexts:
         if "keys" in columns:
             check_keys(columns["keys"], place)
         if "tags" in columns and "msgId" not in columns:
-            # A copy keeps what the message had.
+            # A copied message keeps the properties that it had.
             check_tags(named["TAGS"], place)
         if self._tags is not None:
             tags = pa.scalar(self._tags)
@@ -86,11 +86,11 @@ class PropertyTexts:
         return whole, alone
 
     def _own(self, column: Any, place: Place) -> Any:
-        """What the properties column says. Raises: ConfigurationError."""
+        """Format the entries of the properties column. Raises: ConfigurationError."""
         if column is None:
             return ""
         if column.items.null_count:
-            # A property without a value is none.
+            # An entry without a value is left out.
             rows = [
                 row and [pair for pair in row if pair[1] is not None] for row in column.to_pylist()
             ]
@@ -105,7 +105,7 @@ class PropertyTexts:
         return pc.if_else(column.is_valid(), joined, "") if column.null_count else joined
 
     def _check(self, column: Any, names: Any, values: Any, place: Place) -> None:
-        """Refuse what could not be read back. Raises: ConfigurationError."""
+        """Refuse entries that could not be read back. Raises: ConfigurationError."""
         new = set(pc.unique(names).to_pylist()) - self._good_names
         if (
             not has_separators(values)
@@ -125,7 +125,7 @@ class PropertyTexts:
 
 
 def is_good_name(name: str) -> bool:
-    """Whether a property may have that name."""
+    """Whether a string is a valid property name."""
     try:
         check_property(name, "value")
     except ConfigurationError:
@@ -134,7 +134,7 @@ def is_good_name(name: str) -> bool:
 
 
 def as_text(column: Any, *, keep_empty: bool = False) -> Any:
-    """A column as strings: lists joined by spaces, what is empty as null unless kept."""
+    """A column as strings: lists joined by spaces, empty strings as null unless `keep_empty`."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         if column.flatten().null_count:
             rows = [row and [one for one in row if one is not None] for row in column.to_pylist()]
@@ -148,7 +148,7 @@ def as_text(column: Any, *, keep_empty: bool = False) -> Any:
 
 
 def has_separators(column: Any) -> bool:
-    """Whether the bytes 1 or 2 are in a string column."""
+    """Whether any string of the column has byte 1 or 2."""
     data = value_bytes(column)
     if not data.size or data.min() > 2:
         return False
@@ -156,7 +156,7 @@ def has_separators(column: Any) -> bool:
 
 
 def check_text(name: str, column: Any, place: Place) -> None:
-    """Refuse a value that would end its property early. Raises: ConfigurationError."""
+    """Refuse values with a separator, which would end the property. Raises: ConfigurationError."""
     if has_separators(column):
         row = pc.index(pc.match_substring_regex(column, "[\\x01\\x02]"), True).as_py()
         raise ConfigurationError(
@@ -166,7 +166,7 @@ def check_text(name: str, column: Any, place: Place) -> None:
 
 
 def check_keys(column: Any, place: Place) -> None:
-    """Refuse a key of a list that would come out as several. Raises: ConfigurationError."""
+    """Refuse list elements that would be read as several keys. Raises: ConfigurationError."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return
     keys = column.flatten()
@@ -179,7 +179,7 @@ def check_keys(column: Any, place: Place) -> None:
 
 
 def check_tags(column: Any, place: Place) -> None:
-    """Refuse a tag that no subscription can name. Raises: ConfigurationError."""
+    """Refuse tags that no subscription can match. Raises: ConfigurationError."""
     row = pc.index(pc.match_substring(column, TAGS_APART), True).as_py()
     if row >= 0:
         raise ConfigurationError(
@@ -189,7 +189,7 @@ def check_tags(column: Any, place: Place) -> None:
 
 
 def delay_text(name: str, column: Any, place: Place) -> Any:
-    """A delay as its property says it, in ms or as a level; null for none."""
+    """Format a delay as the value of its property, in ms or as a level; null for none."""
     if name == "deliverTime":
         return milliseconds(column).cast(pa.string())
     below = pc.index(pc.less(column, 0), True).as_py()
@@ -199,7 +199,7 @@ def delay_text(name: str, column: Any, place: Place) -> Any:
 
 
 def milliseconds(column: Any) -> Any:
-    """Points in time as ms since the epoch; the time zone of the column does not matter."""
+    """Timestamps as ms since the epoch, independent of the column's time zone."""
     return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
 
 

@@ -1,4 +1,4 @@
-"""What a delivery tells when it is over: how much brokers have acknowledged, and where it is."""
+"""The result of a delivery: how many messages brokers have acknowledged, and their offsets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Report"]
 
 @dataclass(slots=True)
 class Report:
-    """What brokers have acknowledged. `offsets` has the first and the last offset of each queue.
+    """Counts acknowledged messages. `offsets` has the first and the last offset of each queue.
 
-    `unsafe` messages are stored, but not flushed or replicated as the broker is set up to do.
+    `unsafe` messages are stored, but not flushed or replicated as the broker's settings ask.
     """
 
     sent: int = 0
@@ -30,7 +30,7 @@ class Report:
     offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
 
     def begin(self, shipment: Shipment) -> None:
-        """Note the ids of what is to be sent."""
+        """Note the ids of a shipment that is about to be sent."""
         self.first_id = self.first_id or shipment.parcel.uniq_ids[0]
         self.last_id = shipment.parcel.uniq_ids[-1]
 
@@ -41,7 +41,7 @@ class Report:
         stored: SendMessageResponse,
         status: SendStatus,
     ) -> None:
-        """Count a shipment for `queue` of which the broker says where it is stored."""
+        """Count a shipment that the broker has stored in `queue`."""
         count = len(shipment.parcel.uniq_ids)
         self.sent += count
         self.body_bytes += shipment.body_bytes

@@ -1,12 +1,12 @@
-"""Shipments to brokers: a window of requests in flight, tries elsewhere, every answer waited for.
+"""Sends shipments to brokers: a window of requests in flight, with retries, until all are stored.
 
-    send → backlog → queue chosen → in the air → stored, or after a pause again into the backlog
+        send → backlog → queue chosen → in flight → stored, or after a pause back to the backlog
 
-Invariant: a shipment is stored, or its failure ends the delivery; none is forgotten, and none waits
-for longer than its tries and their time-outs take. While its broker, or every name server, is away
-it is tried again until the delivery's own time-out: a restart passes, and costs no task. Shipments
-for one queue that was asked for are in the air one after the other and stay with that queue, so
-their order is kept; all others go to whichever broker has room. Source: spark §5.6, client §5.3.
+Invariant: every shipment is stored, or its failure ends the delivery; the wait for each is bounded
+by its tries and their timeouts. While its broker or every name server is unreachable it is retried
+until the timeout of the delivery: a restart of a broker does not fail the task. Shipments for one
+explicit queue are sent one after the other and stay with that queue, which keeps their order; all
+others go to any broker with room in its window. Source: spark §5.6, client §5.3.
 """
 
 from __future__ import annotations
@@ -56,19 +56,20 @@ log = logging.getLogger("aerobee.spark")
 
 BACKLOG_BYTES = 8 << 20
 BACKLOG_REQUESTS = 256
-"""What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
+"""The most shipments that wait for a broker or for their queue; then `send` blocks."""
 PAUSE_S = 0.25
 PAUSE_MAX_S = 2.0
-"""Pauses grow by PAUSE_S from try to try, up to that."""
+"""The longest pause before a retry; pauses grow by PAUSE_S with each try."""
 TRIES_TOLD = 8
-"""An error names so many of the last tries."""
+"""The most tries that an error lists, the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """How to send. `window` counts requests in the air per broker, `retries` tries after the first.
+    """The settings of a delivery. `window` is the most requests in flight per broker.
 
-    `timeout_s` is for one try, `delivery_timeout_s` for all of them while a broker is away.
+    `retries` is the number of tries after the first.
+    `timeout_s` is for one try, `delivery_timeout_s` for all tries while a broker is unreachable.
     """
 
     group: str = "spark_sink"
@@ -80,14 +81,14 @@ class Sending:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A shipment on its way, try after try."""
+    """A shipment and its tries."""
 
     shipment: Shipment
     tries: list[Attempt] = field(default_factory=list)
-    """The last of them, TRIES_TOLD at most."""
+    """The last TRIES_TOLD tries."""
     tried: int = 0
     give_up_at: float = 0.0
-    """Set by the first try."""
+    """Set at the first try."""
     queue: MessageQueue | None = None
     ask: Ask | None = None
     deadline: float = 0.0
@@ -96,9 +97,9 @@ class Flight:
 
 
 class Delivery:
-    """The sends of one task: `send` each shipment, then `finish`. One thread may use it.
+    """Sends the shipments of one task: `send` each one, then `finish`. For use by one thread.
 
-    Leaving it as a context manager gives up what is in the air.
+    On exit as a context manager it abandons the requests in flight.
     """
 
     def __init__(self, cluster: Cluster, sending: Sending) -> None:
@@ -109,17 +110,17 @@ class Delivery:
         self._next: Counter[str] = Counter()
         self._free: deque[Flight] = deque()
         self._heads: deque[Flight] = deque()
-        """The first of each queue that rows name, when it is not in the air."""
+        """The first shipment of each explicit queue that has none in flight."""
         self._by_queue: dict[MessageQueue, deque[Flight]] = {}
         self._later: list[tuple[float, int, Flight]] = []
         self._air: dict[int, Flight] = {}
-        """In the order of their deadlines."""
+        """Requests in flight, in the order of their deadlines."""
         self._away: dict[str, tuple[float, AerobeeError | RemotingError]] = {}
-        """Addresses that could not be connected to: until when that is believed, and why."""
+        """Addresses that refused a connection: until when no new attempt is made, and the error."""
         self._busy: Counter[str] = Counter()
-        """Requests in the air, by address."""
+        """The number of requests in flight, by address."""
         self._heard: dict[str, float] = {}
-        """When the last answer came, by address."""
+        """The time of the last response, by address."""
         self._landed: SimpleQueue[tuple[int, Command | None, RemotingError | None]] = SimpleQueue()
         self._numbers = 0
         self._waiting = 0
@@ -140,13 +141,13 @@ class Delivery:
         self._air.clear()
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic that can be written. Raises: RouteNotFoundError and its kin."""
+        """The writable queues of a topic. Raises: RouteNotFoundError and its subclasses."""
         return self._route(topic).to_publish
 
     def send(self, shipment: Shipment) -> None:
-        """Take a shipment over; waits while the backlog is full.
+        """Add a shipment; blocks while the backlog is full.
 
-        Raises: SendFailedError, for this or an earlier one.
+        Raises: SendFailedError, for this shipment or an earlier one.
         """
         flight = Flight(shipment)
         self._waiting += 1
@@ -158,8 +159,8 @@ class Delivery:
                 self._heads.append(flight)
         line.append(flight)
         self.report.begin(shipment)
-        # Rows may come slowly: what has landed since the last one makes room at once. Without
-        # that, what waits before this one could not start, and this one cannot before it.
+        # Rows may arrive slowly, so each call also processes the responses that have arrived:
+        # otherwise shipments ahead of this one could not start, and this one not before them.
         if self._clear_landed() or self._later or len(line) == 1:
             self._pump()
         while self._waiting > BACKLOG_REQUESTS or self._waiting_bytes > BACKLOG_BYTES:
@@ -180,7 +181,7 @@ class Delivery:
     # ── What happens next ──
 
     def _turn(self) -> None:
-        """Wait for an answer, a time-out or the end of a pause, and go on from there."""
+        """Wait for a response, a timeout or the end of a pause, and process it."""
         now = time.monotonic()
         events = [flight.deadline for flight in self._air.values()][:1]
         events += [at for at, _, _ in self._later[:1]]
@@ -191,9 +192,9 @@ class Delivery:
         self._pump()
 
     def _clear_landed(self) -> bool:
-        """Take in all answers that are there; after them, what is late is given up.
+        """Process all responses that have arrived, then abandon the requests past their deadline.
 
-        Whether there was any of that.
+        Returns whether there was any of either.
         """
         before = len(self._air)
         while not self._landed.empty():
@@ -204,7 +205,7 @@ class Delivery:
         return len(self._air) < before
 
     def _give_up(self, number: int) -> None:
-        """Too late. A connection can be dead without anybody saying so: a silent one is closed."""
+        """Abandon a late request, and close the connection if it is silent: it may be dead."""
         flight = self._air[number]
         assert flight.ask is not None
         if flight.forget is not None:
@@ -215,7 +216,7 @@ class Delivery:
         self._land(number, None, None)
 
     def _pump(self) -> None:
-        """Start what may start."""
+        """Start the shipments that have room."""
         now = time.monotonic()
         while self._later and self._later[0][0] <= now:
             flight = heappop(self._later)[2]
@@ -236,9 +237,9 @@ class Delivery:
             self._free.popleft()
 
     def _choose(self, flight: Flight) -> MessageQueue | None:
-        """The next queue in turn whose broker has room, after a failure on another broker.
+        """The next queue in turn whose broker has room, on another broker after a failure.
 
-        Raises: BrokerNotFoundError if the row's broker has no queue any more.
+        Raises: BrokerNotFoundError if the broker that the row names has no queue any more.
         """
         topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
         route = self._route(topic)
@@ -252,7 +253,7 @@ class Delivery:
             queues = [q for q in queues if q.broker_name != failed] or queues
         full = {name for name in route.brokers if not self._has_room(master_of(route, name))}
         if topic not in self._next:
-            # Tasks begin at different queues, or small ones would all fill the first.
+            # Tasks start at different queues; otherwise small ones would all fill the first.
             self._next[topic] = randrange(1 << 16)
         for step in range(len(queues)):
             queue = queues[(self._next[topic] + step) % len(queues)]
@@ -262,9 +263,9 @@ class Delivery:
         return None
 
     def _route(self, topic: str) -> TopicRoute:
-        """The newest route with queues to write: a broker that is away is found where it was.
+        """The newest route with writable queues; an older one serves while a broker is unreachable.
 
-        Raises: RouteNotFoundError, NoNameServerError, for a topic that is new here.
+        Raises: RouteNotFoundError, NoNameServerError, for a topic without a cached route.
         """
         known = self._known.get(topic)
         if known is None:
@@ -280,7 +281,7 @@ class Delivery:
     # ── One try ──
 
     def _start(self, flight: Flight, queue: MessageQueue) -> bool:
-        """Send the request, if the broker has room."""
+        """Send the request if the broker has room; returns whether it has."""
         address = master_of(self._route(queue.topic), queue.broker_name)
         if not self._has_room(address):
             return False
@@ -320,7 +321,7 @@ class Delivery:
         return True
 
     def _land(self, number: int, answer: Command | None, error: RemotingError | None) -> None:
-        """An answer, a failure, or neither: nothing came in time."""
+        """Process a response or a failure; with neither, the request has timed out."""
         flight = self._air.get(number)
         if flight is None:
             return
@@ -355,7 +356,7 @@ class Delivery:
         return flight
 
     def _connected(self, address: str) -> BlockingChannel:
-        """A connection; where none was to be had a moment ago, the same error without waiting.
+        """A connection to an address. Shortly after a failure it raises the same error at once.
 
         Raises: AerobeeError, RemotingError.
         """
@@ -371,7 +372,7 @@ class Delivery:
         return channel
 
     def _not_started(self, flight: Flight, error: BrokerNotFoundError) -> None:
-        """Its broker has left the route. Raises: SendFailedError."""
+        """Handle a shipment whose broker has left the route. Raises: SendFailedError."""
         now = time.monotonic()
         flight.give_up_at = flight.give_up_at or now + self._sending.delivery_timeout_s
         self._waiting -= 1
@@ -379,7 +380,7 @@ class Delivery:
         self._come_back(flight, error, flight.shipment.broker or "?")
 
     def _end_try(self, number: int, error: AerobeeError | RemotingError) -> None:
-        """Come back later, or end the delivery. Raises: SendFailedError."""
+        """Schedule a retry, or end the delivery. Raises: SendFailedError."""
         flight = self._out_of_the_air(number)
         assert flight.ask is not None
         assert flight.queue is not None
@@ -388,7 +389,7 @@ class Delivery:
         self._come_back(flight, error, flight.queue.broker_name)
 
     def _come_back(self, flight: Flight, error: AerobeeError, broker: str) -> None:
-        """Try again after a pause, while tries are left or the broker is away and may return.
+        """Retry after a pause, while tries remain or the broker is unreachable and may return.
 
         Raises: SendFailedError.
         """
@@ -408,7 +409,7 @@ class Delivery:
         heappush(self._later, (at, self._numbers, flight))
 
     def _failure(self, flight: Flight) -> SendFailedError:
-        """The error of a shipment, told when what else is in the air has been counted."""
+        """The error of a shipment, after the other requests in flight have been counted."""
         while self._air:
             first = next(iter(self._air.values()))
             try:
@@ -431,5 +432,5 @@ class Delivery:
 
 
 def master_of(route: TopicRoute, broker: str) -> str:
-    """The address of the broker's master; empty when the route has none."""
+    """The address of the broker's master; empty if the route has none."""
     return route.brokers.get(broker, {}).get(MASTER_ID, "")

@@ -1,11 +1,11 @@
-"""Writing to topics: what Spark's save() and writeStream call in the driver and in tasks.
+"""The writers of the sink: the code that Spark's save() and writeStream run in driver and tasks.
 
     driver: options and columns checked → tasks: rows → encode → sending → acknowledged → log
 
-Invariant: a task ends well only when every row of it is acknowledged. It may run again, then its
-rows are in the topic twice; `dedupe=fence` skips batches that a stream has written already. Nothing
-is taken back: a topic cannot be rolled back or overwritten. Objects here hold plain data, because
-Spark pickles them. Source: spark §5.6, §5.7.
+Invariant: a task succeeds only when every row of it is acknowledged. Spark may run it again, and
+then its rows are in the topic twice; `dedupe=fence` skips batches that a stream has written.
+Nothing is undone: a topic cannot be rolled back or overwritten. Objects here hold plain data,
+because Spark pickles them. Source: spark §5.6, §5.7.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ log = logging.getLogger("aerobee.spark")
 
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
-"""What Spark tells the tasks of a micro-batch, those of foreachBatch too."""
+"""The local property with the id of a query, in tasks of a micro-batch and in foreachBatch."""
 ROWS_AT_ONCE = 1_000
-"""So many rows make an Arrow batch where Spark hands over rows."""
+"""The rows of an Arrow batch where Spark passes rows."""
 IDS_PER_MS = 50_000
-"""A message id counts up to 65,536 within a millisecond."""
+"""The rate of new message ids; an id has a counter of 65,536 values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Where this code runs: which partition, and of which micro-batch if it is one."""
+    """The task in which this code runs: its partition, and its micro-batch if it has one."""
 
     partition: int = 0
     batch_id: int | None = None
@@ -71,7 +71,7 @@ class Task:
 
     @classmethod
     def current(cls) -> Task:
-        """The task of this worker; outside of Spark partition 0."""
+        """The task of this worker process; partition 0 outside of Spark."""
         context = TaskContext.get()
         if context is None:
             return cls()
@@ -83,9 +83,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class SinkCommit(WriterCommitMessage):
-    """What one task has stored. `per_queue` maps `topic/broker/queue` to its first and last offset.
+    """The result of one task. `per_queue` maps `topic/broker/queue` to its first and last offset.
 
-    `sent` counts messages, `bytes` those of their bodies. `skipped`: the batch was written before.
+    `sent` counts messages, `bytes` their bodies. `skipped`: the batch had been written before.
     """
 
     task: Task
@@ -98,7 +98,7 @@ class SinkCommit(WriterCommitMessage):
 
 
 class WriterBase:
-    """What all writers share: the write of one task, and the log of a whole write."""
+    """The common part of all writers: the write of one task, and the log of the whole write."""
 
     def __init__(self, options: WriteOptions, schema: pa.Schema) -> None:
         from aerobee.spark.sink.columns import places
@@ -111,7 +111,7 @@ class WriterBase:
         )
 
     def write_batches(self, batches: Iterator[pa.RecordBatch], task: Task) -> SinkCommit:
-        """Send all rows and wait until they are acknowledged. Raises: AerobeeError."""
+        """Send all rows and wait until brokers acknowledge them. Raises: AerobeeError."""
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.logs import set_up
         from aerobee.spark.sink.encode import Encoder
@@ -125,7 +125,7 @@ class WriterBase:
         if marker is not None and marker.passed(task.batch_id or 0):
             log.warning("batch %s is in topic %s already", task.batch_id, marker.topic)
             for _ in batches:
-                # Spark wants to get rid of its rows before the task may end.
+                # Spark requires that a task reads all of its rows.
                 pass
             return SinkCommit(task, skipped=True)
         sending = Sending(
@@ -174,7 +174,7 @@ class WriterBase:
         )
 
     def _marker(self, task: Task) -> CommitMarker | None:
-        """The commit marker, if there is to be one. Raises: ConfigurationError for a batch."""
+        """The commit marker, if `dedupe` asks for it. Raises: ConfigurationError in a batch."""
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.sink.commit_marker import CommitMarker, group_of
 
@@ -194,7 +194,7 @@ class WriterBase:
         )
 
     def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        """All tasks have ended well: mark that, and say what was stored."""
+        """Store the commit marker after all tasks have succeeded, and log what was stored."""
         from aerobee.spark.logs import set_up
 
         set_up()
@@ -214,7 +214,7 @@ class WriterBase:
         )
 
     def log_abort(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        """Say what is stored although the write failed."""
+        """Log what was stored although the write failed."""
         from aerobee.spark.logs import set_up
 
         set_up()
@@ -230,7 +230,7 @@ class WriterBase:
 
 
 class ArrowWriter(WriterBase, DataSourceArrowWriter):
-    """A batch write."""
+    """The writer of a batch write."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         return self.write_batches(iterator, Task.current())
@@ -243,7 +243,7 @@ class ArrowWriter(WriterBase, DataSourceArrowWriter):
 
 
 class StreamRowWriter(WriterBase, DataSourceStreamWriter):
-    """The sink of a stream for Spark 4.0, which hands over rows."""
+    """The writer of a stream for Spark 4.0, which passes rows."""
 
     def write(self, iterator: Iterator[Row]) -> SinkCommit:
         return self.write_batches(batches_of(iterator, self.schema), Task.current())
@@ -258,7 +258,7 @@ class StreamRowWriter(WriterBase, DataSourceStreamWriter):
 if hasattr(datasource, "DataSourceStreamArrowWriter"):
 
     class StreamArrowWriter(WriterBase, datasource.DataSourceStreamArrowWriter):
-        """The sink of a stream from Spark 4.1 on, which hands over Arrow."""
+        """The writer of a stream since Spark 4.1, which passes Arrow batches."""
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
             return self.write_batches(iterator, Task.current())
@@ -275,7 +275,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """The writer of a batch. Raises: ConfigurationError for what can never be written."""
+    """The writer of a batch. Raises: ConfigurationError for invalid options or columns."""
     if overwrite:
         raise ConfigurationError("a topic cannot be overwritten: write with .mode('append')")
     return ArrowWriter(checked(options), row_schema(schema))
@@ -284,9 +284,9 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamWriter:
-    """The writer of a stream. Raises: ConfigurationError for what can never be written.
+    """The writer of a stream. Raises: ConfigurationError for invalid options or columns.
 
-    `overwrite` means output mode complete: as to any topic, the whole result is sent each time.
+    `overwrite` means output mode complete: the whole result is sent each time, as to any topic.
     """
     made = (
         StreamArrowWriter if hasattr(datasource, "DataSourceStreamArrowWriter") else StreamRowWriter
@@ -295,7 +295,7 @@ def stream_writer(
 
 
 def checked(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a write. Raises: ConfigurationError."""
+    """Parse and check the options of a write. Raises: ConfigurationError."""
     from aerobee.client import compression
     from aerobee.client.message import check_text, check_topic
     from aerobee.spark.sink.commit_marker import group_of
@@ -327,12 +327,12 @@ def row_schema(schema: StructType) -> pa.Schema:
 
 
 def commits(messages: Sequence[WriterCommitMessage | None]) -> list[SinkCommit]:
-    """Those of tasks that ended well."""
+    """The results of the tasks that have succeeded."""
     return [message for message in messages if isinstance(message, SinkCommit)]
 
 
 def id_maker(name_server: str) -> Callable[[int], list[str]]:
-    """A source of message ids for this task."""
+    """A function that returns new message ids for this task."""
     from aerobee.client.factory import own_address, uniq_ids
 
     made = uniq_ids(own_address(name_server), os.getpid(), Random())
@@ -349,7 +349,7 @@ def id_maker(name_server: str) -> Callable[[int], list[str]]:
 
 
 def batches_of(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark hands them over → record batches."""
+    """Convert the rows that Spark passes to record batches."""
     import pyarrow as pa
 
     while chunk := list(islice(rows, ROWS_AT_ONCE)):
@@ -361,7 +361,7 @@ def batches_of(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def arrow_value(value: Any) -> Any:
-    """A value of a row as Arrow takes it; Spark's times are local and do not say so."""
+    """Convert a value of a row for Arrow; Spark passes timestamps as naive local times."""
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     return list(value.items()) if isinstance(value, dict) else value

@@ -1,11 +1,11 @@
-"""A batch read: fixed ranges of offsets when it is planned, each task reads its own.
+"""Batch reads: the driver plans fixed ranges of offsets, and each task reads its own.
 
-The driver plans (`partitions`), tasks read (`read`); between them go names and numbers only. What
-is planned is read exactly, or the read fails, or the log says what is missing. Spark keeps the plan
-for as long as the DataFrame or view that `load()` gave, so that its actions all see the same.
+The driver plans (`partitions`), tasks read (`read`); partitions hold names and numbers only. Ranges
+are read completely, or the read fails, or the log names what is missing. Spark keeps the plan while
+the DataFrame or view of `load()` exists, so that all its actions see the same data.
 
-There is no `pushFilters`: Spark keeps the filters of the first query with that plan and leaves them
-out of the others (docs/spark/options.md, Filters).
+There is no `pushFilters`: Spark would keep the filters of the first query with that plan and not
+apply them in the others (docs/spark/options.md, Filters).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["BatchReader"]
 
 
 class BatchReader(DataSourceReader):
-    """Plain data only: Spark pickles it into every task."""
+    """The reader of a batch. It holds plain data only: Spark pickles it into every task."""
 
     def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
         self.options = options
         self.names = names
-        """The columns, as the schema preset calls them."""
+        """The columns, by the names of the schema preset."""
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges to read; each partition's value is a tuple of `plan.Range`.
+        """Plan the ranges to read; each partition's value is a tuple of `plan.Range`.
 
         Raises: ConfigurationError, RouteNotFoundError for a missing topic, DataLossError, and the
         errors of brokers and connections.
@@ -56,11 +56,11 @@ class BatchReader(DataSourceReader):
         return [InputPartition(ranges) for ranges in planned]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The messages of one partition."""
+        """Read the messages of one partition."""
         from aerobee.spark.logs import set_up
         from aerobee.spark.source.task import record_batches
 
         set_up()
-        # An empty plan comes as one partition without a value.
+        # Spark passes an empty plan as one partition without a value.
         if partition is not None and partition.value is not None:
             yield from record_batches(partition.value, self.options, self.names)

@@ -1,4 +1,4 @@
-"""Where a batch begins and ends in each queue: what the options say, inside what the queues have.
+"""The bounds of a batch read in each queue: what the options ask for, within what the queues have.
 
 For batch reads of Spark and for `aerobee.arrow` alike.
 """
@@ -28,11 +28,11 @@ log = logging.getLogger("aerobee.spark")
 def bounds(
     cluster: Cluster, queues: Sequence[Queue], options: ReadOptions
 ) -> tuple[Offsets, Offsets]:
-    """The first offset of each queue, and the one behind the last.
+    """The start offset (inclusive) and the end offset (exclusive) of each queue.
 
-    Raises: ConfigurationError for offsets that run backwards and for conditions that a broker
-    refuses, DataLossError for what is not there
-    any more (with failOnDataLoss; else it is logged), and the errors of brokers and connections.
+    Raises: ConfigurationError for an end before the start and for expressions that a broker
+    refuses, DataLossError for offsets that no longer exist (with failOnDataLoss; otherwise it is
+    logged), and the errors of brokers and connections.
     """
     check_expression(cluster, queues, options)
     start = resolved(cluster, options.starting, queues, options)
@@ -49,7 +49,7 @@ def bounds(
 
 
 def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
-    """Refuse options that say themselves that the end comes first. Raises: ConfigurationError."""
+    """Refuse explicit offsets whose end lies before their start. Raises: ConfigurationError."""
     if isinstance(options.starting, At) and isinstance(options.ending, At):
         raise ConfigurationError(
             f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"

@@ -1,9 +1,9 @@
-"""`format("aerobee")`: topics of a running broker as a table, a stream and a sink.
+"""The data source `format("aerobee")`: topics of a running broker as a table, a stream and a sink.
 
-Spark builds one of these per `load()` and per query, pickles it, and asks it for the part that the
-query needs. Everything is checked here, so that a wrong option fails in `load()` and not in a task.
-Nothing heavier than Spark's own module is loaded at import: Spark imports this in every session
-that uses any data source in Python.
+Spark builds one object per `load()` and per query, pickles it, and asks it for the reader or writer
+that the query needs. Everything is checked here, so that a wrong option fails in `load()` and not
+in a task. The import loads nothing heavier than Spark's own module, because Spark imports this
+module in every session that uses any data source in Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["AerobeeSource"]
 
 SUBSCRIPTIONS = frozenset({"subscribe", "topic", "subscribepattern", "assign"})
-"""One of these is among the options of every read that has its own."""
+"""A read of its own has one of these among its options."""
 TABLE_WRITE = (
     "options: Spark hands the options of a table in its catalog to reads only. Write with "
     'df.write.format("aerobee").option(…), INSERT INTO a temporary view, or name them in the '
@@ -49,7 +49,7 @@ class AerobeeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(…)` calls it."""
+        """The name for `format(…)`."""
         return "aerobee"
 
     def schema(self) -> str | StructType:
@@ -62,7 +62,7 @@ class AerobeeSource(DataSource):
         return with_options(ddl_of(names, preset), columns, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read. Raises: ConfigurationError for a wrong option or column."""
+        """The reader of a batch. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.options import read_options
         from aerobee.spark.source.batch_reader import BatchReader
 
@@ -70,7 +70,7 @@ class AerobeeSource(DataSource):
         return BatchReader(options, _names(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
-        """A stream. Raises: ConfigurationError for a wrong option or column."""
+        """The reader of a stream. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.options import read_options
         from aerobee.spark.source.stream_reader import StreamReader
 
@@ -78,7 +78,7 @@ class AerobeeSource(DataSource):
         return StreamReader(options, _names(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch write. Raises: ConfigurationError for a wrong option, column or save mode."""
+        """The writer of a batch. Raises: ConfigurationError for a wrong option, column or mode."""
         from aerobee.spark.sink.writer import batch_writer
 
         if not self.options:
@@ -101,7 +101,7 @@ class AerobeeSource(DataSource):
         return found
 
     def _read_options(self) -> ReadOptions:
-        """The options of a read, of either kind: Spark does not say yet which it will be."""
+        """Parse the options of either kind of read: Spark does not say yet which one it will be."""
         from aerobee.spark.options import read_options
 
         own = given(self.options)
@@ -115,7 +115,7 @@ class AerobeeSource(DataSource):
 
 
 def _names(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
-    """The columns of a schema that Spark hands back or the user gave."""
+    """The names of the columns in a schema from Spark or from the user."""
     from aerobee.spark.rows.columns import accepted
 
     for field in schema.fields:

@@ -1,16 +1,16 @@
-"""One range of one queue, pulled over one connection: offsets in, the stored records out, in order.
+"""Fetches one range of a queue over one connection: offsets in, the stored records out, in order.
 
-    Range → fetches of 1024 offsets → pulls in flight → answers in any order → chunks in order
+        Range → fetches of 1024 offsets → pulls in flight → responses in any order → chunks in order
 
-A fetch asks again from where its last answer ended until it is full, so a broker that answers 32
-messages at a time is as good as one that answers megabytes. `window` fetches are under way at once;
-those behind the first one ask for more only while little is held. With an expression the broker
-leaves offsets out: then there is one fetch, which goes on where the broker says.
+A fetch pulls again from the end of its last response until it is full, so a broker that returns 32
+messages at a time works as well as one that returns megabytes. `window` fetches run at once; those
+after the first one pull again only while little is buffered. With an expression the broker leaves
+offsets out: then there is one fetch, which continues where the broker says.
 
-Invariant: every offset of the range comes out once, in a chunk or in a gap, and gaps are what
-`fail_on_data_loss` decides about; an expression makes no gaps by what it leaves out. What one
-address does not have is a gap only if the others say so, too. Connections that fail are replaced
-and the open pulls asked again; time without progress is bounded. Source: remoting §3.6.
+Invariant: every offset of the range comes out once, in a chunk or in a gap, and `fail_on_data_loss`
+decides about gaps; offsets that an expression filters out are no gaps. An offset that one address
+does not have is a gap only if the other addresses do not have it either. Failed connections are
+replaced and their open pulls repeated; time without progress is bounded. Source: remoting §3.6.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["Connect", "pulled"]
 log = logging.getLogger("aerobee.spark")
 
 Connect: TypeAlias = Callable[[str], "BlockingChannel"]
-"""An open connection to an address, kept or new. Raises: AerobeeError, RemotingError."""
+"""Returns an open connection to an address, cached or new. Raises: AerobeeError, RemotingError."""
 
 TRIES: Final = 5
-"""So many pull time-outs without progress end the read."""
+"""The read fails after so many pull timeouts without progress."""
 PAUSE_S: Final = 0.1
-"""Before a pull that could not be answered is asked again."""
+"""The pause before an unanswered pull is repeated."""
 RECONNECT_PAUSE_S: Final = 0.5
 NOT_ASKED: Final = 0
 NONE_THERE: Final = "the broker goes on behind them"
@@ -66,7 +66,7 @@ WITHOUT_MESSAGES: Final = (
     ResponseCode.PULL_OFFSET_MOVED,
 )
 GONE: Final = frozenset({"MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"})
-"""Remarks of answers that lead behind messages which cannot be read, whatever was asked for."""
+"""Remarks of responses whose next offset skips messages that can no longer be read."""
 QUEUE_OFFSET_AT: Final = 20
 QUEUE_OFFSET: Final = Struct(">q")
 
@@ -81,7 +81,7 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Fetch:
-    """Offsets `next` to before `end` are still to be asked for; `ticket` tells late answers."""
+    """Pulls offsets `next` to before `end`; a response with another `ticket` is stale."""
 
     next: int
     end: int
@@ -94,7 +94,7 @@ class Fetch:
 
 
 class Outcome(NamedTuple):
-    """What became of a pull, as the connection's reader reports it."""
+    """The result of a pull, as reported by the connection's reader."""
 
     fetch: Fetch
     ticket: int
@@ -104,18 +104,18 @@ class Outcome(NamedTuple):
 
 
 def pulled(what: Range, how: Pulling, connect: Connect) -> Iterator[Chunk]:
-    """The records of the range in the order of their offsets. Does nothing before the first.
+    """Pull the records of the range in the order of their offsets. Starts with the first iteration.
 
-    A consumer that stops early leaves pulls behind whose answers are dropped when they come.
+    After an early stop the responses of pulls in flight are dropped on arrival.
     Raises: DataLossError; RequestTimeoutError after five time-outs without progress; BrokerError
-    when the broker refuses; TransportError when its answers make no sense.
+    when the broker refuses; TransportError for invalid responses.
     """
-    # Nothing is cleaned up when it is dropped: that may happen in any thread, with any lock held.
+    # No cleanup in the generator: it may be closed in any thread, with any lock held.
     yield from _Puller(what, how, connect).chunks()
 
 
 class _Puller:
-    """The state of one `pulled`: fetches in order of offsets, the connection, what is missing."""
+    """The state of one `pulled`: fetches in the order of offsets, the connection, and the gaps."""
 
     def __init__(self, what: Range, how: Pulling, connect: Connect) -> None:
         self._what = what
@@ -123,28 +123,28 @@ class _Puller:
         self._connect = connect
         self._fetches: deque[Fetch] = deque()
         self._begin = what.start
-        """Where the next fetch begins."""
+        """The first offset of the next fetch."""
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._tickets = 0
         self._addresses = deque(what.addresses)
-        """The one in use comes first."""
+        """The first address is the one in use."""
         self._channel: BlockingChannel | None = None
         self._stuck_s = 0.0
-        """How long nothing was learned, in all waits since the last progress."""
+        """The time of all waits since the last progress."""
         self._trouble: Exception | str = ""
-        """The last one since the last progress."""
+        """The last error since the last progress."""
         self._has: dict[str, tuple[int, int]] = {}
-        """By address that did not have what it was asked for: which offsets it has."""
+        """The offsets that an address has, for each one that lacked the offsets of a pull."""
         self._refusing: set[str] = set()
         self._held_bytes = 0
         self._largest = 0
-        """Bytes of the largest answer."""
+        """The size of the largest response in bytes."""
         self._missing: Gap | None = None
 
-    # ── Out ──
+    # ── Output ──
 
     def chunks(self) -> Iterator[Chunk]:
-        """All chunks; gaps are logged on the way."""
+        """Yield all chunks; gaps are logged."""
         self._open_fetches()
         while self._fetches:
             head = self._fetches[0]
@@ -164,7 +164,7 @@ class _Puller:
         self._log_missing()
 
     def _miss(self, gap: Gap) -> None:
-        """Note a gap that is to be skipped. Raises: DataLossError, when losses are not."""
+        """Note a gap that is to be skipped. Raises: DataLossError with `fail_on_data_loss`."""
         if self._how.fail_on_data_loss:
             raise DataLossError(
                 f"{self._describe(gap)}. Start at what is there, or let failOnDataLoss=false "
@@ -189,7 +189,7 @@ class _Puller:
         what = self._what
         return f"topic {what.topic}, queue {what.queue_id} of broker {what.broker}"
 
-    # ── Asking ──
+    # ── Pulls ──
 
     def _open_fetches(self) -> None:
         length = FETCH_OFFSETS if self._how.dense else self._what.end - self._what.start
@@ -199,7 +199,7 @@ class _Puller:
             self._fetches.append(fetch)
 
     def _ask_all(self) -> None:
-        """Pull for every fetch that waits for no answer, as far as there is room."""
+        """Pull for every fetch without a pull in flight, as far as there is room."""
         under_way = sum(fetch.ticket != NOT_ASKED for fetch in self._fetches)
         for fetch in self._fetches:
             ahead = self._held_bytes + (under_way + 1) * self._largest
@@ -209,7 +209,7 @@ class _Puller:
                 under_way += 1
 
     def _ask(self, channel: BlockingChannel, fetch: Fetch) -> None:
-        """Pull the rest of a fetch; a failure comes as its outcome."""
+        """Pull the rest of a fetch; a failure arrives as its outcome."""
         self._tickets += 1
         ticket = fetch.ticket = self._tickets
         asked = Ask(
@@ -222,7 +222,7 @@ class _Puller:
         channel.begin(asked.header, b"", done, self._timeout_s)
 
     def _dial(self) -> None:
-        """Connect and ask all that is open; if that fails, the next address is next."""
+        """Connect and send all open pulls; if that fails, switch to the next address."""
         try:
             channel = self._connect(self._addresses[0])
         except (RemotingError, TransportError) as error:
@@ -233,9 +233,9 @@ class _Puller:
         self._channel = channel
 
     def _hang_up(self, trouble: str, *, stay: bool = False) -> None:
-        """This connection is of no use: give up what it was asked, and turn to the next address.
+        """Drop this connection and its pulls, and switch to the next address.
 
-        Or `stay` at this one: a connection that was kept may have been closed meanwhile.
+        With `stay` keep the address: a cached connection may have been closed in the meantime.
         """
         self._trouble = trouble
         if self._channel is not None:
@@ -268,10 +268,10 @@ class _Puller:
             bulk_bytes=how.answer_bytes,
         )
 
-    # ── Learning ──
+    # ── Progress ──
 
     def _learn(self) -> None:
-        """Wait for one answer and take what else has come. Raises: as `pulled`."""
+        """Wait for one response and process all that have arrived. Raises: as `pulled`."""
         began = monotonic()
         known = sum(fetch.next for fetch in self._fetches)
         left_s = self._timeout_s * TRIES - self._stuck_s
@@ -292,7 +292,7 @@ class _Puller:
             self._take(self._outcomes.get(timeout=timeout_s))
         except Empty:
             self._hang_up(f"{self._addresses[0]} did not answer in {timeout_s:g} s")
-        # No more than is there now: what the answers of the next pulls bring has to be read first.
+        # Only those that have arrived: the responses of the next pulls must be processed first.
         for _ in range(self._outcomes.qsize()):
             self._take(self._outcomes.get())
 
@@ -325,7 +325,7 @@ class _Puller:
         self._ask_all()
 
     def _refused(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
-        """Go on after a refusal that may pass, or at another address. Raises: BrokerError."""
+        """Retry after a temporary refusal, or at another address. Raises: BrokerError."""
         error: BrokerError = error_of(asked, answer, self._what.broker)
         if error.retryable:
             self._elsewhere(str(error))
@@ -337,16 +337,16 @@ class _Puller:
         self._hang_up(str(error))
 
     def _elsewhere(self, trouble: str) -> None:
-        """Nothing to be had here now: the next address may have it, or this one a little later."""
+        """Switch to the next address, or retry here a little later."""
         if len(self._addresses) > 1:
             self._hang_up(trouble)
         self._trouble = trouble
         sleep(PAUSE_S)
 
-    # ── Answers ──
+    # ── Responses ──
 
     def _keep(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
-        """Messages. Raises: TransportError, and what the decoder has against the records."""
+        """Process a response with messages. Raises: TransportError, the errors of the decoder."""
         body = answer.body
         self._largest = max(self._largest, len(body))
         try:
@@ -373,7 +373,7 @@ class _Puller:
         fetch.next = max(fetch.next, last + 1, next_offset)
 
     def _keep_some(self, fetch: Fetch, body: bytes | memoryview, starts: list[int]) -> None:
-        """What lies inside the fetch, with the gaps between if every offset was expected."""
+        """Keep the records inside the fetch, and note the gaps between them if it is dense."""
         offsets = [QUEUE_OFFSET.unpack_from(body, at + QUEUE_OFFSET_AT)[0] for at in starts]
         bounds = [*starts, len(body)]
         begin, end = bisect_left(offsets, fetch.next), bisect_left(offsets, fetch.end)
@@ -390,7 +390,7 @@ class _Puller:
             fetch.parts.append(Gap(expected, fetch.end, NONE_THERE))
 
     def _keep_run(self, fetch: Fetch, body: bytes | memoryview, bounds: list[int]) -> None:
-        """The records that begin at these places, the last of which is an end, as a chunk."""
+        """Keep the records between these positions, the last of which is the end, as a chunk."""
         if len(bounds) > 1:
             base = bounds[0]
             buffer = memoryview(body)[base : bounds[-1]]
@@ -402,7 +402,7 @@ class _Puller:
         self._held_bytes += len(chunk.buffer)
 
     def _go_on(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
-        """No messages at this offset: what comes next, and is there a gap before it?"""
+        """Process a response without messages: the next offset, and whether a gap precedes it."""
         header = header_of(asked, answer, PullMessageResponse)
         at, least, most = header.next_begin_offset, header.min_offset, header.max_offset
         if not least <= fetch.next < most:
@@ -413,11 +413,11 @@ class _Puller:
                 self._gap(fetch, at, NONE_THERE)
             fetch.next = at
         else:
-            # A reset of the group, or files that are just being removed: ask again.
+            # A reset of the group, or files that are being deleted: pull again.
             self._elsewhere(f"{asked.address} answered {answer.code}: {answer.remark}")
 
     def _absent(self, fetch: Fetch, least: int, most: int) -> None:
-        """This address has other offsets: a gap, once none of the others has this one either."""
+        """Note the offsets that this address has: a gap, once no other address has this one."""
         self._has[self._addresses[0]] = least, most
         known = self._has.values()
         asked = self._has.keys() >= set(self._addresses)

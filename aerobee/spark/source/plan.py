@@ -1,6 +1,6 @@
-"""What a batch reads: how far it goes, what of it is lost, and how it becomes partitions. Pure.
+"""Plans a batch read: how far it goes, which offsets are lost, and its partitions. Pure.
 
-Queues, offsets and positions come from `offsets` and are offered here, too.
+Queues, offsets and positions come from `offsets` and are exported here, too.
 """
 
 from __future__ import annotations
@@ -67,35 +67,35 @@ __all__ = [
 ]
 
 TINY_OFFSETS = 1000
-"""A range below this costs more as a task of its own than its records do."""
+"""The size below which a range costs more as a task of its own than its records do."""
 MANY_TINY = 8
 NAMED_LOSSES = 5
-"""How many of them an error names."""
+"""The most losses that an error names."""
 ASSUMED_RECORD_BYTES = 1024
-"""The mean size of a record while nobody has read one."""
+"""The assumed mean size of a record before any has been read."""
 
 # ── How far a batch goes ──
 
 
 def carried(start: Mapping[Queue, int], latest: Mapping[Queue, int]) -> Offsets:
-    """Where a batch could end: `latest`, and unchanged what only `start` knows.
+    """The possible end of a batch: `latest`, plus the queues that only `start` has, unchanged.
 
-    A broker that is down takes its queues out of the route; that is no loss of data. `latest` may
-    be the frozen target of an AvailableNow run: a queue that is new since then waits for the next.
+    A broker that is down takes its queues out of the route; that is no data loss. `latest` may be
+    the fixed target of an AvailableNow run: queues that are newer than it wait for the next run.
     """
     return dict(sorted({**start, **latest}.items()))
 
 
 def backlog(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> int:
-    """How many offsets lie between; a queue that `start` does not have counts from 0."""
+    """The number of offsets in between; a queue that `start` does not have counts from 0."""
     return sum(max(0, offset - start.get(queue, 0)) for queue, offset in end.items())
 
 
 def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int) -> Offsets:
-    """The end of a batch of about `limit` offsets, given to the queues by what waits in each.
+    """The end of a batch of about `limit` offsets, shared among the queues by their backlog.
 
-    A queue's part is rounded down, but is at least 1: queues with little to read do not starve, so
-    the sum can exceed `limit` by as many offsets as there are queues. `start` has every queue.
+    A queue's share is rounded down, but is at least 1, so that queues with a small backlog do not
+    starve; the sum can exceed `limit` by the number of queues. `start` has every queue.
     """
     sizes = {queue: max(0, offset - start[queue]) for queue, offset in end.items()}
     total = sum(sizes.values())
@@ -111,9 +111,9 @@ def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int) ->
 def limit_of(
     max_offsets: int | None, max_bytes: int | None, mean_record_bytes: float | None = None
 ) -> int | None:
-    """How many offsets a batch may have; None without a limit.
+    """The most offsets of a batch; None without a limit.
 
-    Bytes are turned into offsets by the mean size of the records seen so far; at least 1.
+    Bytes are converted to offsets by the mean size of the records seen so far; at least 1.
     """
     limits = [] if max_offsets is None else [max_offsets]
     if max_bytes is not None:
@@ -124,10 +124,10 @@ def limit_of(
 def waits(
     waiting: int, min_offsets: int | None, since_last_s: float | None, max_delay_s: float
 ) -> bool:
-    """Whether a batch should be put off until more has come.
+    """Whether to delay a batch until more messages have arrived.
 
-    `waiting` offsets lie ready; the last batch began `since_last_s` ago, None: there was none yet,
-    and the first one is never put off.
+    `waiting` offsets are available; the last batch began `since_last_s` ago. Without a last batch
+    (None) the first one is never delayed.
     """
     if min_offsets is None or waiting >= min_offsets:
         return False
@@ -138,7 +138,7 @@ def waits(
 
 
 class Lost(Enum):
-    """Why offsets cannot be read: what happened, and what to do besides going on without them."""
+    """Why offsets cannot be read: the cause, and what to do besides continuing without them."""
 
     EXPIRED = (
         "they expired before they were read",
@@ -177,7 +177,7 @@ class Loss(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What is left to read, and what is not."""
+    """The offsets that can be read, and those that are lost."""
 
     start: Offsets
     end: Offsets
@@ -192,10 +192,10 @@ def checked(
     *,
     fail: bool,
 ) -> Checked:
-    """The batch [start, end) without what its queues do not have any more.
+    """Check a batch [start, end) against the bounds of its queues, and leave out what is lost.
 
-    A queue that `start` does not have begins at its minimum, and had better begin at 0. Bounds that
-    are not known, as those of a broker that is down, are not checked.
+    A queue that `start` does not have begins at its minimum, which should be 0. Unknown bounds, as
+    of a broker that is down, are not checked.
     Raises: DataLossError with `fail`, if anything is lost.
     """
     begins: Offsets = {}
@@ -223,7 +223,7 @@ def checked(
 
 
 def refuse(losses: Sequence[Loss]) -> None:
-    """Refuse to go on with losses. Raises: DataLossError, naming the first ones and what to do."""
+    """Refuse to continue. Raises: DataLossError, naming the first losses and what to do."""
     if not losses:
         return
     named = "; ".join(str(loss) for loss in losses[:NAMED_LOSSES])
@@ -240,7 +240,7 @@ def refuse(losses: Sequence[Loss]) -> None:
 
 
 class Range(NamedTuple):
-    """Offsets [start, end) of one queue, and where to ask for them: `host:port`, best first."""
+    """Offsets [start, end) of one queue, and where to read them: `host:port`, best first."""
 
     topic: str
     broker: str
@@ -251,12 +251,12 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return self.end - self.start
 
     @property
     def queue(self) -> Queue:
-        """Whose offsets."""
+        """The queue of the range."""
         return Queue(self.topic, self.broker, self.queue_id)
 
 
@@ -265,7 +265,7 @@ def ranges_of(
     end: Mapping[Queue, int],
     addresses: Mapping[Queue, Sequence[str]],
 ) -> list[Range]:
-    """The ranges between two offsets, empty ones left out. `start` has every queue of `end`."""
+    """The non-empty ranges between two offsets. `start` has every queue of `end`."""
     return [
         Range(queue.topic, queue.broker, tuple(addresses[queue]), queue.queue_id, first, end[queue])
         for queue in sorted(end)
@@ -276,7 +276,7 @@ def ranges_of(
 def split(
     ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[Range]:
-    """The same offsets in at least about `min_partitions` ranges, none above `max_records`.
+    """Split the ranges into at least about `min_partitions`, each with at most `max_records`.
 
     Long ranges are cut in proportion to their lengths, after those that stay whole are set aside;
     with enough ranges already, `min_partitions` cuts nothing.
@@ -302,19 +302,19 @@ def _at_least(ranges: list[Range], count: int) -> list[Range]:
 
 
 def _parts(size: int, total: int, count: int) -> int:
-    """The part of `count` that size / total is, rounded half up, at least 1."""
+    """The share size / total of `count`, rounded half up, at least 1."""
     return max(1, (2 * size * count + total) // (2 * total))
 
 
 def _cut(one: Range, parts: int) -> list[Range]:
-    """Equal parts; what does not divide goes to the later ones."""
+    """Cut a range into equal parts; the remainder goes to the later ones."""
     parts = min(parts, one.size)
     edges = [one.start + one.size * part // parts for part in range(parts + 1)]
     return [one._replace(start=first, end=last) for first, last in itertools.pairwise(edges)]
 
 
 def interleave(ranges: Iterable[Range]) -> list[Range]:
-    """The brokers take turns, so that the first wave of tasks does not hit one of them."""
+    """Order the ranges by turns of the brokers, so that the first tasks read from all of them."""
     by_broker: dict[str, list[Range]] = defaultdict(list)
     for one in ranges:
         by_broker[one.broker].append(one)
@@ -327,10 +327,10 @@ def interleave(ranges: Iterable[Range]) -> list[Range]:
 
 
 def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
-    """Partitions of one range each; many tiny ranges share some, fewer than 1000 offsets in each.
+    """Group ranges into partitions: one range each; tiny ones share, up to 1000 offsets in each.
 
-    Each partition costs tens of milliseconds whatever it reads. Those that share one are of the
-    same broker as far as they fill it.
+    Each partition costs tens of milliseconds, however little it reads. Ranges that share one are of
+    the same broker as far as possible.
     """
     tiny = [one for one in ranges if one.size < TINY_OFFSETS]
     if len(tiny) <= MANY_TINY:
@@ -355,9 +355,9 @@ def partitions_of(
     *,
     together: bool = False,
 ) -> list[tuple[Range, ...]]:
-    """The ranges of each partition: split, in turns of the brokers, tiny ones `together`.
+    """The ranges of each partition: split, in turns of the brokers, tiny ones put `together`.
 
-    With `min_partitions` nothing is put together.
+    With `min_partitions` tiny ranges are not put together.
     """
     ordered = interleave(split(ranges, min_partitions, max_records))
     if together and min_partitions is None:

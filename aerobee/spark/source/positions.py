@@ -1,7 +1,7 @@
-"""What a query reads, asked of the cluster: its queues, and where a position lies in each.
+"""Resolves what a query reads: its queues, and the offset of a position in each.
 
-Options → topics → queues and addresses; a position → one offset per queue. Nothing more is asked
-than the position needs: earliest asks for no end, explicit offsets ask for nothing.
+Options → topics → queues and addresses; a position → one offset per queue. A position sends only
+the requests that it needs: earliest queries no maximum, explicit offsets query nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["check_expression", "queues_of", "resolved", "topics_of"]
 
 ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
-"""Topics of groups; a pattern means them only when it begins so."""
+"""Prefixes of the topics of groups; a pattern matches them only if it has the prefix, too."""
 NAMED = 5
-"""How many queues an error names."""
+"""The most queues that an error names."""
 
 
 def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
-    """The topics that the options speak of; those of a pattern as the name server knows them now.
+    """The topics that the options name, or those that a pattern matches at the name server now.
 
     Raises: the errors of name servers.
     """
@@ -48,7 +48,7 @@ def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
 
 
 def check_expression(cluster: Cluster, queues: Sequence[Queue], options: ReadOptions) -> None:
-    """Have the brokers look at a condition before any task is made for it.
+    """Let the brokers check an expression before tasks are created for it.
 
     Raises: ConfigurationError, and the errors of brokers and connections.
     """
@@ -59,7 +59,7 @@ def check_expression(cluster: Cluster, queues: Sequence[Queue], options: ReadOpt
 
 
 def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:
-    """The topics whose whole names match, sorted; never those of the system."""
+    """The topics whose whole names match, sorted, without system topics."""
     from aerobee.spark.storefiles.choice import is_system
 
     whole = re.compile(pattern)
@@ -84,10 +84,10 @@ def queues_of(
     options: ReadOptions,
     missing: Callable[[str, RouteNotFoundError], object] | None = None,
 ) -> dict[Queue, tuple[str, ...]]:
-    """The readable queues and where to ask for each (`host:port`, best first), sorted.
+    """The readable queues and the addresses to read each from (`host:port`, best first), sorted.
 
-    `missing` is told of topics without a route, which then have no queues. Without it such a topic
-    is an error, as is a queue of `assign` that does not exist.
+    `missing` is called with topics without a route, which then have no queues. Without it such a
+    topic is an error, as is a queue of `assign` that does not exist.
     Raises: RouteNotFoundError, ConfigurationError, and the errors of name servers.
     """
     found: dict[Queue, tuple[str, ...]] = {}
@@ -116,9 +116,9 @@ def queues_of(
 def resolved(
     cluster: Cluster, position: Position, queues: Sequence[Queue], options: ReadOptions
 ) -> Offsets:
-    """Where the position lies in each of these queues, sorted.
+    """The offset of the position in each of these queues, sorted.
 
-    Raises: ConfigurationError for queues that the position leaves open or does not know, and the
+    Raises: ConfigurationError for queues that the position does not cover or know, and the
     errors of brokers and connections.
     """
     match position:

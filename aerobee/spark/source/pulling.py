@@ -1,4 +1,4 @@
-"""How ranges are pulled, and what comes out: the words between options, tasks and fetcher."""
+"""How ranges are pulled, and the resulting chunks: values shared by options, tasks and fetcher."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ __all__ = ["FETCH_OFFSETS", "Chunk", "Pulling"]
 
 FETCH_OFFSETS: Final = 1024
 BULK_BYTES: Final = 4_194_304
-"""Asked of a broker that answers as much as that; others ignore it."""
+"""The response size that brokers with bulk pulls are asked for; other brokers ignore it."""
 READ_AHEAD_BYTES: Final = 16 << 20
 EVERYTHING: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulling:
-    """How to pull. An expression other than `*` makes the broker filter, tags by hash only."""
+    """The settings of pulls. Unless the expression is `*` the broker filters, tags by hash only."""
 
     group: str
     expression: str = EVERYTHING
     expression_type: str = "TAG"
     batch_size: int = FETCH_OFFSETS
-    """The most messages asked for at once."""
+    """The most messages per pull."""
     window: int = 8
     timeout_ms: int = 3000
     bulk_bytes: int | None = BULK_BYTES
-    """The most that one answer of a broker that can shall have; None for that broker's own way."""
+    """The largest response of a broker with bulk pulls; None for the broker's default."""
     read_ahead_bytes: int = READ_AHEAD_BYTES
-    """With so much in hand and on its way only the first fetch asks for more."""
+    """Above so many bytes buffered and in flight only the first fetch pulls again."""
     fail_on_data_loss: bool = True
 
     @property
     def answer_bytes(self) -> int | None:
-        """What is asked for at once: all of the window together are no more than is read ahead."""
+        """The response size to ask for: the whole window stays within the read-ahead."""
         if self.bulk_bytes is None:
             return None
         fetches = self.window if self.dense else 1
@@ -41,12 +41,12 @@ class Pulling:
 
     @property
     def dense(self) -> bool:
-        """Whether every offset is expected to come."""
+        """Whether every offset is expected in the responses."""
         return self.expression == EVERYTHING and self.expression_type == "TAG"
 
 
 class Chunk(NamedTuple):
-    """Whole records with rising offsets, from `first_offset` on; `starts` are their places."""
+    """Whole records with ascending offsets from `first_offset`; `starts` are their positions."""
 
     first_offset: int
     buffer: bytes | memoryview

@@ -1,13 +1,12 @@
-"""Where a stream began, kept in a file: the answer of a restart before the first checkpoint.
+"""The file that keeps where a stream began, for restarts before the first checkpoint.
 
-Spark asks a Python source where the stream begins and keeps the answer nowhere until batch 0 is
-done. A restart asks again, and "latest" means something else by then. One small JSON file per
-source, below the `stateLocation` that the user gave, makes the first answer the last one.
+Spark asks a Python source where the stream begins, but stores the answer only after batch 0. A
+restart before that asks again, when "latest" has another value. One small JSON file per source,
+below the user's `stateLocation`, keeps the first answer.
 
-The file is created, never replaced: who comes second reads what the first one wrote. A local disk
-does that in one step, HDFS refuses to rename onto a file; an object store has neither, so of two
-first starts within the same second the later one wins there, and both read back what stands.
-Source: spark §5.3.
+The file is created, never replaced: a second run reads what the first one wrote. On a local disk
+that is atomic, and HDFS refuses to rename onto a file; object stores have neither, so of two first
+starts within the same second the later one wins, and both read the file that remains.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ Nested = dict[str, dict[str, dict[str, int]]]
 
 
 class Start(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     source: str
-    """What is read, as the user said it."""
+    """The source as the user's options describe it."""
     starting: str
-    """The position that was resolved, in words."""
+    """A description of the position that was resolved."""
     offsets: Nested
 
 
 class StateLocation:
     """The file of one source below a URI (`file:`, `s3:`, `gs:`, `hdfs:`) or an absolute path.
 
-    Raises: ConfigurationError where nothing can be read or written there, and why.
+    Raises: ConfigurationError with the reason, if the location cannot be read or written.
     """
 
     def __init__(self, location: str, source: str) -> None:
@@ -66,11 +65,11 @@ class StateLocation:
 
     @property
     def place(self) -> str:
-        """The file, for people."""
+        """The path or URI of the file, for messages."""
         return f"{_shown(self.location).rstrip('/')}/{self.name}"
 
     def read(self) -> Nested | None:
-        """The offsets kept there, None before the first start."""
+        """Read the stored offsets, None before the first start."""
         text = self._reach(self._text)
         if text is None:
             return None
@@ -79,7 +78,7 @@ class StateLocation:
         return start.offsets
 
     def settle(self, starting: str, offsets: Nested) -> Nested:
-        """Keep these offsets unless some are kept already; what stands there afterwards."""
+        """Store these offsets unless the file exists already; returns the stored ones."""
         start = Start(self.source, starting, offsets)
         content = json.dumps({"version": VERSION, **start._asdict()}, indent=1)
         self._reach(lambda: self._create(content.encode()))
@@ -105,7 +104,7 @@ class StateLocation:
             return None
 
     def _create(self, content: bytes) -> None:
-        """Whole or not at all: written beside, then given its name."""
+        """Create the file atomically: write a temporary file, then rename it."""
         if self._text() is not None:
             return
         draft = f"{self._path}.{uuid4().hex}"
@@ -151,7 +150,7 @@ class StateLocation:
 
 
 def _shown(location: str) -> str:
-    """A path, or a URI without the credentials and settings that it may have."""
+    """A path, or a URI without its credentials and settings."""
     said = urlsplit(location)
     if not said.scheme:
         return location
@@ -164,7 +163,7 @@ def _opened(location: str) -> tuple[FileSystem, str]:
     try:
         files, path = FileSystem.from_uri(location)
     except (ValueError, OSError, NotImplementedError) as error:
-        # Without Hadoop the other hundred lines are where it was looked for.
+        # Without Hadoop the message has a hundred more lines, the paths of the search.
         reason = str(error).partition("\n")[0].replace(location, _shown(location))
         raise ConfigurationError(
             f"stateLocation: {_shown(location)!r} is neither an absolute path nor a URI that "

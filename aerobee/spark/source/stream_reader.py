@@ -1,14 +1,14 @@
-"""A stream of micro-batches: where it begins, how far each batch goes, what each task reads.
+"""Reads topics as a stream of micro-batches: its start, the end of each batch, and the tasks.
 
 Spark keeps one object of this class in a process of the driver for the whole query and asks it for
-offsets and partitions; what is on `self` lives as long as the query runs. `read` runs on another
-object in another process, which knows the options only. Offsets travel through Spark's checkpoint
-as dicts of texts and numbers, and are compared there as JSON text: no news must be the same text.
+offsets and partitions; its attributes live as long as the query runs. `read` runs on another object
+in another process, which has the options only. Spark stores offsets in its checkpoint as dicts of
+strings and numbers and compares them as JSON text: equal offsets must be the same text.
 
-Invariant: what a batch reads depends on its two offsets and on nothing that was learned later. So
-the end of the first batch tells where that batch began (`@start`), for Spark asks a restarted query
-anew where it begins, and "latest" means something else by then. A broker that is down is no loss of
-data: its queues stay where they are until it is back. Source: spark §5.3, §5.4.
+Invariant: what a batch reads depends on its two offsets only, not on what is learned later. So the
+end of the first batch records where that batch began (`@start`), because Spark asks a restarted
+query again where it begins, when "latest" has another value. A broker that is down is no data loss:
+its queues keep their offsets until it is back. Source: spark §5.3, §5.4.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ except ImportError:
     LIMITS = None
 
 Json: TypeAlias = dict[str, Any]
-"""Offsets as Spark keeps them: topic → broker → queue number → next offset."""
+"""Offsets in Spark's checkpoint: topic → broker → queue number → next offset."""
 
 
 class StreamReader(DataSourceStreamReader):
-    """One source of a streaming query, for PySpark 4.0 to 4.3. `clock` counts in seconds."""
+    """The reader of a stream, for PySpark 4.0 to 4.3. `clock` counts in seconds."""
 
     def __init__(
         self,
@@ -69,20 +69,20 @@ class StreamReader(DataSourceStreamReader):
     ) -> None:
         self.options = options
         self.names = names
-        """The columns, as the schema preset calls them."""
+        """The columns, by the names of the schema preset."""
         self._at = StreamCluster(options, clock)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
-        """Where an AvailableNow run ends."""
+        """The end of an AvailableNow run."""
         self._latest: Offsets | None = None
-        """What `latestOffset` saw last, without limits."""
+        """The last result of `latestOffset`, without limits."""
         self._last_end: Json | None = None
         self._last_batch_at: float | None = None
 
-    # ── What Spark asks ──
+    # ── Methods that Spark calls ──
 
     def initialOffset(self) -> Json:  # noqa: N802  (Spark's name)
-        """Where the first batch begins; asked more than once, answered once.
+        """The start of the first batch. Spark may call it again; the result stays the same.
 
         Raises: ConfigurationError, RouteNotFoundError, and the errors of brokers: a stream does not
         begin with a part of its queues.
@@ -95,12 +95,12 @@ class StreamReader(DataSourceStreamReader):
         return to_nested(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
-        """Freeze where the run ends. Raises: the errors of brokers, for none may be left out."""
+        """Fix the end of the run. Raises: the errors of brokers; no queue may be left out."""
         self._at.look_up(strict=True)
         self._target = self._at.cluster.max_offsets(list(self._at.routed))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  (Spark's name)
-        """The options' limit as Spark's object; `latestOffset` gets it back, or another one."""
+        """The options' limit as Spark's object, which `latestOffset` gets, unless another one."""
         options = self.options
         if options.max_offsets_per_trigger is not None:
             return LIMITS.ReadMaxRows(options.max_offsets_per_trigger)
@@ -113,9 +113,9 @@ class StreamReader(DataSourceStreamReader):
     def latestOffset(  # noqa: N802  (Spark's name)
         self, start: Json | None = None, limit: object = None
     ) -> Json:
-        """Where the next batch ends; `start` itself when there is nothing for a batch.
+        """The end of the next batch; `start` itself if there is nothing for a batch.
 
-        PySpark before 4.2 gives no arguments. Raises: DataLossError where a queue ends before
+        PySpark before 4.2 passes no arguments. Raises: DataLossError where a queue ends before
         `start`, unless losses are to be skipped.
         """
         if start is None:
@@ -132,11 +132,11 @@ class StreamReader(DataSourceStreamReader):
         return start if end == begin else to_nested(end)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  (Spark's name)
-        """The ends of the queues when `latestOffset` looked last; nothing is asked for it."""
+        """The ends of the queues at the last `latestOffset`, without new requests."""
         return None if self._latest is None else to_nested(self._latest)
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks of a batch; each partition's value is a tuple of `plan.Range`.
+        """Plan the tasks of a batch; each partition's value is a tuple of `plan.Range`.
 
         Raises: DataLossError, BrokerNotFoundError for a queue without a known address.
         """
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader):
         return [InputPartition(ranges) for ranges in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one partition; in a process that has planned nothing."""
+        """Read the messages of one partition; runs in a process that has planned nothing."""
         from aerobee.spark.logs import set_up
         from aerobee.spark.source.task import record_batches
 
@@ -167,13 +167,13 @@ class StreamReader(DataSourceStreamReader):
         yield from record_batches(partition.value, self.options, self.names)
 
     def commit(self, end: Json) -> None:
-        """Everything before `end` is done: tell the broker if the options say so."""
+        """Commit the offsets before `end` to the brokers if the options ask for it."""
         self._at.tell(from_nested(end, "offsets of the checkpoint"))
 
-    # ── Where it begins ──
+    # ── Start ──
 
     def _settled(self) -> Offsets:
-        """The start: kept by an earlier run, or resolved now and kept."""
+        """The start: stored by an earlier run, or resolved and stored now."""
         options = self.options
         state = None
         if options.state_location is not None:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader):
         check_expression(self._at.cluster, queues, options)
         initial = resolved(self._at.cluster, options.starting, queues, options)
         if isinstance(options.starting, Committed) and options.commit_offsets:
-            # A restart before the first batch is done finds these again.
+            # A restart before the end of the first batch reads these again.
             self._at.tell(initial)
         if state is not None:
             kept = state.settle(self._starting, to_nested(initial))
@@ -194,7 +194,7 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def _source(self) -> str:
-        """What is read, in words that stay the same from run to run."""
+        """A description of the source that stays the same from run to run."""
         options = self.options
         what = options.subscribe_pattern or ",".join(
             map(str, options.assign or options.subscribe or ())
@@ -203,32 +203,32 @@ class StreamReader(DataSourceStreamReader):
 
     @property
     def _starting(self) -> str:
-        """The position, in words."""
+        """A description of the position."""
         starting = self.options.starting
         if isinstance(starting, At):
             return f"offsets {to_nested(dict(starting.offsets))}"
         return repr(starting)
 
-    # ── How far a batch goes ──
+    # ── End of a batch ──
 
     def _maxima(self, begin: Offsets) -> Offsets:
-        """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
+        """The end of each queue that can be queried; in an AvailableNow run the fixed ends."""
         if self._target is None:
             return self._at.ends(self._at.routed, begin)
-        # A stream that begins at its end begins behind what was frozen a moment before.
+        # A stream that starts at "latest" starts after the ends that were fixed a moment before.
         past = [queue for queue, end in self._target.items() if begin.get(queue, 0) > end]
         ends = self._at.ends(past, begin)
         here = {queue: min(begin[queue], ends.get(queue, begin[queue])) for queue in past}
         return self._target | here
 
     def _admitted(self, begin: Offsets, latest: Offsets, limit: object) -> Offsets:
-        """`latest`, or as much before it as the limits allow; `begin` to wait for more.
+        """The end within the limits, at most `latest`; `begin` to wait for more messages.
 
         Raises: DataLossError where `latest` lies before `begin`.
         """
         options = self.options
         now = self._at.clock()
-        # Trigger.Once says that everything is to be read, whatever the options say.
+        # Trigger.Once asks for everything, whatever the options say.
         everything = LIMITS is not None and isinstance(limit, LIMITS.ReadAllAvailable)
         if not everything and self._target is None:
             since = None if self._last_batch_at is None else now - self._last_batch_at
@@ -253,10 +253,10 @@ class StreamReader(DataSourceStreamReader):
             self._last_batch_at = now
         return end
 
-    # ── What a batch reads ──
+    # ── Content of a batch ──
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
-        """The part of a batch that is not empty, and the bounds of its queues."""
+        """The non-empty part of a batch, and the bounds of its queues."""
         read = {queue: offset for queue, offset in end.items() if begin.get(queue, 0) != offset}
         self._at.look_up()
         if unknown := [queue for queue in read if queue not in self._at.addresses]:

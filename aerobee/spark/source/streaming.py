@@ -1,8 +1,8 @@
-"""The cluster as a running stream sees it: what cannot be asked now is told, and waited for.
+"""The cluster in a running stream: failed requests are logged, and the next trigger repeats them.
 
-Routes that age, brokers that are down, topics that go: a query lives longer than all of them. What
-was learned stays until something better is known, and the same trouble is told once a minute. A
-stream that begins is strict: it would leave out what it does not see.
+A query outlives stale routes, brokers that are down, and deleted topics. Cached values are kept
+until newer ones arrive, and the same problem is logged once a minute. The start of a stream is
+strict: it would leave out what it does not see.
 Source: spark §5.3.
 """
 
@@ -31,24 +31,24 @@ __all__ = ["StreamCluster"]
 log = logging.getLogger("aerobee.spark")
 
 ROUTES_KEPT_S = 10.0
-"""How old the list of queues may be when a batch is planned."""
+"""The most that the list of queues may be old when a batch is planned."""
 COMPLAIN_EVERY_S = 60.0
-"""How often the same trouble is told again while it lasts."""
+"""How often the same problem is logged while it lasts."""
 SAMPLE_RECORDS = 32
-"""How many records tell how large records are; one answer of any broker."""
+"""The number of records for an estimate of their mean size; one response of any broker."""
 
 
 class StreamCluster:
     """Queues, bounds and progress of one stream, in its driver. `clock` counts in seconds.
 
-    Plain data: connections are those of the process, so that it can be pickled.
+    Plain data that can be pickled: the connections belong to the process.
     """
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = monotonic) -> None:
         self.options = options
         self.clock = clock
         self.addresses: dict[Queue, tuple[str, ...]] = {}
-        """Of all queues ever seen: one whose broker is down is still known."""
+        """The addresses of all queues ever seen, also of those whose broker is down."""
         self.routed: tuple[Queue, ...] = ()
         """The queues of the last route, sorted."""
         self._routed_at: float | None = None
@@ -59,15 +59,15 @@ class StreamCluster:
 
     @property
     def cluster(self) -> Cluster:
-        """The one of this process."""
+        """The cluster connection of this process."""
         from aerobee.spark.brokers import cluster_of
 
         return cluster_of(self.options.name_servers, self.options.access)
 
     def look_up(self, *, strict: bool = False, anew: bool = False) -> bool:
-        """Learn the queues again if what is known is old, or at once if `anew` or `strict` says so.
+        """Query the queues again if the cached ones are old, or at once with `anew` or `strict`.
 
-        Without `strict` what cannot be asked is told, and what was known stays: then it is False.
+        Without `strict`, failures are logged, the cached queues stay, and the result is False.
         """
         now = self.clock()
         old = self._routed_at is None or now - self._routed_at >= ROUTES_KEPT_S
@@ -86,7 +86,7 @@ class StreamCluster:
         return True
 
     def tell_of_missing(self, offsets: Iterable[Queue]) -> None:
-        """Warn of queues that the stream has offsets of and that it cannot see now."""
+        """Warn of queues with offsets in the stream that are missing from the routes."""
         routed = set(self.routed)
         for topic, broker in sorted({queue[:2] for queue in offsets if queue not in routed}):
             of = f"queues of topic {topic} on broker {broker}"
@@ -100,7 +100,7 @@ class StreamCluster:
     def asked(
         self, queues: Iterable[Queue], ask: Callable[[list[Queue]], Mapping[Queue, int]]
     ) -> Offsets:
-        """The answers of those brokers that answer; the others are told."""
+        """Collect the responses of the brokers that answer; the failures of others are logged."""
         by_broker: dict[str, list[Queue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker, []).append(queue)
@@ -113,10 +113,10 @@ class StreamCluster:
         return answers
 
     def ends(self, queues: Iterable[Queue], begin: Mapping[Queue, int]) -> Offsets:
-        """The ends of those queues that tell them; none that only seems to lie before `begin`.
+        """The ends of the queues that brokers answer, without wrong ones before `begin`.
 
-        A topic that was deleted ends at 0 while its route is remembered, and a slave whose master
-        is down may be behind.
+        A deleted topic ends at 0 while its route is cached, and a slave whose master is down may be
+        behind.
         """
         found = self.asked(queues, self.cluster.max_offsets)
         if back := [queue for queue, end in found.items() if end < begin.get(queue, 0)]:
@@ -130,9 +130,9 @@ class StreamCluster:
         return found
 
     def tell(self, offsets: Offsets) -> None:
-        """Tell the brokers what is done, as far as it changed, if the options say so.
+        """Commit the changed offsets to the brokers if the options ask for it.
 
-        Trouble is told, and the next call tries again.
+        Failures are logged, and the next call tries again.
         """
         if not self.options.commit_offsets:
             return
@@ -157,15 +157,15 @@ class StreamCluster:
             self.cluster.commit(group, offsets)
 
     def _introduce(self, queue: Queue) -> None:
-        """Pull once by the name of the group: that makes it known where brokers make groups."""
+        """Pull once in the name of the group, so that brokers with automatic creation create it."""
         self.look_up()
         for address in self.addresses.get(queue, ()):
-            # Whatever it answers, and if it is not there, the commit says so.
+            # The result does not matter: if the group is missing, the commit says so.
             with suppress(AerobeeError):
                 self.cluster.introduce(self.options.group, queue, address)
 
     def mean_record_bytes(self, start: Offsets, end: Offsets) -> float | None:
-        """The size of the records that come next, by a look at a few in the longest queue."""
+        """Estimate the size of the next records, from a few records of the longest queue."""
         from aerobee.spark.source.fetcher import pulled
         from aerobee.spark.source.task import pulling
 
@@ -198,7 +198,7 @@ class StreamCluster:
         return self._mean_bytes
 
     def _complain(self, of: str, trouble: str) -> None:
-        """Warn, but not of the same thing at every trigger."""
+        """Log a warning, at most once per COMPLAIN_EVERY_S for the same problem."""
         now = self.clock()
         last = self._told_of.get(of)
         if last is None or now - last >= COMPLAIN_EVERY_S:

@@ -1,8 +1,8 @@
-"""What a task does: the ranges of its partition in, Arrow record batches out.
+"""Runs a read task: the ranges of its partition in, Arrow record batches out.
 
-For batch reads, streams and `aerobee.arrow` alike. Answers of a broker, of 32 messages or of
-thousands, are put together to buffers of about `batchRows` records before they are decoded: every
-batch that Spark takes has a price of its own. Connections stay for the next task of the process.
+For batch reads, streams and `aerobee.arrow` alike. Responses of a broker, with 32 messages or with
+thousands, are joined to buffers of about `batchRows` records before they are decoded, because every
+batch has a fixed cost in Spark. Connections are kept for the next task of the process.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["gathered", "record_batches"]
 def record_batches(
     ranges: Sequence[Range], options: ReadOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of the ranges, one range after the other, each in the order of its offsets.
+    """Read the messages of the ranges, one range after the other, each in the order of its offsets.
 
-    `names` are columns as the schema preset calls them. Raises: as `fetcher.pulled` and `Decoder`.
+    `names` are columns of the schema preset. Raises: as `fetcher.pulled` and `Decoder`.
     """
     cluster = cluster_of(options.name_servers, options.access)
     how = pulling(options)
@@ -52,12 +52,12 @@ def record_batches(
             except RecordDamagedError as error:
                 place = f"{what.queue}, messages from offset {first} on"
                 raise RecordDamagedError(f"{place}: {error}") from error
-            # What is gathered next comes in its place, not beside it.
+            # Free this buffer before the next one is filled.
             del buffer, starts
 
 
 def pulling(options: ReadOptions) -> Pulling:
-    """How the options want it pulled."""
+    """The settings of pulls that the options ask for."""
     return Pulling(
         group=options.group,
         expression=options.sub_expression,
@@ -71,14 +71,14 @@ def pulling(options: ReadOptions) -> Pulling:
 
 
 def tags_of(options: ReadOptions) -> frozenset[str] | None:
-    """The tags that an expression names: brokers compare hashes, which different tags share."""
+    """The tags of an expression, for exact matching: brokers compare hashes, which can collide."""
     if options.expression_type != "TAG" or options.sub_expression == "*":
         return None
     return frozenset(filter(None, map(str.strip, options.sub_expression.split("||"))))
 
 
 def gathered(chunks: Iterable[Chunk], rows: int, size_bytes: int) -> Iterator[Chunk]:
-    """The same records in fewer chunks: about `rows` records or `size_bytes` each, at least one."""
+    """Join chunks: about `rows` records or `size_bytes` in each, at least one record."""
     held: list[Chunk] = []
     count = held_bytes = 0
     for chunk in chunks:
@@ -96,7 +96,7 @@ def gathered(chunks: Iterable[Chunk], rows: int, size_bytes: int) -> Iterator[Ch
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
-    """One chunk of all; none is held here any more when it is handed out."""
+    """Join chunks into one, and drop the references to the inputs."""
     if len(chunks) == 1:
         return chunks.pop()
     starts: list[int] = []

@@ -1,1 +1,1 @@
-"""Reading a store directory without a broker: `format("aerobee.store")`, and its audit."""
+"""Reads a store directory without a broker: `format("aerobee.store")`, and its audit."""

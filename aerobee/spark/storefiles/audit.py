@@ -1,7 +1,7 @@
-"""A store directory looked through: a row for everything that is not as it must be.
+"""Audits a store directory: a row for every fault.
 
-Parts of the log flow in, one for each task; findings flow out. Each fault is found by one task: the
-part of the log that it lies in owns it. Nothing is repaired.
+Parts of the log in, one per task; findings out. Exactly one task reports each fault: the one whose
+part of the log has it. Nothing is repaired.
 Source: spark §9.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["AuditPiece", "Finding", "audit", "plan_audit"]
 
 EVERYTHING = 1 << 62
-"""Behind the end of every log."""
+"""An offset behind the end of every log."""
 INNER_BATCH = 0x80
-"""Records that are many messages: their queues are of another kind."""
+"""The sysFlag bit of records with many messages, whose queues are of another kind."""
 
 
 class Finding(NamedTuple):
-    """A row. Topic, queue and queue offset are None where the record cannot be read."""
+    """A row. Topic, queue and queue offset are None if the record cannot be read."""
 
     segment: str
     physical_offset: int
@@ -49,10 +49,10 @@ class Finding(NamedTuple):
 
 
 class AuditPiece(NamedTuple):
-    """What one task looks through; `following` is the segment behind it, when that is next.
+    """The part of the log of one task; `following` is the adjacent next segment, if there is one.
 
-    `tail` and `fault` say what lies behind the data of the last segment, `ends` that the log ends
-    there.
+    `tail` and `fault` describe the bytes after the data of the last segment, `ends` means that the
+    log ends there.
     """
 
     split: Split
@@ -63,7 +63,7 @@ class AuditPiece(NamedTuple):
 
 
 def plan_audit(options: StoreOptions) -> list[AuditPiece]:
-    """The parts of the log that the options choose. Raises: as `store_read.plan`."""
+    """Plan the parts of the log that the options choose. Raises: as `store_read.plan`."""
     found = log_of(options)
     pieces = []
     for number, part in enumerate(found.parts):
@@ -71,7 +71,7 @@ def plan_audit(options: StoreOptions) -> list[AuditPiece]:
         ends = part.segment.end == found.end and options.ending_physical_offset is None
         splits = splits_in(part, found, options)
         if part.fault is not None and part.limit == part.segment.start:
-            # Nothing but damage.
+            # The segment has nothing but damage.
             splits = [Split(part.segment, part.limit, part.limit, part.limit)]
         for split in splits:
             last = split.end == part.limit
@@ -88,7 +88,7 @@ def plan_audit(options: StoreOptions) -> list[AuditPiece]:
 
 
 def audit(piece: AuditPiece, options: StoreOptions) -> Iterator[Finding]:
-    """What is wrong in one part of the log. Raises: DataLossError, OSError."""
+    """Find the faults in one part of the log. Raises: DataLossError, OSError."""
     wanted = options.topics
     with LogFiles(options.path) as files, LogFiles(options.path) as others:
         try:
@@ -129,7 +129,7 @@ class _Audit:
             self._queues.regions.append((piece.fault.physical_offset, split.segment.end))
         elif piece.tail:
             yield self._of(Fault(TAIL, split.limit, piece.tail))
-        # What lies between the records of two tasks belongs to the first of them.
+        # Bytes between the records of two tasks belong to the first task.
         end = split.limit if passage.at is None else passage.at
         if piece.ends and self._queues.at_rest:
             first = split.limit if first is None else first
@@ -158,7 +158,7 @@ class _Audit:
     # ── Records ──
 
     def _look_at(self, fragment: Fragment) -> Iterator[Finding]:
-        """Records one behind the other. Hot."""
+        """Check consecutive records. Hot."""
         data, heads, places, names = fragment
         queue_ids = field_at(data, HEAD.offset["queue_id"], ">i4", heads.starts)
         numbers = field_at(data, HEAD.offset["queue_offset"], ">i8", heads.starts)
@@ -187,7 +187,7 @@ class _Audit:
                 yield Finding(self._segment, *found)
 
     def _look_behind(self, at: int | None) -> Iterator[Finding]:
-        """Whether time goes on behind this part of the log."""
+        """Check that store times do not decrease after this part of the log."""
         split, following = self._piece.split, self._piece.following
         name = self._segment
         if at is not None and split.end <= at < split.limit and not split.last:
@@ -209,7 +209,7 @@ def _backwards(before: int, stored: int) -> str:
 
 
 def _codes(fragment: Fragment) -> Ints:
-    """What the unit of each record must say of its tags."""
+    """The tags code that the queue entry of each record must have."""
     data, heads, _, _ = fragment
     ends = heads.ends.tolist()
     begins = (heads.topic_ends + 2).tolist()

@@ -1,8 +1,8 @@
-"""Whether the consume queues of a store say what its log says, one part of the log at a time.
+"""Checks the consume queues of a store against its log, one part of the log at a time.
 
-Records of one part of the log flow in, queue by queue; findings flow out: units that are missing,
-wrong or lead nowhere, and gaps in the numbers of a queue. What the next start of a broker would
-write anyway is none, nor is what is left of a topic that was deleted.
+Records of one part of the log in, queue by queue; findings out: queue entries that are missing,
+wrong or lead nowhere, and gaps in the queue offsets. Entries that the next start of a broker would
+write are no findings, nor are the remains of a deleted topic.
 Source: spark §9, store format §1.3.
 """
 
@@ -40,7 +40,7 @@ __all__ = ["QueueAudit", "QueueFinding", "QueueRows"]
 
 NEVER = 1 << 62
 EXPLAINED_MAX = 100_000
-"""A gap of more messages than that is not looked at one by one."""
+"""The longest gap whose messages are checked one by one."""
 
 
 class QueueRows(NamedTuple):
@@ -50,16 +50,16 @@ class QueueRows(NamedTuple):
     places: Ints
     sizes: Ints
     codes: Ints
-    """What their units must say of the tags."""
+    """The tags codes that their queue entries must have."""
     stored: Ints
 
     def cut(self, begin: int, end: int) -> QueueRows:
-        """Some of them."""
+        """The rows from `begin` to before `end`."""
         return QueueRows(*(column[begin:end] for column in self))
 
 
 class QueueFinding(NamedTuple):
-    """What is wrong with one number of one queue; `place` is the physical offset it is about."""
+    """A finding about one queue offset; `place` is the physical offset."""
 
     place: int
     kind: str
@@ -70,7 +70,7 @@ class QueueFinding(NamedTuple):
 
 
 class Line:
-    """What was seen of one queue."""
+    """The state of one queue during the audit."""
 
     __slots__ = ("first", "key", "next", "queue", "seen")
 
@@ -78,14 +78,14 @@ class Line:
         self.key = key
         self.queue = queue
         self.next: int | None = None
-        """The number that the next record must have; None before the first one."""
+        """The queue offset that the next record must have; None before the first one."""
         self.seen: list[Ints] = []
         self.first: tuple[int, int] | None = None
-        """Queue offset and place of the first unit, once it was asked for."""
+        """Queue offset and physical offset of the first entry, once it has been read."""
 
 
 class QueueAudit:
-    """All queues, held against one part of the log. Raises: OSError."""
+    """Compares all queues with one part of the log. Raises: OSError."""
 
     def __init__(self, root: str, files: LogFiles) -> None:
         self._files = files
@@ -94,17 +94,17 @@ class QueueAudit:
         self._pending_after = _safe_until(root)
         self._extended = (Path(root) / "consumequeue_ext").is_dir()
         self.regions: list[tuple[int, int]] = []
-        """Bytes of the log that hold no readable record."""
+        """Ranges of the log without a readable record."""
         queues = queues_of(root, lambda topic: not topic.startswith(LIGHT_QUEUES))
         self._lines = {
             (queue.topic, queue.queue_id): Line((queue.topic, queue.queue_id), queue)
             for queue in queues
         }
 
-    # ── From the log ──
+    # ── From log to queues ──
 
     def compare(self, topic: str, queue_id: int, rows: QueueRows) -> Iterator[QueueFinding]:
-        """Further records of a queue."""
+        """Compare further records of a queue."""
         line = self._lines.get((topic, queue_id))
         if line is None:
             line = self._lines[topic, queue_id] = Line((topic, queue_id), None)
@@ -119,14 +119,14 @@ class QueueAudit:
                 yield from self._compare_run(line, run)
 
     def _compared(self, line: Line) -> bool:
-        """Whether the queue must have units. Those of a deleted topic are gone with it."""
+        """Whether the queue must have entries. Those of a deleted topic are deleted with it."""
         topic = line.key[0]
         if topic.startswith(LIGHT_QUEUES) or not self._there:
             return False
         return line.queue is not None or self._topics is None or topic in self._topics
 
     def _number(self, line: Line, run: QueueRows, after: int | None) -> Iterator[QueueFinding]:
-        """Whether a run of neighbours goes on where the one before it ended."""
+        """Check that a run of consecutive records continues the one before."""
         first, count = int(run.offsets[0]), len(run.offsets)
         expected, line.next = line.next, first + count
         fault = number_fault(expected, first)
@@ -135,11 +135,11 @@ class QueueAudit:
         detail = "a queue offset below 0" if expected is None else f"follows {expected - 1}"
         yield _finding(line, fault, run, 0, detail)
         if expected is not None and after == expected + count:
-            # Only these are numbered wrongly.
+            # Only these have wrong queue offsets.
             line.next = after
 
     def _explained(self, line: Line, begin: int, end: int) -> bool:
-        """Whether the messages in between lie where the log cannot be read."""
+        """Whether the messages of a gap are in unreadable ranges of the log."""
         if line.queue is None or not begin < end <= begin + EXPLAINED_MAX:
             return False
         with QueueReader(line.queue) as reader:
@@ -169,7 +169,7 @@ class QueueAudit:
                 yield _finding(line, kind, run, at, detail)
 
     def _judged(self, line: Line, run: QueueRows, at: int, found: Unit) -> tuple[str, str]:
-        """Kind and detail of what is wrong with the unit; END when nothing is that counts."""
+        """Kind and detail of a wrong queue entry; END if it has no fault that counts."""
         stored = int(run.stored[at])
         if stored > self._pending_after:
             return END, ""
@@ -186,7 +186,7 @@ class QueueAudit:
         return kind, unit_detail(kind, wanted, found)
 
     def _of_earlier_topic(self, line: Line, run: QueueRows, at: int) -> bool:
-        """Whether the queue was made anew behind this record."""
+        """Whether the topic was created anew after this record."""
         if line.queue is None:
             return False
         if line.first is None:
@@ -195,7 +195,7 @@ class QueueAudit:
         return int(run.offsets[at]) >= number and int(run.places[at]) < place
 
     def _is_deleted(self, line: Line, run: QueueRows, at: int) -> bool:
-        """Whether a broker has deleted the message or its topic meanwhile, and so the unit."""
+        """Whether a broker has deleted the message or its topic since, and so the queue entry."""
         segment = self._files.segment_of(int(run.places[at]))
         if segment is None or not Path(segment.path).exists():
             return True
@@ -211,7 +211,7 @@ class QueueAudit:
         return queue.first + int(real[0]), int(units["place"][real[0]])
 
     def _is_again(self, line: Line, queue_offset: int, place: int, old: int) -> bool:
-        """Whether the unit leads to a later message of the same number: the topic was made anew."""
+        """Whether the entry leads to a later message of this offset: the topic was created anew."""
         if place <= old:
             return False
         found = self._files.header_at(place)
@@ -219,17 +219,17 @@ class QueueAudit:
             return False
         return (found.topic, found.queue_id, found.queue_offset) == (*line.key, queue_offset)
 
-    # ── From the queues ──
+    # ── From queues to log ──
 
     @property
     def at_rest(self) -> bool:
-        """Whether no broker uses the store, nor will the next start mend it."""
+        """Whether no broker uses the store, and the next start will not repair it."""
         return self._pending_after == NEVER
 
     def dangling(self, begin: int, end: int) -> Iterator[QueueFinding]:
-        """Units that lead to bytes [begin, end) of the log, but to no message of theirs there.
+        """Entries that lead to bytes [begin, end) of the log, but not to a message of theirs.
 
-        All records that begin there were compared before.
+        All records that begin there have been compared before.
         """
         for line in self._lines.values():
             if line.queue is not None and line.queue.starts:
@@ -257,7 +257,7 @@ def _finding(line: Line, kind: str, run: QueueRows, at: int, detail: str) -> Que
 
 
 def _topics_of(root: str) -> frozenset[str] | None:
-    """The topics there are; None when no file says so."""
+    """The topics of the store; None if no file lists them."""
     try:
         content = decode((Path(root) / CONFIG / "topics.json").read_bytes())
         return frozenset(content["topicConfigTable"])
@@ -266,9 +266,9 @@ def _topics_of(root: str) -> frozenset[str] | None:
 
 
 def _safe_until(root: str) -> int:
-    """Up to which store time, in ms, units must be there.
+    """The store time in ms up to which queue entries must exist.
 
-    Behind that a broker in use, or the next start after a crash, still has them to write.
+    A broker in use, or the next start after a crash, still has to write later ones.
     """
     if not (Path(root) / ABORT).exists():
         return NEVER

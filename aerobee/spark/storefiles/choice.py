@@ -1,4 +1,4 @@
-"""Which topics and which segments of a store somebody wants. Pure.
+"""Selects the topics and segments of a store that a read needs. Pure.
 
 Source: spark §9.
 """
@@ -22,16 +22,16 @@ __all__ = [
 ]
 
 CLOCK_SLACK_MS = 3_600_000
-"""How far a clock may have stepped back between two records before pruning by time goes wrong."""
+"""How far a clock may step back between two records before pruning by time is wrong."""
 
 
 def is_system(topic: str) -> bool:
-    """Whether a topic is the broker's own. Source: spark §9."""
+    """Whether a topic is a system topic. Source: spark §9."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
 
 
 def topic_filter(topics: Sequence[str], *, exclude_system: bool) -> Callable[[str], bool]:
-    """Whether a topic is wanted: the named ones; without names all, or all but the system's."""
+    """A test for topics: the named ones; without names all, or all but the system topics."""
     if topics:
         return frozenset(topics).__contains__
     return (lambda topic: not is_system(topic)) if exclude_system else (lambda _: True)
@@ -40,9 +40,9 @@ def topic_filter(topics: Sequence[str], *, exclude_system: bool) -> Callable[[st
 def within_times(
     firsts: Sequence[int | None], starting_ms: int | None, ending_ms: int | None
 ) -> list[bool]:
-    """Which segments can hold records of [starting, ending), by the time of each first record.
+    """Which segments can have records of [starting, ending), by the time of each first record.
 
-    A segment without a time is always kept. Clocks that step back less than an hour do no harm.
+    A segment without a time is always kept. Clocks that step back by less than an hour are allowed.
     """
     kept = []
     for number, first in enumerate(firsts):

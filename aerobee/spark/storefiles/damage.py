@@ -1,7 +1,7 @@
-"""What a read of a store does about damage, and about what is not there any more.
+"""Handles damage and deleted segments in the read of a store.
 
-Never a row less in silence: an error that names file and place, or, where the user asked for it, a
-warning and a count.
+Rows are never dropped silently: there is an error that names file and offset, or, where the user
+asked for it, a warning and a count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("aerobee.spark.store")
 
 
 def data_lost(options: StoreOptions, text: str) -> None:
-    """Report lost messages: an error, or a warning when the user said that they do not matter.
+    """Report lost messages: an error, or a warning with `failOnDataLoss` false.
 
     Raises: DataLossError.
     """
@@ -32,12 +32,12 @@ def data_lost(options: StoreOptions, text: str) -> None:
 
 
 def removed(options: StoreOptions, path: str) -> None:
-    """A segment that was there and is not. Raises: DataLossError, as `data_lost`."""
+    """Report a segment that has been deleted. Raises: DataLossError, as `data_lost`."""
     data_lost(options, f"{path} was deleted while it was to be read")
 
 
 class Damage:
-    """The first damage is an error, or all is left out, logged and counted."""
+    """Raises for the first damage, or skips, logs and counts all of it, as `onCorrupt` says."""
 
     def __init__(self, options: StoreOptions, place: str) -> None:
         """`place` is the file or queue that is read."""
@@ -46,7 +46,7 @@ class Damage:
         self.count = 0
 
     def report(self, fault: Fault, following: int | None) -> None:
-        """Damage of a segment, and where the next whole record begins.
+        """Report damage of a segment, and the position of the next whole record.
 
         Raises: RecordDamagedError.
         """
@@ -56,7 +56,7 @@ class Damage:
         self.report_fault(fault, lost)
 
     def report_fault(self, fault: Fault, lost: str = "this message is left out") -> None:
-        """Damage, and what that means for the reader. Raises: RecordDamagedError."""
+        """Report damage, with its effect on the reader. Raises: RecordDamagedError."""
         kind, position, detail = fault
         text = f"{self._place}: damaged at physical offset {position} ({kind}: {detail})"
         if not self._drop:
@@ -68,6 +68,6 @@ class Damage:
         log.warning("%s; %s", text, lost)
 
     def summed_up(self) -> None:
-        """Say how much was left out."""
+        """Log how much was left out."""
         if self.count:
             log.warning("%s: %d damaged places were left out", self._place, self.count)

@@ -1,8 +1,8 @@
-"""`format("aerobee.store")`: a store directory as a table, without a broker; one may run meanwhile.
+"""The data source `format("aerobee.store")`: a store directory as a table, beside a broker or not.
 
-`mode` says what the rows are: messages, faults, or the files of the log. The driver plans parts of
-the log, each task reads its own; both see the directory under the same path. Nothing is written.
-Nothing heavier than Spark's own module is loaded at import.
+`mode` selects the rows: messages, faults, or the files of the log. The driver plans parts of the
+log, each task reads its own; both see the directory under the same path. Nothing is written. The
+import loads nothing heavier than Spark's own module.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SEGMENTS_DDL = (
     "mtime timestamp"
 )
 DDL = {"audit": AUDIT_DDL, "segments": SEGMENTS_DDL}
-"""The columns of the modes that have only one set of them."""
+"""The columns of the modes that have a fixed set."""
 TABLE_KEYS = frozenset({"location", "owner", "provider"})
-"""What Spark adds to the options of a table in its catalog."""
+"""Options that Spark adds to those of a table in its catalog."""
 ROWS_PER_BATCH = 10_000
 
 
@@ -47,7 +47,7 @@ class StoreSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(…)` calls it."""
+        """The name for `format(…)`."""
         return "aerobee.store"
 
     def schema(self) -> str | StructType:
@@ -58,10 +58,10 @@ class StoreSource(DataSource):
 
         own = _own(self.options)
         options = store_options(own)
-        # What is no store shall fail here, and not when the table is used.
+        # A directory that is not a store is an error here, not when the table is used.
         all_segments(options.path)
         if self.options.keys() >= TABLE_KEYS:
-            # Marked as those of a table, the path included: a later read gets them back.
+            # Marked as options of a table, including the path: a later read gets them back.
             own |= {TABLE_MARK + name: text for name, text in own.items()}
         ddl = DDL.get(options.mode)
         if ddl is not None:
@@ -70,7 +70,7 @@ class StoreSource(DataSource):
         return with_options(ddl_of(names), partial(arrow_schema, names), own)
 
     def reader(self, schema: StructType) -> StoreReader:
-        """A batch read. Raises: ConfigurationError for a wrong option or column."""
+        """The reader of a batch. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.options import store_options
 
         options = store_options(read_later(_own(self.options), schema, ()))
@@ -78,14 +78,14 @@ class StoreSource(DataSource):
 
 
 class StoreReader(DataSourceReader):
-    """Plain data only: Spark pickles it into every task."""
+    """The reader of a batch. It holds plain data only: Spark pickles it into every task."""
 
     def __init__(self, options: StoreOptions, names: tuple[str, ...]) -> None:
         self.options = options
         self.names = names
 
     def partitions(self) -> list[InputPartition]:
-        """Parts of the log, or of queues; where the data end now, they end.
+        """Plan parts of the log, or of queues, up to the current end of the data.
 
         Raises: ConfigurationError, DataLossError, RecordDamagedError, OSError.
         """
@@ -105,8 +105,8 @@ class StoreReader(DataSourceReader):
         return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition."""
-        # An empty plan comes as one partition without a value.
+        """Read the rows of one partition."""
+        # Spark passes an empty plan as one partition without a value.
         if partition is None or partition.value is None:
             return
         if self.options.mode == "audit":
@@ -126,7 +126,7 @@ class StoreReader(DataSourceReader):
 
 
 def _own(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the user gave; the path of a table in the catalog comes as its location."""
+    """The user's options; the path of a table in the catalog is its location."""
     own = given(options)
     if options.keys() >= TABLE_KEYS:
         own = {name: text for name, text in own.items() if name not in TABLE_KEYS}
@@ -138,7 +138,7 @@ def _own(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:
-    """The columns of a schema that Spark hands back or the user gave."""
+    """The names of the columns in a schema from Spark or from the user."""
     from aerobee.spark.rows.columns import accepted
 
     for field in schema.fields:
@@ -158,14 +158,14 @@ def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:
 
 
 def _columns(ddl: str) -> dict[str, str]:
-    """Name → type."""
+    """The type of each column name."""
     return dict(column.split() for column in ddl.split(", "))
 
 
 def _batches(
     rows: Iterable[tuple[Any, ...]], ddl: str, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with the columns of `ddl` as batches with those of `names`."""
+    """Convert rows with the columns of `ddl` to batches with those of `names`."""
     import pyarrow as pa
 
     known = list(_columns(ddl))
@@ -190,7 +190,7 @@ def _batches(
 
 
 def _arrow_schema(ddl: str, names: Iterable[str]) -> pa.Schema:
-    """These columns of `ddl` as Arrow has them."""
+    """The Arrow schema of these columns of `ddl`."""
     import pyarrow as pa
 
     kinds = {

@@ -1,7 +1,7 @@
-"""Where the data of a log end, and what lies behind.
+"""Finds the end of a log's data, and describes the bytes after it.
 
-The last segment flows in, its end flows out. A broker may be writing: what it has not finished is
-behind the end, and so is what earlier lives of the file have left.
+The last segment in, its end out. A broker may be writing: a record that it has not finished is
+after the end, and so are the remains of a reused file.
 Source: spark §9.
 """
 
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["End", "end_of_data"]
 
 TAIL_BYTES = 64 << 10
-"""So much may be half written behind the data of a log in use."""
+"""The most bytes that may be half written after the data of a log in use."""
 LOOKS, PAUSE_S = 50, 0.01
-"""How often and how soon a half-written end is read again while a broker may be writing it: the
-system may have stopped that in the middle of a record."""
+"""How often and how soon a half-written end is read again while a broker may be writing it: its
+process may have been paused in the middle of a record.
+"""
 REUSED_WITHIN = 16 << 20
-"""How far the records of a file's earlier life are looked for."""
+"""The range in which records of a reused file's earlier content are searched."""
 
 
 class End(NamedTuple):
-    """Where the data of the last segment ends.
+    """The end of the data of the last segment.
 
-    `used` bytes behind it are not zero; `why` says what they are. With `fault` they are none of
-    what a crash, a running broker or a reused file leaves.
+    `used` bytes after it are not zero; `why` explains them. With `fault` they are not what a crash,
+    a running broker or a reused file leaves.
     """
 
     position: int
@@ -45,14 +46,14 @@ class End(NamedTuple):
     why: str
     fault: Fault | None
     closed: bool = False
-    """Whether the blank is there, so that the log goes on in the next segment."""
+    """Whether a blank closes the segment, so that the log continues in the next one."""
 
 
 def end_of_data(segment: Segment) -> End:
-    """Walk the last segment to where its data ends, over damage too.
+    """Walk the last segment to the end of its data, also over damage.
 
-    What is in front of the end was whole when this looked, so no reader after it sees a record half
-    written. Raises: FileNotFoundError, OSError.
+    Every record before the end was whole at this time, so later readers see no half-written
+    record. Raises: FileNotFoundError, OSError.
     """
     with SegmentFile(segment) as file:
         at, stored = segment.start, 0
@@ -63,12 +64,12 @@ def end_of_data(segment: Segment) -> End:
                 return End(at, 0, "", None, closed=True)
             following = file.next_whole(at + 1, segment.end)
             if file.header_at(at) is not None:
-                # Written since we looked.
+                # A broker has written it since the last read.
                 continue
             if following is None or following[1].store_timestamp < stored:
                 end = _judged(file, at, stale=following is not None)
                 if end.used and _walk(file, at, stored) != (at, stored, False):
-                    # Written while we judged: a record, or the blank that closes the segment.
+                    # A broker has written it since: a record, or the blank that closes the segment.
                     continue
                 looks -= 1
                 if end.used and following is None and looks:
@@ -79,7 +80,7 @@ def end_of_data(segment: Segment) -> End:
 
 
 def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
-    """Pass whole records: the place behind them, the last store time, whether a blank is there."""
+    """Skip whole records: the position after them, the last store time, whether a blank follows."""
     end = file.segment.end
     size = min(store_files.FIRST_WINDOW_BYTES, store_files.WINDOW_BYTES)
     while at < end:
@@ -97,7 +98,7 @@ def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
 
 
 def _judged(file: SegmentFile, at: int, *, stale: bool) -> End:
-    """What the bytes behind the last record are. Source: spark §9."""
+    """Classify the bytes after the last record. Source: spark §9."""
     used = file.used_behind(at)
     if not used:
         return End(at, 0, "", None)
@@ -114,7 +115,7 @@ def _judged(file: SegmentFile, at: int, *, stale: bool) -> End:
 
 
 def _reused(file: SegmentFile, at: int) -> bool:
-    """Whether a whole record that names another place lies behind."""
+    """Whether a whole record with another physical offset follows."""
     data = file.read(at, min(at + REUSED_WITHIN, file.segment.end))
     for begin in magics(data):
         place = named_offset(data, begin)

@@ -1,7 +1,7 @@
-"""The files of a store directory, read by descriptor: a broker may write and delete meanwhile.
+"""Reads the files of a store directory by descriptor, while a broker may write and delete.
 
-Paths flow in, bytes and places flow out. Nothing is written, locked or mapped: what was read once
-does not change under its reader, and a file that shrinks is an error instead of a SIGBUS.
+Paths in, bytes and positions out. Nothing is written, locked or mapped: bytes that were read do
+not change under their reader, and a file that shrinks is an error instead of a SIGBUS.
 Source: spark §9, store format §1.1.
 """
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 WINDOW_BYTES = 8 << 20
-"""How much of a segment is read at once, as long as its records are smaller."""
+"""The size of a read of a segment, if its records are smaller."""
 FIRST_WINDOW_BYTES = 64 << 10
-"""Less behind damage, of which there may be much."""
+"""A smaller size after damage, of which there may be much."""
 BLANK_WITHIN = 16 << 20
-"""So near to the end of a segment lies its blank: no message is larger."""
+"""The longest distance of a blank from the end of its segment: no message is larger."""
 
 
 class OpenFile:
@@ -56,7 +56,7 @@ class OpenFile:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def pread(self, size: int, position: int) -> bytes:
-        """Bytes of the file, fewer only where it is shorter."""
+        """Read bytes of the file, fewer only if it is shorter."""
         pieces = []
         while size > 0 and (piece := os.pread(self.fd, size, position)):
             pieces.append(piece)
@@ -74,12 +74,12 @@ class OpenFile:
         )
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self.fd)
 
 
 class SegmentFile:
-    """One segment, opened for reading: it can be read to its end even when it is deleted."""
+    """One segment, opened for reading; it can be read to its end even after it is deleted."""
 
     def __init__(self, segment: Segment) -> None:
         """Open the segment. Raises: FileNotFoundError, OSError."""
@@ -93,18 +93,18 @@ class SegmentFile:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         self._file.close()
 
     def read(self, begin: int, end: int) -> bytes:
-        """The bytes at physical offsets [begin, end), fewer where the file is shorter.
+        """Read the bytes at physical offsets [begin, end), fewer if the file is shorter.
 
         Raises: OSError.
         """
         return self._file.pread(end - begin, begin - self.segment.start)
 
     def modified_s(self) -> float:
-        """When the file was last written to, in seconds since the epoch. Raises: OSError."""
+        """The time of the last write to the file, in seconds since the epoch. Raises: OSError."""
         return os.fstat(self._file.fd).st_mtime
 
     def header_at(self, position: int) -> RecordHeader | None:
@@ -114,23 +114,23 @@ class SegmentFile:
         return found if isinstance(found, RecordHeader) else None
 
     def fault(self, position: int) -> Fault:
-        """What is wrong at a physical offset where no whole record is. Raises: OSError."""
+        """Describe the bytes at a physical offset without a whole record. Raises: OSError."""
         return fault_at(self._claimed(position), 0, position, self.segment.end)
 
     def _claimed(self, position: int) -> bytes:
-        """What it takes to tell what is there."""
+        """The bytes that are needed to describe them."""
         end = self.segment.end
         head = self.read(position, min(position + HEAD_BYTES_MAX, end))
         size = claimed_size(head, 0, position, end)
         return head if size <= len(head) else self.read(position, position + size)
 
     def damage(self, position: int) -> Fault:
-        """The same where there must be a record: zeros are damage, too. Raises: OSError."""
+        """As `fault`, where a record is required: zeros are damage, too. Raises: OSError."""
         fault = self.fault(position)
         return fault._replace(kind=BAD_SIZE) if fault.kind in (ZEROS, BLANK) else fault
 
     def size_at(self, position: int) -> int:
-        """What the first bytes there say the size is; 0 behind the end. Raises: OSError."""
+        """The record size in the first bytes; 0 after the end. Raises: OSError."""
         return int.from_bytes(self.read(position, position + 4), "big", signed=True)
 
     def next_whole(self, begin: int, end: int) -> tuple[int, RecordHeader] | None:
@@ -143,7 +143,7 @@ class SegmentFile:
         return None
 
     def used_behind(self, begin: int) -> int:
-        """Bytes from a physical offset to the last one that is not zero. Raises: OSError."""
+        """The distance to the last byte that is not zero. Raises: OSError."""
         start = self.segment.start
         return used_end(self._file, begin - start, self.segment.size) + start - begin
 
@@ -158,16 +158,16 @@ class Fragment(NamedTuple):
 
 
 def ignore_damage(_fault: Fault, _following: int | None) -> None:
-    """What is done about damage by those who only pass over it."""
+    """An `on_damage` for readers that only skip damage."""
 
 
 class Passage:
-    """Iterates the records that a split owns, passing over damage that `on_damage` gets first.
+    """Iterates the records that a split owns; reports damage to `on_damage`, then skips it.
 
-    It is given the fault and where the next whole record begins, if one follows in the data; what
-    it raises ends the passage. Each fault is reported by exactly one of the splits of a segment.
-    Afterwards `at` is the place behind the last record, where the next split goes on, and None when
-    nothing follows. Raises: OSError.
+    `on_damage` gets the fault and the position of the next whole record, if the data has one; an
+    error that it raises ends the iteration. Exactly one of the splits of a segment reports a fault.
+    Afterwards `at` is the position after the last record, where the next split continues, and None
+    if nothing follows. Raises: OSError.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Passage:
             self._see_next(self.at)
 
     def _begin(self) -> int | None:
-        """Where the first owned record begins."""
+        """The position of the first owned record."""
         split = self._split
         segment, begin = split.segment, split.begin
         if begin == segment.start:
@@ -213,8 +213,8 @@ class Passage:
         if sure and not split.first:
             found = self._file.next_whole(begin, split.end)
             return None if found is None else found[0]
-        # In front of it may lie a blank, behind which a segment keeps whole records of an earlier
-        # time; or damage that nobody else tells of.
+        # Before it there may be a blank, after which a reused segment has old whole records; or
+        # damage that no other split reports.
         low = max(begin - BLANK_WITHIN, segment.start)
         before = Passage(
             self._file,
@@ -236,7 +236,7 @@ class Passage:
         self._on_damage(self._file.damage(at), self.at)
 
     def _see_next(self, at: int) -> None:
-        """What follows the last record belongs to the next split, if it is a record."""
+        """A record that follows the last one belongs to the next split."""
         if self._file.header_at(at) is None and self._file.fault(at).kind != BLANK:
             self._pass_over(at)
 
@@ -245,9 +245,9 @@ class Passage:
 
 
 def all_segments(root: str | Path) -> list[Segment]:
-    """Every segment file of the log below a store root, in order.
+    """List every segment file of the log below a store root, in order.
 
-    Raises: ConfigurationError when there is no log, OSError.
+    Raises: ConfigurationError without a log, OSError.
     """
     directory = Path(root) / COMMIT_LOG
     try:
@@ -262,7 +262,7 @@ def all_segments(root: str | Path) -> list[Segment]:
         start = segment_start(name)
         if start is None:
             continue
-        # Deleted by the broker since the listing: older than the others.
+        # The broker has deleted it since the listing: it was older than the others.
         with contextlib.suppress(FileNotFoundError):
             path = directory / name
             segments.append(Segment(str(path), start, path.stat().st_size))
@@ -270,9 +270,9 @@ def all_segments(root: str | Path) -> list[Segment]:
 
 
 def segments_of(root: str | Path) -> list[Segment]:
-    """The segments that hold records: empty ones at the end, made ahead, are left out.
+    """List the segments with records, without empty ones that were created ahead.
 
-    Raises: ConfigurationError when there is no log, OSError.
+    Raises: ConfigurationError without a log, OSError.
     """
     segments = all_segments(root)
     while segments and not _in_use(segments[-1]):
@@ -281,10 +281,10 @@ def segments_of(root: str | Path) -> list[Segment]:
 
 
 class LogFiles:
-    """The log as a whole: the segment of any place, opened; the last one stays open."""
+    """The whole log: finds the segment of a physical offset and keeps the last one open."""
 
     def __init__(self, root: str) -> None:
-        """List the segments. Raises: ConfigurationError when there is no log, OSError."""
+        """List the segments. Raises: ConfigurationError without a log, OSError."""
         self._segments = all_segments(root)
         self._starts = [segment.start for segment in self._segments]
         self._file: SegmentFile | None = None
@@ -296,20 +296,20 @@ class LogFiles:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def segment_of(self, position: int) -> Segment | None:
-        """The segment that holds a physical offset; None where there is none."""
+        """The segment with a physical offset; None without one."""
         number = bisect_right(self._starts, position) - 1
         if number < 0 or position >= self._segments[number].end:
             return None
         return self._segments[number]
 
     def opened(self, segment: Segment) -> SegmentFile:
-        """That segment, until the next call. Raises: FileNotFoundError, OSError."""
+        """Open that segment, until the next call. Raises: FileNotFoundError, OSError."""
         if self._file is None or self._file.segment != segment:
             self.close()
             self._file = SegmentFile(segment)
@@ -327,7 +327,7 @@ class LogFiles:
 
 
 def _in_use(segment: Segment) -> bool:
-    """Whether a whole record lies in it."""
+    """Whether the segment has a whole record."""
     try:
         with SegmentFile(segment) as file:
             return file.next_whole(segment.start, segment.end) is not None
@@ -336,7 +336,7 @@ def _in_use(segment: Segment) -> bool:
 
 
 def first_store_time(segment: Segment) -> int | None:
-    """Store time in ms of the record a segment begins with; None when that is not whole.
+    """Store time in ms of the first record of a segment; None if it is incomplete.
 
     Raises: FileNotFoundError, OSError.
     """

@@ -1,6 +1,6 @@
-"""The files of consume queues, read by descriptor, and the units in them.
+"""Reads the files of consume queues by descriptor, and the entries in them.
 
-Paths flow in, units flow out as numpy rows (place, size, code); nothing is written or locked.
+Paths in, entries out as numpy rows (physical offset, size, tags code); nothing is written.
 Source: spark §9, store format §1.3.
 """
 
@@ -38,27 +38,27 @@ __all__ = [
 ]
 
 LIGHT_QUEUES = "%LMQ%"
-"""Further queues of 5.x, whose units lead to messages of other topics."""
+"""The prefix of further queues of 5.x, whose entries lead to messages of other topics."""
 BATCHED_QUEUE = "batchconsumequeue"
 ROCKSDB_SIGN = "CURRENT"
-"""A file beside the topics: 5.x can keep its queues in RocksDB, and leaves old files there."""
+"""A file beside the topics: 5.x can store its queues in RocksDB, and leaves old files here."""
 UNITS = np.dtype([("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
 assert UNITS.itemsize == UNIT.size
 Units = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 class Folders:
-    """Directories, as `Listing`. Raises: OSError."""
+    """Lists directories, as `Listing`. Raises: OSError."""
 
     def folders(self, path: str) -> list[str]:
-        """Names of the directories in a directory, sorted."""
+        """The names of the directories in a directory, sorted."""
         return sorted(entry.name for entry in _entries(path) if entry.is_dir())
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Names of the files in a directory, sorted, with their lengths."""
+        """The names of the files in a directory, sorted, with their sizes."""
         found = {}
         for entry in _entries(path):
-            # Deleted since the listing, as the log that it leads to.
+            # A broker has deleted it since the listing, like the log that it leads to.
             with suppress(FileNotFoundError):
                 found[entry.name] = entry.stat().st_size
         return dict(sorted(found.items()))
@@ -73,13 +73,13 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def has_queues(root: str) -> bool:
-    """Whether there are files of queues: a copy of the log alone, or a RocksDB, has none."""
+    """Whether there are queue files: a copy of the log alone, or a RocksDB, has none."""
     top = Path(root) / CONSUME_QUEUE
     return top.is_dir() and not (top / ROCKSDB_SIGN).exists()
 
 
 def batched_topics(root: str) -> list[str]:
-    """The topics whose queues are of another kind, because their messages are batches (5.x)."""
+    """The topics with queues of another kind, because their messages are batches (5.x)."""
     return Folders().folders(f"{root}/{BATCHED_QUEUE}")
 
 
@@ -90,21 +90,21 @@ def queues_of(root: str, wanted: Callable[[str], bool]) -> list[Queue]:
 
 
 def has_files(queue: Queue) -> bool:
-    """Whether any file of a queue is there now."""
+    """Whether a queue has any file now."""
     return any(segment_start(entry.name) is not None for entry in _entries(queue.path))
 
 
 class QueueReader(queue_reader.QueueReader):
-    """Units of one queue, at any queue offset."""
+    """Reads the entries of one queue, at any queue offset."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue, OpenFile)
 
     def units(self, begin: int, count: int) -> Units:
-        """`count` units from queue offset `begin` ≥ 0 on. Raises: OSError."""
+        """Read `count` entries from queue offset `begin` ≥ 0. Raises: OSError."""
         return np.frombuffer(self.read(begin, count), UNITS)
 
 
 def places_of(units: Units) -> NDArray[Any]:
-    """Physical offsets in the byte order of this machine."""
+    """The physical offsets in native byte order."""
     return units["place"].astype(np.int64)

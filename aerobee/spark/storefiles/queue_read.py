@@ -1,8 +1,8 @@
-"""Messages by way of their consume queue: units → records, queue by queue, in queue order.
+"""Reads messages through their consume queue: entries → records, in the order of each queue.
 
-A plan of ranges of queue offsets flows out first, then of each range the records. A unit that leads
-nowhere is damage; one that leads in front of the log or behind what is wanted is not, as long as no
-unit after it, or before it, leads into what is wanted.
+First a plan of ranges of queue offsets, then the records of each range. An entry that leads nowhere
+is damage; one that leads before the log or outside the selected range is not, unless entries on
+both sides of it lead into that range.
 Source: spark §9.
 """
 
@@ -44,14 +44,14 @@ __all__ = ["QueuePiece", "queue_fragments", "queue_pieces"]
 
 CHUNK_UNITS = 4_096
 GAP_BYTES = 16 << 10
-"""So much of the log is read for nothing rather than with a call of its own."""
+"""Gaps in the log up to this size are read along instead of with a second call."""
 SAMPLE_UNITS = 1_000
 RECORD_BYTES = 1_024
-"""What a record is taken for where no unit tells."""
+"""The assumed size of a record without an entry."""
 
 
 class QueuePiece(NamedTuple):
-    """Queue offsets [begin, end) of a queue, and the bytes [low, high) of the log that count."""
+    """Queue offsets [begin, end) of a queue, and the selected bytes [low, high) of the log."""
 
     queue: Queue
     begin: int
@@ -61,9 +61,9 @@ class QueuePiece(NamedTuple):
 
 
 def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]:
-    """Pieces that lead to about `splitBytes` of the log each.
+    """Plan pieces whose entries lead to about `splitBytes` of the log each.
 
-    Raises: ConfigurationError where there are no queues, OSError.
+    Raises: ConfigurationError without queues, OSError.
     """
     if not has_queues(options.path):
         raise ConfigurationError(
@@ -93,7 +93,7 @@ def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]
 
 
 def queue_fragments(piece: QueuePiece, options: StoreOptions, damage: Damage) -> Iterator[Fragment]:
-    """The records of a piece. Raises: RecordDamagedError, DataLossError, OSError."""
+    """Read the records of a piece. Raises: RecordDamagedError, DataLossError, OSError."""
     with QueueReader(piece.queue) as reader, LogFiles(options.path) as files:
         records = _Records(piece, options, damage, files)
         for queue_offsets, units in _wanted(piece, reader, damage):
@@ -103,16 +103,16 @@ def queue_fragments(piece: QueuePiece, options: StoreOptions, damage: Damage) ->
 
 
 def _is_lost(piece: QueuePiece, root: str) -> bool:
-    """Whether a file of the queue that is gone led to what is wanted.
+    """Whether a deleted file of the queue had entries for selected records.
 
-    A broker deletes such a file when all that it leads to is deleted, or with its topic.
+    A broker deletes such a file when all its messages are deleted, or with its topic.
     """
     first = min((segment.start for segment in all_segments(root)), default=piece.high)
     return first > piece.low or not has_files(piece.queue)
 
 
 def _wanted(piece: QueuePiece, reader: QueueReader, damage: Damage) -> Iterator[tuple[Ints, Units]]:
-    """The units that lead into the wanted part of the log. What lies between such must, too."""
+    """The entries for selected records. All entries between such must be valid."""
     queue, begin, end, _, _ = piece
     before = range(begin, queue.first, -CHUNK_UNITS)
     entered = _any_inside(
@@ -141,9 +141,9 @@ def _wanted(piece: QueuePiece, reader: QueueReader, damage: Damage) -> Iterator[
 
 
 def _any_inside(piece: QueuePiece, reader: QueueReader, ranges: Iterable[tuple[int, int]]) -> bool:
-    """Whether a unit of these ranges leads into what is wanted, the nearest range first.
+    """Whether an entry of these ranges leads to a selected record, the nearest range first.
 
-    Holes of any length are passed over, but not many units that lead elsewhere.
+    Holes of any length are skipped, but only few entries that lead elsewhere.
     """
     for begin, end in ranges:
         units = reader.units(begin, end - begin)
@@ -168,7 +168,7 @@ def _inside(piece: QueuePiece, units: Units) -> Bools:
 
 
 class _Records:
-    """Reads the records that units lead to: one call for those that lie close together."""
+    """Reads the records of queue entries: one call for records that are close together."""
 
     def __init__(
         self, piece: QueuePiece, options: StoreOptions, damage: Damage, files: LogFiles
@@ -179,7 +179,7 @@ class _Records:
         self._files = files
 
     def of(self, queue_offsets: Ints, units: Units) -> Iterator[Fragment]:
-        """The records of these units, so many at a time as fit into a window."""
+        """Read the records of these entries, as many at a time as fit into a window."""
         pieces: list[bytes] = []
         found: list[tuple[int, int, int]] = []
         room = WINDOW_BYTES
@@ -194,7 +194,7 @@ class _Records:
             yield from self._checked(pieces, found)
 
     def _read(self, queue_offsets: Ints, units: Units) -> Iterator[tuple[int, int, int, bytes]]:
-        """Queue offset, place, size and bytes of each record."""
+        """Queue offset, physical offset, size and bytes of each record."""
         rows = list(zip(queue_offsets.tolist(), *_columns(units), strict=True))
         at = 0
         while at < len(rows):
@@ -222,12 +222,12 @@ class _Records:
             at = behind
 
     def _segment(self, queue_offset: int, place: int, size: int) -> Segment | None:
-        """The segment that can hold such a record."""
+        """The segment that can have such a record."""
         segment = self._files.segment_of(place)
         if segment is None:
             removed(self._options, f"the segment of physical offset {place}")
             return None
-        # A wrong size in the unit must not be read, so the record is asked first.
+        # The size in an entry may be wrong, so the size in the record is checked first.
         head = self._bytes(segment, place, place + 4)
         if head is None:
             return None
@@ -248,7 +248,7 @@ class _Records:
     def _checked(
         self, pieces: list[bytes], found: list[tuple[int, int, int]]
     ) -> Iterator[Fragment]:
-        """The records that are whole, and of this queue at this offset."""
+        """The whole records that are of this queue and at this queue offset."""
         data = b"".join(pieces)
         numbers, places, sizes = np.array(found, np.int64).T
         ends = np.cumsum(sizes)

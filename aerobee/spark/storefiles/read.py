@@ -1,8 +1,8 @@
-"""A store directory as messages: which parts of which segments, and what they hold.
+"""Reads a store directory as messages: plans parts of segments, and reads them.
 
-Options flow in; a plan of pieces, each for one task, flows out, and of each piece record batches.
-No Spark here. What is planned is read exactly, or it fails, or the log says what is missing: a plan
-ends where the data ended when it was made, however the broker goes on.
+Options in; a plan of pieces, one per task, out, and record batches of each piece. No Spark here. A
+piece is read completely, or the read fails, or the log says what is missing: a plan ends where the
+data ended when it was made, even if the broker writes more.
 Source: spark §9.
 """
 
@@ -45,9 +45,9 @@ log = logging.getLogger("aerobee.spark.store")
 
 
 class Part(NamedTuple):
-    """A segment and where its data end.
+    """A segment and the end of its data.
 
-    `tail` says what lies behind them, "" for nothing; `fault` that it is damage.
+    `tail` describes the bytes after them, "" for none; `fault` means that they are damage.
     """
 
     segment: Segment
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The parts of the log that the options choose, and the bounds of what is wanted of them."""
+    """The parts of the log that the options choose, and the bounds of the selected offsets."""
 
     parts: tuple[Part, ...]
     begin: int
@@ -69,9 +69,10 @@ class Log(NamedTuple):
 
 
 def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
-    """What each task reads.
+    """Plan the pieces of the tasks.
 
-    Raises: ConfigurationError for what is no store, DataLossError, RecordDamagedError, OSError.
+    Raises: ConfigurationError for a directory that is not a store, DataLossError,
+    RecordDamagedError, OSError.
     """
     found = log_of(options)
     if options.via == "consumequeue":
@@ -82,12 +83,12 @@ def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
 
 
 def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
-    """The splits of a part, as far as it is wanted."""
+    """The splits of the selected range of a part."""
     return splits_of(part.segment, found.begin, found.end, part.limit, options.split_bytes)
 
 
 def log_of(options: StoreOptions) -> Log:
-    """The segments that can hold what is wanted, each with the end of its data. Raises: as plan."""
+    """The segments with selected records, each with the end of its data. Raises: as `plan`."""
     segments = _segments(options.path)
     asked = options.starting_physical_offset
     begin = asked or 0
@@ -111,7 +112,7 @@ def log_of(options: StoreOptions) -> Log:
 
 
 def _segments(root: str) -> list[Segment]:
-    """The segments with records, and one behind them with what is neither records nor nothing."""
+    """The segments with records, plus the first one after them that is damaged."""
     segments = segments_of(root)
     behind = segments[-1].end if segments else 0
     for segment in all_segments(root):
@@ -122,7 +123,7 @@ def _segments(root: str) -> list[Segment]:
 
 
 def _of_times(segments: list[Segment], options: StoreOptions) -> list[Segment]:
-    """Those that can hold records of the wanted times."""
+    """The segments that can have records of the selected times."""
     starting, ending = options.starting_timestamp, options.ending_timestamp
     if starting is None and ending is None:
         return segments
@@ -138,7 +139,7 @@ def _of_times(segments: list[Segment], options: StoreOptions) -> list[Segment]:
 
 
 def _part(segment: Segment, options: StoreOptions, *, is_last: bool) -> Part | None:
-    """The segment with the end of its data; None for one that is not wanted, or is gone."""
+    """A segment with the end of its data; None if it is not selected, or deleted."""
     if not is_last:
         return Part(segment, segment.end, sealed=True)
     try:
@@ -172,7 +173,7 @@ def _tail_of(end: End) -> str:
 def read(
     piece: Split | QueuePiece, options: StoreOptions, names: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of one piece of the plan, with these columns.
+    """Read the messages of one piece of the plan, with these columns.
 
     Raises: RecordDamagedError, DataLossError, CompressionError, OSError.
     """
@@ -210,7 +211,7 @@ def _fragments(
 
 
 class _Choice:
-    """Which records the options ask for."""
+    """Tests which records the options select."""
 
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
@@ -218,7 +219,7 @@ class _Choice:
         self._all_topics = not options.topics and not options.exclude_system
 
     def of(self, heads: Heads, places: Ints, topics: Sequence[bytes]) -> Bools:
-        """One truth for each record. Hot."""
+        """One truth value per record. Hot."""
         options = self._options
         keep = places >= (options.starting_physical_offset or 0)
         if options.ending_physical_offset is not None:
@@ -237,7 +238,7 @@ class _Choice:
 
 
 def _drop_wrong(data: bytes, heads: Heads, places: Ints, keep: Bools, damage: Damage) -> None:
-    """Take records away whose body is not the one that their CRC is of."""
+    """Drop the records whose body does not match its CRC."""
     rows = np.flatnonzero(keep)
     for number in crc_faults(data, heads.chosen(keep)):
         row = rows[number]

@@ -1,4 +1,4 @@
-"""The segments of a store directory as rows: how full, from when to when, sealed or not.
+"""The segments of a store directory as rows: fill level, time range, whether sealed.
 
 Source: spark §9.
 """
@@ -42,12 +42,12 @@ class SegmentRow(NamedTuple):
 
 
 def plan_segments(options: StoreOptions) -> list[Part]:
-    """The segments that the options choose, one for each task. Raises: as `store_read.plan`."""
+    """Plan the segments that the options choose, one per task. Raises: as `store_read.plan`."""
     return list(log_of(options).parts)
 
 
 def segment_rows(part: Part, options: StoreOptions) -> Iterator[SegmentRow]:
-    """One row, or none for a segment that is gone. Damage is passed over, and logged.
+    """The row of a segment; none if it is deleted. Damage is skipped and logged.
 
     Raises: DataLossError, OSError.
     """
@@ -83,7 +83,7 @@ def segment_rows(part: Part, options: StoreOptions) -> Iterator[SegmentRow]:
 
 
 def _microseconds(ms: int | None) -> int | None:
-    # What no calendar holds becomes its edge.
+    # Times outside of the calendar become its nearest bound.
     return None if ms is None else min(max(ms, FIRST_MS), LAST_MS) * 1_000
 
 

@@ -1,6 +1,6 @@
-"""Segments of a log and how they are split into tasks. Words only: the hands are `store_files`.
+"""Segments of a log, and how they are split into tasks. Pure; `files` has the I/O.
 
-What the bytes of a segment mean is in `store.format`: `walk`, `record_arrays`, `faults`.
+`store.format` interprets the bytes of a segment: `walk`, `record_arrays`, `faults`.
 Source: spark §9, store format §1.2.
 """
 
@@ -25,19 +25,19 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The physical offset behind its last byte."""
+        """The physical offset after its last byte."""
         return self.start + self.size
 
     @property
     def name(self) -> str:
-        """20 digits."""
+        """The file name, 20 digits."""
         return PurePath(self.path).name
 
 
 class Split(NamedTuple):
     """A part of a segment: the records that begin in [begin, end), wherever they end.
 
-    `limit` is where the data of the segment ends; behind it nothing is read.
+    `limit` is the end of the segment's data; nothing after it is read.
     """
 
     segment: Segment
@@ -45,15 +45,15 @@ class Split(NamedTuple):
     end: int
     limit: int
     first: bool = False
-    """Whether what lies in front of it is not read."""
+    """Whether no split reads the bytes before it."""
     last: bool = False
-    """Whether what lies behind it is not read."""
+    """Whether no split reads the bytes after it."""
 
 
 def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: int) -> list[Split]:
-    """Splits of about `split_bytes` that own the records beginning in [begin, end)."""
+    """Split into parts of about `split_bytes` that own the records beginning in [begin, end)."""
     begin, end = max(begin, segment.start), min(end, limit)
-    # Cuts lie at multiples from the segment's start, so that they do not move with the bounds.
+    # Cuts are at multiples from the segment's start, so that they do not depend on the bounds.
     first = segment.start + (begin - segment.start) // split_bytes * split_bytes
     cuts = [begin, *range(first + split_bytes, end, split_bytes), end]
     return [
@@ -64,5 +64,5 @@ def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: i
 
 
 def holes_between(segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment]]:
-    """Neighbours that are none: a segment between them is missing."""
+    """Adjacent pairs of the list with a missing segment between them."""
     return ((one, two) for one, two in pairwise(segments) if one.end != two.start)
