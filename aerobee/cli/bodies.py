@@ -1,4 +1,4 @@
-"""How commands print messages and their fields: lines, JSON, or a format that the user gives."""
+"""Prints messages and their fields: as lines, as JSON, or in a format of the user's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIELDS: dict[str, Callable[[ReceivedMessage], str]] = {
 
 
 def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
-    """What prints a message in this format. Raises: UsageError for a format that is none."""
+    """The function that prints a message in this format. Raises: UsageError for an invalid one."""
     if style == "json":
         return write_json
     template = STYLES.get(style)
@@ -60,7 +60,7 @@ def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
 
 
 class Piece(NamedTuple):
-    """A part of a format: a text, or a field of the message."""
+    """A part of a format: a fixed text, or a field of the message."""
 
     text: str = ""
     name: str = ""
@@ -84,12 +84,12 @@ def on_terminal(piece: Piece, message: ReceivedMessage) -> bytes:
 
 
 def in_pipe(piece: Piece, message: ReceivedMessage) -> bytes:
-    """Unchanged."""
+    """Unchanged text."""
     return message.body if piece.name == "body" else piece.value(message).encode()
 
 
 def parsed(template: str) -> list[Piece]:
-    """The pieces of a format. Raises: UsageError for a field that is none."""
+    """The pieces of a format. Raises: UsageError for an unknown field."""
     pieces, at = [], 0
     for found in FIELD.finditer(template):
         name, header = found[1], found[2] or ""
@@ -108,7 +108,7 @@ def write_json(message: ReceivedMessage) -> None:
 
 
 def described_message(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs; a body that is no text comes as base64."""
+    """A message for programs; a body that is not text is printed as base64."""
     try:
         body = {"body": message.body.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Where errors become one line on stderr and an exit code."""
+"""Converts errors to one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
     (NoNameServerError, NOT_REACHABLE),
     (BrokerNotFoundError, NOT_REACHABLE),
 )
-"""The first class that fits; anything else failed."""
+"""The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of the last failure."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
@@ -51,7 +51,7 @@ START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | None) -> int:
     """Run a command line; its errors become a line and a code.
 
-    SIGTERM ends it as Ctrl-C does, so that commands can take leave of the broker.
+    SIGTERM ends it as Ctrl-C does, so that commands can unregister from the broker.
     """
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -77,17 +77,17 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
 
 
 def drop_output() -> None:
-    """What is still buffered for stdout goes nowhere: the interpreter would try it again."""
+    """Drop what is still buffered for stdout: the interpreter would try to write it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:
-    """One line on stderr, whatever a broker put into its remark."""
+    """Print one line on stderr, also for a remark of a broker with line breaks."""
     click.echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
 
 
 def explained(error: AerobeeError) -> str:
-    """The error's text, and what to do about it where that is known."""
+    """The error's text, with advice if there is any."""
     if isinstance(error, NoNameServerError | ConnectError):
         return f"{error}; {START_HINT}"
     return str(error)

@@ -1,4 +1,4 @@
-"""`aerobee broker run`: options → configuration → the broker's own entry.
+"""The command `aerobee broker run`: parses options, loads the configuration, starts the broker.
 
 Every import costs start-up time, so this module and `broker` load nothing of the client.
 """
@@ -77,7 +77,7 @@ def run(
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
-    # It waits until it can be obeyed; else one that comes during the imports ends the process.
+    # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import ConfigurationError, load_config

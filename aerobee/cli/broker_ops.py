@@ -1,4 +1,4 @@
-"""`aerobee broker clean` and `write-permission`: what an operator has a running broker do."""
+"""Commands `aerobee broker clean` and `write-permission`: operations on a running broker."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def info(connection: Connection, output: Output) -> None:
 
 
 def described_brokers(admin: AdminClient) -> Iterator[dict[str, Any]]:
-    """Each broker that the name server knows, with its own figures."""
+    """Each registered broker, with its own statistics."""
     for broker in admin.cluster_info().brokers:
         stats = admin.broker_stats(broker.address)
-        # 4.9 spells it so.
+        # The spelling of 4.9.
         out = stats.get("getTransferredTps", stats.get("getTransferedTps"))
         yield {
             "cluster": broker.cluster,
@@ -57,7 +57,7 @@ def described_brokers(admin: AdminClient) -> Iterator[dict[str, Any]]:
 
 
 def first_number(text: str | None) -> float | None:
-    """The figure of the last 10 s, where a broker gives several."""
+    """The value for the last 10 s, if a broker gives several."""
     try:
         return float((text or "").split()[0])
     except (ValueError, IndexError):
@@ -65,7 +65,7 @@ def first_number(text: str | None) -> float | None:
 
 
 def today(stats: dict[str, str], what: str) -> int | None:
-    """Messages since midnight."""
+    """The number of messages since midnight."""
     try:
         return int(stats[f"{what}TotalTodayNow"]) - int(stats[f"{what}TotalTodayMorning"])
     except (KeyError, ValueError):
@@ -86,7 +86,7 @@ def connections(group: str | None, connection: Connection, output: Output) -> No
 
 
 def described(kind: str, group: str, one: ClientConnection) -> dict[str, Any]:
-    """A connection in one line."""
+    """A connection on one line."""
     return {
         "kind": kind,
         "group": group,

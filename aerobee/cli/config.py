@@ -45,11 +45,11 @@ config_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration: .yaml, or a RocketMQ broker.conf.",
 )
-"""The file whose settings are meant; the environment counts as well."""
+"""The configuration file; environment variables apply in addition."""
 
 
 def read_config(file: Path | None) -> BrokerConfig:
-    """What a start with this file would find. Raises: ConfigurationError."""
+    """The configuration of a start with this file. Raises: ConfigurationError."""
     from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host
 
@@ -109,7 +109,7 @@ def convert(file: Path) -> None:
 
 
 def or_problems(make: Callable[[], T]) -> T:
-    """What is made, or the problems on stderr and exit code 2."""
+    """Call a function and return its result; print its problems on stderr and exit with code 2."""
     from aerobee.broker.config.load import ConfigurationError
 
     try:

@@ -1,7 +1,7 @@
-"""How commands find their cluster: options, environment, and contexts, which are named profiles.
+"""How commands find their cluster: options, environment, and contexts (named profiles).
 
-The first of these counts: `--namesrv`, `--context`, AEROBEE_CONTEXT, NAMESRV_ADDR, the context in
-use, 127.0.0.1:9876.
+The first of these applies: `--namesrv`, `--context`, AEROBEE_CONTEXT, NAMESRV_ADDR, the current
+context, 127.0.0.1:9876.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ FORMAT_HINT = "remove it, or repair its JSON"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a command's cluster is, and how to reach it: see PROFILE."""
+    """The address of a command's cluster, and the options of the connection: see PROFILE."""
 
     namesrv: str | None = None
     profile: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str | None:
-        """The namespace that names are in, if they are in one."""
+        """The namespace of topics and groups, None without one."""
         return self.profile.get("namespace") or None
 
     def options(self) -> ClientOptions:
-        """What every client takes beside the address. Raises: ConfigurationError."""
+        """The options of every client besides the address. Raises: ConfigurationError."""
         from aerobee.client.security import Credentials, TLSConfig
 
         options: ClientOptions = {}
@@ -116,7 +116,7 @@ def chosen(namesrv: str | None, context: str | None, namespace: str | None = Non
 
 
 def known(namesrv: str | None, context: str | None) -> Connection:
-    """The same as it is in its context or the environment."""
+    """The connection of a context or of the environment."""
     given = {name: os.environ.get(f"AEROBEE_{name.upper()}", "") for name in PROFILE[1:]}
     if namesrv is not None:
         return Connection(namesrv, given)
@@ -131,7 +131,7 @@ def known(namesrv: str | None, context: str | None) -> Connection:
 
 
 def tell_outages() -> None:
-    """Say on stderr what the client logs: that a broker is gone, and that it tries again."""
+    """Print the client's warnings on stderr, such as that a broker is unreachable."""
     import logging
 
     from aerobee.cli.border import complain
@@ -149,7 +149,7 @@ def tell_outages() -> None:
 
 
 def contexts_file() -> Path:
-    """Where contexts are kept: XDG_CONFIG_HOME or ~/.config."""
+    """The directory of contexts: XDG_CONFIG_HOME or ~/.config."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "aerobee" / "contexts.json"
 
@@ -163,7 +163,7 @@ class Contexts:
 
     @classmethod
     def load(cls) -> Contexts:
-        """What the file holds; nothing if there is none. Raises: ConfigurationError."""
+        """Read the file; empty if it does not exist. Raises: ConfigurationError."""
         file = contexts_file()
         try:
             document = json.loads(file.read_text())
@@ -174,7 +174,7 @@ class Contexts:
             raise ConfigurationError(f"{file} cannot be read: {error}; {FORMAT_HINT}") from None
 
     def save(self) -> None:
-        """Write the file as a whole, for its owner's eyes only."""
+        """Write the whole file, readable by its owner only."""
         file = contexts_file()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = file.with_suffix(f".{os.getpid()}")
@@ -190,7 +190,7 @@ class Contexts:
         return Connection(profile.get("namesrv"), profile)
 
     def of(self, name: str) -> dict[str, str]:
-        """A context's options. Raises: ConfigurationError naming those that there are."""
+        """The options of a context. Raises: ConfigurationError, which lists the existing ones."""
         if name not in self.known:
             there = ", ".join(sorted(self.known)) or "none"
             raise ConfigurationError(f"there is no context {name}; there are: {there}")

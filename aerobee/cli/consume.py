@@ -1,4 +1,4 @@
-"""`aerobee consume`."""
+"""The command `aerobee consume`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def consume(
 
 
 def wanted(tag: str | None, sql: str | None) -> str | Filter:
-    """Which messages. Raises: UsageError if it is said twice."""
+    """The selected messages. Raises: UsageError for contradicting options."""
     if tag is not None and sql is not None:
         raise click.UsageError("give one of --tag and --filter")
     if sql is None:
@@ -137,6 +137,6 @@ def read(
 
 
 def reached(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> bool:
-    """Whether every queue still ours is read up to its end."""
+    """Whether every assigned queue has been read up to its end."""
     ours = consumer.assignment & ends.keys()
     return all(consumer.position(queue) >= ends[queue] for queue in ours)

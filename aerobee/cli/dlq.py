@@ -1,4 +1,4 @@
-"""`aerobee dlq`: what groups gave up, and sending it to where it came from again."""
+"""Commands `aerobee dlq`: list the dead letters of groups, and send them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["dlq"]
 
 REDRIVE_GROUP = "aerobee_redrive_{group}"
-"""Keeps how far the dead letters of a group are sent again."""
+"""The group whose offsets record how far dead letters have been sent again."""
 ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 READ_AT_ONCE = 256
 GROUP_MAX_CHARACTERS = 120
@@ -70,7 +70,7 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
 
 
 def described_letter(letter: ReceivedMessage, namespace: str | None) -> dict[str, Any]:
-    """A dead letter in a line."""
+    """A dead letter on one line."""
     return {
         "place": f"{letter.queue}@{letter.queue_offset}",
         "origin": origin(letter, namespace),
@@ -84,7 +84,7 @@ def described_letter(letter: ReceivedMessage, namespace: str | None) -> dict[str
 
 
 def origin(letter: ReceivedMessage, namespace: str | None) -> str | None:
-    """The topic that a dead letter came from, if it says so."""
+    """The topic that a dead letter came from, if known."""
     from aerobee.client.namespaces import plain
     from aerobee.client.system_names import RETRY_PREFIX
 
@@ -189,7 +189,7 @@ def redrive(
 
 
 def note(admin: AdminClient, keeper: str, letter: ReceivedMessage, *, first: bool) -> None:
-    """Remember that a letter is sent: the keeper's offset of its queue is the next one."""
+    """Commit the offset after a letter that was sent."""
     from aerobee.admin import GroupConfig
 
     if first:
@@ -199,9 +199,9 @@ def note(admin: AdminClient, keeper: str, letter: ReceivedMessage, *, first: boo
 
 
 def copy_of(letter: ReceivedMessage, topic: str | None) -> Message:
-    """A new message with what its sender gave the letter, and its id as a property.
+    """A new message with the content and properties of the letter, and its id as a property.
 
-    Raises: ClickException for a letter that does not say where it came from.
+    Raises: ClickException for a letter without a known origin.
     """
     from aerobee.client.message import RESERVED_PROPERTIES, Message
 

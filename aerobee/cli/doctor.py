@@ -1,4 +1,4 @@
-"""`aerobee group doctor`: why a group stands still."""
+"""The command `aerobee group doctor`: explains why a group does not consume."""
 
 from __future__ import annotations
 

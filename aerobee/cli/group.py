@@ -56,7 +56,7 @@ def list_groups(system: bool, connection: Connection, output: Output) -> None:
 
 
 def summary(admin: AdminClient, name: str) -> dict[str, Any]:
-    """A group in one line."""
+    """A group on one line."""
     lag = admin.consumer_lag(name)
     found = admin.consumers(name)
     return {
@@ -249,13 +249,13 @@ def clone(
 
 
 def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> None:
-    """Ask, unless told not to. Raises: Abort."""
+    """Ask for confirmation, unless `--yes` is given. Raises: Abort."""
     if not yes:
         click.confirm(f"move group {name} in {len(changes)} queues?", abort=True, err=True)
 
 
 def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output) -> None:
-    """What was moved, or would be."""
+    """The changed offsets, or those that would change."""
     output.rows(
         {
             "topic": one.queue.topic,

@@ -1,4 +1,4 @@
-"""The keys that are pressed while a command draws on the terminal."""
+"""Reads keys while a command draws on the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READ_BYTES = 64
 def keys_pressed() -> Iterator[Callable[[float], list[str]]]:
     """A function that waits so many seconds for keys, one by one and unseen; Ctrl-C stays Ctrl-C.
 
-    Without a terminal to press them on it just waits. The terminal is left as it was.
+    Without a terminal for input it just waits. The terminal's mode is restored.
     """
     if not sys.stdin.isatty():
         yield _wait

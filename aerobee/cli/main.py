@@ -1,4 +1,4 @@
-"""The command line's trunk: loads a command's module only when that command is called.
+"""The main command: loads a command's module only when that command is called.
 
 `aerobee broker run` must be ready within 0.6 s, so nothing here imports more than click.
 """
@@ -35,7 +35,7 @@ COMMANDS = {
     "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
     "why": ("aerobee.cli.why:why", "What became of a message."),
 }
-"""Name of a command → module and object that is it, and what it does."""
+"""The module and object of each command, and its description."""
 
 
 class Trunk(LazyGroup):
@@ -44,7 +44,7 @@ class Trunk(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word; what it is called here if that is a word of mqadmin."""
+        """Find the command of the first word; for a command of mqadmin, name the one here."""
         if args[0] not in self.table:
             from aerobee.cli.mqadmin import OURS
 
@@ -53,7 +53,7 @@ class Trunk(LazyGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader of our output that goes away is the end and no error."""
+        """Run the command; a closed stdout ends it without an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -64,7 +64,7 @@ class Trunk(LazyGroup):
 
 
 def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    """Print our version and end."""
+    """Print the version and exit."""
     if wanted:
         from aerobee import __version__
 
@@ -97,5 +97,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str] | None) -> Any:
-    """The command's own result. Raises: whatever it raises."""
+    """Run the command. Raises: the errors of the command."""
     return cli.main(args=arguments, prog_name="aerobee", standalone_mode=False)

@@ -53,7 +53,7 @@ def get(identity: str, topic: str | None, connection: Connection, output: Output
 
 
 def by_place(admin: AdminClient, identity: str) -> ReceivedMessage | None:
-    """The message at TOPIC/BROKER/QUEUE@OFFSET; None if that is no place."""
+    """The message at TOPIC/BROKER/QUEUE@OFFSET; None for another form."""
     from aerobee.client.message import MessageQueue
 
     where, sign, offset = identity.rpartition("@")

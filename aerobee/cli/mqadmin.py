@@ -1,6 +1,6 @@
-"""What the commands of RocketMQ's `mqadmin` are called here.
+"""Maps the commands of RocketMQ's `mqadmin` to those here.
 
-Its options have other names and other meanings, so a word of it is answered and not obeyed.
+Its options have other names and meanings, so its commands are explained and not run.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ NAMES = {
     "broker config set": "updateBrokerConfig",
     "spark traces": "queryMsgTraceById",
 }
-"""Ours → theirs."""
+"""The commands of `mqadmin` by the command here."""
 OURS = {word.lower(): ours for ours, theirs in NAMES.items() for word in theirs.split()}
-"""Theirs in small letters → ours."""
+"""The command here by that of `mqadmin` in lower case."""

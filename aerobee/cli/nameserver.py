@@ -1,4 +1,4 @@
-"""`aerobee nameserver run`: options → configuration → the name server's own entry.
+"""The command `aerobee nameserver run`: options, configuration, then the name server itself.
 
 Every import costs start-up time, so this module and `broker` load nothing of the client.
 """
@@ -68,7 +68,7 @@ def run(
     Aerobee's and RocketMQ's brokers register with it. Run several name servers, and give their
     addresses to all brokers and clients.
     """
-    # It waits until it can be obeyed; else one that comes during the imports ends the process.
+    # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run_nameserver
     from aerobee.broker.config.load import ConfigurationError

@@ -1,7 +1,7 @@
-"""What commands print: tables for people, lines with tabs for pipes, JSON for programs.
+"""The output of commands: tables for people, tab-separated lines for pipes, JSON for programs.
 
-On a terminal a table is drawn and control characters are shown as escapes: what lies in a topic may
-be anybody's. In a pipe values are separated by tabs and nothing is changed in bodies.
+On a terminal a table is drawn and control characters are escaped, because anyone may have sent the
+messages of a topic. In a pipe values are separated by tabs and bodies are unchanged.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ TEXT, JSON, JSONL = "text", "json", "jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How a command answers: as text, as one JSON document, or as one per line."""
+    """The output format of a command: text, one JSON document, or one JSON object per line."""
 
     style: str = TEXT
 
     @property
     def for_programs(self) -> bool:
-        """Whether it is JSON of either kind."""
+        """Whether it is JSON of either form."""
         return self.style != TEXT
 
     def rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print a list of things that have the same members."""
+        """Print a list of objects with the same fields."""
         listed = list(rows)
         if self.style == JSON:
             write_json(listed)
@@ -57,7 +57,7 @@ class Output:
             write_table(listed)
 
     def record(self, members: Mapping[str, Any]) -> None:
-        """Print one thing: a line for each member, or one JSON document."""
+        """Print one object: a line per field, or one JSON document."""
         if self.for_programs:
             write_json(members)
             return
@@ -91,12 +91,12 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def title(name: str) -> str:
-    """A member's name as people read it: snake_case gets spaces, any other text is escaped."""
+    """Format a field name for people: snake_case gets spaces, any other text is escaped."""
     return name.replace("_", " ") if name.isidentifier() else escaped(name)
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -120,7 +120,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_bytes(body: bytes) -> str:
-    """A body on a terminal: text, and escapes for what is none."""
+    """A body on a terminal: text, or escapes for other bytes."""
     return escaped(body.decode(errors="backslashreplace"))
 
 
@@ -139,7 +139,7 @@ def write_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], *, one_line: bool = False) -> Table:
-    """The drawn table of rows with the same members.
+    """Draw a table of rows with the same fields.
 
     Long values take several lines, or with `one_line` are cut.
     """
@@ -173,7 +173,7 @@ def write_json(value: Any) -> None:
 
 
 def progress(total: int | None, what: str) -> AbstractContextManager[Callable[[int], None]]:
-    """A context that gives a function to call with how many are done; drawn on a terminal only."""
+    """A context with a function to call with the progress; drawn on a terminal only."""
     if not sys.stderr.isatty():
         return nullcontext(lambda _done=1: None)
     return Drawn(total, what)

@@ -1,4 +1,4 @@
-"""`aerobee produce`."""
+"""The command `aerobee produce`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def message_fields(
     delay: str | None,
     deliver_at: str | None,
 ) -> dict[str, Any]:
-    """What every message has beside its body. Raises: UsageError."""
+    """The properties of every message besides its body. Raises: UsageError."""
     properties = {}
     for header in headers:
         name, sign, value = header.partition("=")
@@ -123,9 +123,9 @@ def plain(topic: str, body: bytes, fields: dict[str, Any]) -> Message:
 
 
 def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
-    """A message as `consume --json` prints it; what the options say counts more.
+    """A message from the output of `consume --json`; options override its fields.
 
-    Properties that clients and brokers add are left to them. Raises: UsageError.
+    Properties that clients and brokers set are left out. Raises: UsageError.
     """
     from base64 import b64decode
 
@@ -156,7 +156,7 @@ def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
 def bodies(
     body: str | None, size: int | None, lines: IO[bytes] | None, total: int | None
 ) -> Iterable[bytes]:
-    """The bodies to send; empty lines are left out, for no broker takes an empty body."""
+    """The bodies to send, without empty lines, because brokers refuse empty bodies."""
     if lines is not None:
         return (line for raw in lines if (line := raw.rstrip(NEW_LINES)))
     content = b"x" * size if size else (body or "").encode()
@@ -184,7 +184,7 @@ def send_all(
 
 
 def only_queue(queue_id: int) -> Any:
-    """A selector for queues of one id. Raises: UsageError if the topic has none."""
+    """A selector of the queues with one id. Raises: UsageError if the topic has none."""
 
     def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         for queue in queues:

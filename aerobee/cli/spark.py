@@ -1,4 +1,4 @@
-"""`aerobee spark JOB`: the Spark jobs, each loaded only when it is asked for by name."""
+"""The commands `aerobee spark JOB`; a job's module is loaded when it is called by name."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ JOBS = {
     "stats": ("aerobee.spark.jobs.stats", "Throughput, sizes, latency, delay accuracy."),
     "traces": ("aerobee.spark.jobs.traces", "Message traces: sends joined with consumption."),
 }
-"""Name of a job → its module, whose `command` it is, and what it does."""
+"""The module of each job, which has a `command`, and its description."""
 
 
 class Jobs(CommandGroup):
-    """A group that imports a job's module when the job is asked for by name."""
+    """A group that imports a job's module when the job is called by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, without importing any of them."""
@@ -38,7 +38,7 @@ class Jobs(CommandGroup):
         module = import_module(JOBS[cmd_name][0])
         command: click.Command = module.command
         submit = f"The same on a cluster: spark-submit --master URL {module.__file__} …"
-        # Else it takes the `python3` of PATH, which need not be the one with Aerobee.
+        # Otherwise Spark uses the `python3` of PATH, which may lack Aerobee.
         command.epilog = f"{submit} with PYSPARK_PYTHON={sys.executable}"
         return command
 

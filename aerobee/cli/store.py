@@ -1,4 +1,4 @@
-"""`aerobee store verify`, `dump`, `stats` and `repair`: a data directory without its broker."""
+"""Commands `aerobee store verify`, `dump`, `stats` and `repair`, for use without the broker."""
 
 from __future__ import annotations
 
@@ -157,14 +157,14 @@ def print_json(value: Any) -> None:
 
 
 def state_of(found: Verification | StoreSummary) -> str:
-    """How the directory was left."""
+    """The state in which the directory was left."""
     if found.live:
         return "in use by a running broker"
     return "stopped cleanly" if found.clean_stop else "not stopped cleanly"
 
 
 def described(found: Verification) -> str:
-    """Findings as lines, then what was looked at."""
+    """Findings as lines, then a summary of what was checked."""
     lines = [
         f"damage: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.damage
     ]
@@ -197,7 +197,7 @@ def line_of(message: dict[str, Any]) -> str:
 
 
 def at_offset(physical_offset: int | None) -> str:
-    """The place in the log, if there is one."""
+    """The physical offset in the log, if there is one."""
     return "" if physical_offset is None else f" at {physical_offset}"
 
 
@@ -224,7 +224,7 @@ def table_of(summary: StoreSummary) -> str:
 
 
 def iso(timestamp_ms: int) -> str:
-    """A time in UTC, to the millisecond; the number itself where no calendar reaches."""
+    """A time in UTC, to the millisecond; the plain number if it is outside of the calendar."""
     from aerobee.store.tools.dump import iso_time
 
     return iso_time(timestamp_ms)
@@ -232,7 +232,7 @@ def iso(timestamp_ms: int) -> str:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A refusal of the store becomes one line and exit code 3."""
+    """Convert a refusal of the store to one line and exit code 3."""
     from aerobee.cli.border import complain
     from aerobee.store.errors import StoreRefused
 

@@ -1,4 +1,4 @@
-"""Times, durations and places as people write them on a command line."""
+"""Parses times, durations and positions on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aerobee top`: a cluster live."""
+"""The command `aerobee top`: a live view of a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["top"]
 
 ROWS_MIN = 5
 FRAME_LINES = 10
-"""What titles, lines and the help take of a screen."""
+"""The lines of the screen for titles and help."""
 
 Row = dict[str, Any]
 
@@ -74,12 +74,12 @@ def top(
 
 
 def check_column(name: str, rows: Sequence[Row]) -> None:
-    """Refuse to sort by what no row has. Raises: UsageError."""
+    """Refuse an unknown column for sorting. Raises: UsageError."""
     if name and rows and name not in rows[0]:
         raise click.UsageError(f"--sort {name}: the columns are {', '.join(rows[0])}")
 
 
-# ── What there is to see ──
+# ── Rows ──
 
 
 def groups(admin: AdminClient) -> list[Row]:
@@ -91,7 +91,7 @@ def groups(admin: AdminClient) -> list[Row]:
 
 
 def topics(admin: AdminClient) -> list[Row]:
-    """Topics by what is sent to them, over the last minute."""
+    """Topics with their send rates over the last minute."""
     from aerobee.cli.topic import of_users
 
     brokers = {broker.name for broker in admin.cluster_info().brokers}
@@ -106,7 +106,7 @@ def topics(admin: AdminClient) -> list[Row]:
 
 
 def rate(admin: AdminClient, statistic: str, key: str, broker: str) -> float:
-    """How much a broker counted in a second; nothing where it counted nothing yet."""
+    """The rate of a counter per second; empty if it has no data yet."""
     from aerobee.errors import BrokerError
 
     try:
@@ -116,7 +116,7 @@ def rate(admin: AdminClient, statistic: str, key: str, broker: str) -> float:
 
 
 def connections(admin: AdminClient) -> list[Row]:
-    """Consumers and producers that are connected."""
+    """The connected consumers and producers."""
     return [described(*one) for one in connected(admin, None, tell=False)]
 
 
@@ -127,11 +127,11 @@ ROWS: dict[str, Callable[[AdminClient], list[Row]]] = {
 }
 
 
-# ── Live ──
+# ── Live view ──
 
 
 def live(admin: AdminClient, interval: float, view: View) -> None:
-    """Draw again and again, and at once after a key; an outage is a line, and the next try."""
+    """Redraw periodically and after each key; an outage is shown as a line and retried."""
     from rich.live import Live
     from rich.text import Text
 
@@ -159,7 +159,7 @@ def live(admin: AdminClient, interval: float, view: View) -> None:
 
 
 def drawn(brokers: list[Row], rows: list[Row], view: View, height: int) -> Group:
-    """A screen: the brokers, as many rows as there is room for, and the keys."""
+    """A screen: the brokers, as many rows as fit, and the keys."""
     from rich.console import Group
     from rich.text import Text
 

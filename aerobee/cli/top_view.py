@@ -1,4 +1,4 @@
-"""What `aerobee top` shows of its rows, and what a key changes about that. No broker in here."""
+"""The view of `aerobee top`: which rows it shows, and how keys change it. No I/O."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 __all__ = ["HELP", "SORTED_BY", "View"]
 
 SORTED_BY = {"groups": "lag", "topics": "in_per_s", "connections": "group"}
-"""What there is to look at → the column it is sorted by unless somebody says otherwise."""
+"""The views, with the default column for sorting."""
 VIEW_KEYS = {name[0]: name for name in SORTED_BY}
 COLUMN_KEYS = {"<": -1, "\x1b[D": -1, ">": 1, "\x1b[C": 1}
-"""The arrows as well, as terminals send them."""
+"""Arrow keys, as terminals send them."""
 ENTER, ESCAPE, RUBBED_OUT = ("\r", "\n"), "\x1b", ("\x7f", "\b")
 HELP = "q quit · g groups · t topics · c connections · < > sort by · r reverse · / filter"
 
@@ -25,25 +25,25 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class View:
-    """Which rows, in which order."""
+    """The selection and the order of the rows."""
 
     name: str = "groups"
     column: str = ""
-    """What the rows are sorted by; what SORTED_BY says if empty."""
+    """The column for sorting; empty for the default of SORTED_BY."""
     reverse: bool = False
-    """Numbers go down and texts go up; this turns it round."""
+    """Reverses the order: by default numbers are descending and texts ascending."""
     pattern: str = ""
-    """Only rows with this text in one of their cells."""
+    """Show only rows with this text in one of their cells."""
     typing: bool = False
-    """Keys go into the pattern until Enter."""
+    """Whether keys are added to the filter, until Enter."""
 
     @property
     def sorted_by(self) -> str:
-        """The column that counts."""
+        """The column that is sorted by."""
         return self.column or SORTED_BY[self.name]
 
     def press(self, key: str, columns: Sequence[str]) -> bool:
-        """Do what a key says; false if that is to quit. `columns` are those on show."""
+        """Process a key; returns false for quit. `columns` are those on the screen."""
         if self.typing:
             self._type(key)
         elif key in ("q", "Q"):
@@ -72,7 +72,7 @@ class View:
             self.pattern += key
 
     def arranged(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows that are wanted, in their order; what is not known comes last."""
+        """The selected rows in their order; rows without a value come last."""
         wanted = [row for row in rows if self.wants(row)]
         known = [row for row in wanted if row.get(self.sorted_by) is not None]
         unknown = [row for row in wanted if row.get(self.sorted_by) is None]
@@ -84,13 +84,13 @@ class View:
         return known + unknown
 
     def wants(self, row: Row) -> bool:
-        """Whether the filter lets a row through."""
+        """Whether a row matches the filter."""
         pattern = self.pattern.lower()
         return not pattern or any(pattern in shown(value).lower() for value in row.values())
 
     @property
     def line(self) -> str:
-        """What can be done, or what is being typed."""
+        """The help line, or the text that is being typed."""
         if self.typing:
             return f"filter: {self.pattern}▏ (Enter: done, Esc: none)"
         filtered = f" · only '{self.pattern}' (Esc: all)" if self.pattern else ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["topic"]
 
 QUEUES_MAX = 1_024
-"""The most that a broker of ours gives a topic."""
+"""The most queues of a topic on an Aerobee broker."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
 PERM_NAMES = {6: "rw", 4: "r", 2: "w"}
 TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
@@ -51,7 +51,7 @@ def list_topics(system: bool, connection: Connection, output: Output) -> None:
 
 
 def of_users(admin: AdminClient) -> list[str]:
-    """The topics that are not the brokers' own, nor a group's retries or dead letters."""
+    """Topics without system topics, retries and dead letters."""
     from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 
     own = {*admin.system_topics()}
@@ -184,14 +184,14 @@ def alter(
 
 
 def type_of(kind: str | None) -> MessageType | None:
-    """What a topic is for."""
+    """The message type of a topic."""
     from aerobee.admin import MessageType
 
     return None if kind is None else MessageType[kind.upper()]
 
 
 def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
-    """Ask where messages would become invisible. Raises: Abort."""
+    """Ask for confirmation if messages would become unreachable. Raises: Abort."""
     hidden = admin.describe_topic(name).hidden_by(queues)
     if hidden:
         click.confirm(
@@ -235,7 +235,7 @@ def delete(
 
 
 def loss_of(admin: AdminClient, name: str) -> dict[str, Any]:
-    """What goes with a topic: its messages, and each group with what it has not consumed."""
+    """What is deleted with a topic: its messages, and each group's unconsumed ones."""
     found = admin.describe_topic(name)
     behind = {group: admin.consumer_lag(group, name).total for group in found.groups}
     return {"topic": name, "messages": found.messages, "groups": behind}

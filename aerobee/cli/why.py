@@ -1,4 +1,4 @@
-"""`aerobee why`: what became of a message."""
+"""The command `aerobee why`: the history of a message."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def why(
 
 
 def identity(admin: AdminClient, text: str) -> str:
-    """The id of the message at TOPIC/BROKER/QUEUE@OFFSET; the text itself if that is no place."""
+    """The id of the message at TOPIC/BROKER/QUEUE@OFFSET; other texts are returned as they are."""
     from aerobee.cli.message import by_place
 
     placed = by_place(admin, text)

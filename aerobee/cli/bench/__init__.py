@@ -1,1 +1,1 @@
-"""`aerobee bench`: how fast, how late, and whether anything is lost, doubled or out of order."""
+"""Commands `aerobee bench`: rates, latencies, and checks for lost or reordered messages."""

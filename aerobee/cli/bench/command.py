@@ -1,4 +1,4 @@
-"""`aerobee bench produce|consume|roundtrip|fanout|idle`."""
+"""Commands `aerobee bench produce|consume|roundtrip|fanout|idle`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["bench"]
 TOPIC = "aerobee_bench"
 QUEUES = 8
 SIZE_MIN = 32
-"""So much the mark in a body takes."""
+"""The size of the mark in a body."""
 
 
 @click.group(cls=CommandGroup, short_help="Measure sending and consuming.")
@@ -34,7 +34,7 @@ def bench() -> None:
 
 
 def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what all benches take; the command gets a `load`."""
+    """Add the options of all benches; the command gets a `load`."""
 
     @wraps(command)
     def run(*args: Any, **named: Any) -> Any:
@@ -58,7 +58,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what benches take that send."""
+    """Add the options of benches that send."""
     for option in reversed(
         (
             click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second."),
@@ -150,7 +150,7 @@ def idle(load: Load, connection: Connection, output: Output) -> int:
 
 
 def whole(outcome: Outcome, load: Load) -> dict[str, Any]:
-    """What to say of sends and receipts."""
+    """The figures of sends and receipts."""
     return outcome.sending(load.size) | outcome.receiving() | outcome.checked()
 
 
@@ -204,7 +204,7 @@ def report(
 
 
 def private_mib() -> float | None:
-    """This process's own memory; None where the system does not say."""
+    """The memory of this process; None if the system does not tell."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:

@@ -1,7 +1,7 @@
-"""Latencies counted in buckets whose width grows with the value: three digits are right, always.
+"""Counts latencies in buckets whose width grows with the value, with three exact digits.
 
-What HdrHistogram does: within each power of two there are as many buckets, so memory does not
-grow with the number of values, and the largest are as exact as the smallest.
+As in HdrHistogram, each power of two has the same number of buckets, so memory does not grow with
+the number of values, and the largest are as exact as the smallest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Histogram:
         self.max_us = max(self.max_us, value_us)
 
     def percentile(self, percent: float) -> int:
-        """The least bound that so many of the values do not exceed; 0 without values."""
+        """The smallest bound that this share of the values does not exceed; 0 without values."""
         wanted = self.count * percent / 100
         seen = 0
         for bucket in sorted(self.buckets):
@@ -47,14 +47,14 @@ class Histogram:
         return self.max_us
 
     def in_ms(self, percentiles: Iterable[float] = PERCENTILES) -> dict[str, Any]:
-        """Mean, percentiles and maximum, in ms, under the names that people know."""
+        """Mean, percentiles and maximum, in ms, under their usual names."""
         mean = self.sum_us / self.count / 1000 if self.count else 0.0
         named = {f"p{percent:g}_ms": self.percentile(percent) / 1000 for percent in percentiles}
         return {"mean_ms": mean, **named, "max_ms": self.max_us / 1000}
 
 
 def bucket_of(value: int) -> int:
-    """The number of a value's bucket; larger values have larger ones."""
+    """The index of a value's bucket; larger values have larger ones."""
     shift = max(0, value.bit_length() - BUCKET_BITS - 1)
     return (shift << (BUCKET_BITS + 1)) + (value >> shift)
 

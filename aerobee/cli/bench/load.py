@@ -1,4 +1,4 @@
-"""When each message of a bench is to be sent, and what came of it all."""
+"""The load of a bench: the send times of its messages, and its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Load:
     consumers: int = 1
     drain_s: float = 10.0
     run: int = 0
-    """A number that tells this run's messages from those of others."""
+    """A number that distinguishes the messages of this run from those of others."""
 
 
 class Schedule:
@@ -43,7 +43,7 @@ class Schedule:
         self.given = 0
 
     def next(self, now_s: float) -> float | None:
-        """The next time; None when all are given out."""
+        """The next time; None after the last."""
         load = self.load
         at_s = now_s if load.rate is None else self.started_s + self.given / load.rate
         over = at_s - self.started_s >= load.duration_s
@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration of the bench."""
         return max(self.ended_s - self.started_s, 1e-9)
 
     @property
@@ -87,7 +87,7 @@ class Outcome:
         return sum(self.failed.values())
 
     def sending(self, size: int) -> dict[str, Any]:
-        """What to say of the sends."""
+        """The figures of the sends."""
         count = len(self.sent)
         return {
             "sent": count,
@@ -98,7 +98,7 @@ class Outcome:
         }
 
     def receiving(self) -> dict[str, Any]:
-        """What to say of what consumers got."""
+        """The figures of the consumers."""
         return {
             "received": self.received,
             "received_per_s": self.received / self.seconds,

@@ -1,4 +1,4 @@
-"""The benches themselves: senders that follow a schedule, consumers that check what comes."""
+"""Runs the benches: senders that follow a schedule, and consumers that check the messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def produce(
 async def send_all(
     load: Load, outcome: Outcome, producer: Producer, advance: Callable[[int], None]
 ) -> None:
-    """Let all workers send until the schedule is over; each waits for its answer."""
+    """Run all workers until the schedule ends; each waits for the response to its send."""
     outcome.started_s = monotonic()
     schedule = Schedule(load, outcome.started_s)
     try:
@@ -150,7 +150,7 @@ def count_in(
 async def roundtrip(
     load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
-    """Send by the schedule, while every consumer reads all of it; then check what each one got."""
+    """Send by the schedule while every consumer reads everything; then check what each one got."""
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(sender_at(at))
         queues = await producer.queues(load.topic)
@@ -187,13 +187,13 @@ async def check_all(
             complete.set()
 
 
-# ── Doing nothing ──
+# ── Idle ──
 
 
 async def idle(
     load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
-    """Be connected, with consumers that wait for messages that do not come."""
+    """Stay connected, with consumers that wait for messages which never arrive."""
     async with AsyncExitStack() as stack:
         for number in range(load.consumers):
             consumer = await stack.enter_async_context(

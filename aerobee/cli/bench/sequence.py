@@ -20,7 +20,7 @@ HEAD_BYTES = HEAD.size
 
 
 class Mark(NamedTuple):
-    """Which message of which run this is, and when it was to be sent."""
+    """The run and the number of a message, and its intended send time."""
 
     run: int
     sender: int
@@ -35,7 +35,7 @@ def marked(mark: Mark, size: int) -> bytes:
 
 
 def read_mark(body: bytes, run: int) -> Mark | None:
-    """The mark of a body; None if it is of no bench or of another run."""
+    """The mark of a body; None if it is not of a bench, or of another run."""
     if len(body) < HEAD_BYTES:
         return None
     magic, of_run, sender, _, number, intended_ns = HEAD.unpack_from(body)
@@ -46,7 +46,7 @@ def read_mark(body: bytes, run: int) -> Mark | None:
 
 @dataclass(slots=True)
 class Checker:
-    """Counts what comes. Order is that of each sender within each queue."""
+    """Counts received messages. Order is that of each sender within each queue."""
 
     seen: set[tuple[int, int]] = field(default_factory=set)
     duplicates: int = 0
@@ -54,7 +54,7 @@ class Checker:
     _last: dict[tuple[Hashable, int], int] = field(default_factory=dict)
 
     def add(self, mark: Mark, queue: Hashable) -> None:
-        """Count a message that came out of a queue."""
+        """Count a message that was received from a queue."""
         identity = mark.sender, mark.number
         if identity in self.seen:
             self.duplicates += 1
@@ -66,5 +66,5 @@ class Checker:
         self._last[place] = max(mark.number, self._last.get(place, -1))
 
     def lost(self, sent: set[tuple[int, int]]) -> int:
-        """How many acknowledged messages never arrived."""
+        """The number of acknowledged messages that never arrived."""
         return len(sent - self.seen)
