@@ -1,8 +1,7 @@
 """Aerobee: a client for RocketMQ brokers, on asyncio, on trio, and blocking (`aerobee.blocking`).
 
-The names below are the promise; `aerobee.admin`, `aerobee.allocation` and `aerobee.errors` are
-public beside them.
-They load when first used, so that `aerobee broker run` starts without the client.
+The names below are the public API; `aerobee.admin`, `aerobee.allocation` and `aerobee.errors` are
+public, too. They load on first use, so that `aerobee broker run` starts without the client.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A promised name, from the module that is its home."""
+    """Import a public name from its module."""
     if name == "__version__":
         return import_module("importlib.metadata").version("aerobee")
     if name not in HOMES:

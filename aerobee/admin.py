@@ -1,6 +1,6 @@
-"""What an admin client gives back: topics, groups, brokers and how far they are, as plain values.
+"""The results of an admin client: topics, groups, brokers and their progress, as plain values.
 
-Instants are aware datetimes; None stands for what a broker does not know.
+Instants are aware datetimes; None means that the broker does not know the value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class MessageType(Enum):
-    """What a topic is for, as brokers since 5.0 note it; they check it only where told to."""
+    """The message type of a topic, as brokers since 5.0 store it; a setting makes them check it."""
 
     UNSPECIFIED = "UNSPECIFIED"
     NORMAL = "NORMAL"
@@ -68,14 +68,14 @@ class TopicConfig:
 
     @property
     def message_type(self) -> MessageType | None:
-        """What the topic is for, if that was said."""
+        """The message type, if the broker stores one."""
         said = self.attributes.get("message.type", "")
         return MessageType[said] if said in MessageType.__members__ else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueBounds:
-    """One queue: the offset of its first message, that of the next, and when the last came."""
+    """One queue: the offset of its first and of its next message, and the time of the last one."""
 
     queue: MessageQueue
     first: int
@@ -84,7 +84,7 @@ class QueueBounds:
 
     @property
     def messages(self) -> int:
-        """How many messages can be read."""
+        """The number of messages that can be read."""
         return max(0, self.end - self.first)
 
 
@@ -99,11 +99,11 @@ class TopicDescription:
 
     @property
     def messages(self) -> int:
-        """How many messages can be read, of all queues."""
+        """The number of messages that can be read, over all queues."""
         return sum(one.messages for one in self.queues)
 
     def hidden_by(self, queues: int) -> int:
-        """How many messages no consumer would see any more with so many queues on each broker."""
+        """How many messages consumers could not reach with so many queues on each broker."""
         return sum(one.messages for one in self.queues if one.queue.queue_id >= queues)
 
 
@@ -112,9 +112,9 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """A consumer group's settings.
+    """The settings of a consumer group.
 
-    A message that fails is tried `retry_max` times again, then it is a dead letter.
+    A message that fails is tried `retry_max` times again, then it becomes a dead letter.
     """
 
     name: str
@@ -128,7 +128,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSubscription:
-    """A topic that a group consumes, and which of its messages."""
+    """One topic of a group's subscription, with its filter expression."""
 
     topic: str
     expression: str
@@ -137,7 +137,7 @@ class GroupSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConnection:
-    """One connected client. `version` is RocketMQ's name of it, such as V5_3_3."""
+    """One connected client. `version` is RocketMQ's name for it, such as V5_3_3."""
 
     client_id: str
     address: str
@@ -148,7 +148,7 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConnections:
-    """The members of a consumer group and what they agreed on; no members: nobody is online."""
+    """The members of a consumer group and their shared settings; empty while none is online."""
 
     group: str
     members: Sequence[ClientConnection] = ()
@@ -170,10 +170,10 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLag:
-    """How far a group is in one queue.
+    """The progress of a group in one queue.
 
-    `consumer_offset` is the next message to consume; `lag` messages lie behind it, of which the
-    group has pulled `in_flight`. `last_consumed_at` is when the last one consumed was stored.
+    `consumer_offset` is the next message to consume; `lag` messages follow from there, of which the
+    group has pulled `in_flight`. `last_consumed_at` is the store time of the last one consumed.
     """
 
     queue: MessageQueue
@@ -190,7 +190,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerLag:
-    """How far a group is, queue by queue."""
+    """The progress of a group, queue by queue."""
 
     group: str
     queues: Sequence[QueueLag]
@@ -198,7 +198,7 @@ class ConsumerLag:
 
     @property
     def total(self) -> int:
-        """Messages not consumed yet, of all queues."""
+        """Messages not consumed yet, over all queues."""
         return sum(one.lag for one in self.queues)
 
     @property
@@ -209,7 +209,7 @@ class ConsumerLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChange:
-    """A group's offset in one queue: what it was (None: it had none), and what it is to be."""
+    """A change of a group's offset in one queue: the old one (None without one) and the new one."""
 
     queue: MessageQueue
     before: int | None
@@ -218,9 +218,9 @@ class OffsetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMode:
-    """Whether a group pulls or pops a topic where the broker assigns its queues: PULL or POP.
+    """Whether a group pulls or pops a topic whose queues the broker assigns: PULL or POP.
 
-    `share`: so many members work on a queue beside its own; 0 is everybody on all queues.
+    `share` is the number of further members that work on a queue; 0 is all members on all queues.
     """
 
     broker: str
@@ -237,7 +237,7 @@ class RequestMode:
 class RunningQueue:
     """One queue inside a running consumer.
 
-    The messages that wait in it lie between `cached_first` and `cached_last`, both 0 without any.
+    The cached messages are between `cached_first` and `cached_last`, which are both 0 without any.
     """
 
     queue: MessageQueue
@@ -257,7 +257,7 @@ class RunningQueue:
 class PoppedQueue:
     """One queue that a running consumer pops from; queue id −1 stands for all of a topic.
 
-    `waiting_acks` messages are with it and not acknowledged.
+    `waiting_acks` messages are popped and not acknowledged.
     """
 
     queue: MessageQueue
@@ -268,7 +268,7 @@ class PoppedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTopic:
-    """One topic inside a running consumer: rates per second, and how long it takes, in ms."""
+    """One topic inside a running consumer: rates per second, and durations in ms."""
 
     topic: str
     pull_tps: float
@@ -281,7 +281,7 @@ class RunningTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningInfo:
-    """What a running consumer says of itself. `stacks` only when asked for."""
+    """The state that a running consumer reports. `stacks` only if requested."""
 
     group: str
     client_id: str
@@ -295,8 +295,9 @@ class RunningInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectResult:
-    """What a member's handler said to one message that it was given: `result` is CR_SUCCESS,
-    CR_LATER or CR_THROW_EXCEPTION; `remark` is the exception.
+    """The result of a member's handler for one message that was sent to it directly.
+
+    `result` is CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION; `remark` is the exception.
     """
 
     client_id: str
@@ -306,7 +307,7 @@ class DirectResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the handler was content."""
+        """Whether the handler succeeded."""
         return self.result in ("CR_SUCCESS", "CR_COMMIT")
 
 
@@ -315,7 +316,7 @@ class DirectResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One broker address that a name server knows; id 0 is the master."""
+    """One registered broker address; id 0 is the master."""
 
     cluster: str
     name: str
@@ -324,13 +325,13 @@ class BrokerInfo:
 
     @property
     def is_master(self) -> bool:
-        """Whether it takes messages."""
+        """Whether the broker accepts messages."""
         return self.broker_id == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo:
-    """All brokers that the name server knows, sorted by cluster, name and id."""
+    """All registered brokers, sorted by cluster, name and id."""
 
     brokers: Sequence[BrokerInfo]
 
@@ -342,7 +343,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsWindow:
-    """A counter over a while: how much it grew, per second, and per message."""
+    """A counter over a period: its increase, per second, and per message."""
 
     total: int
     per_second: float

@@ -1,9 +1,9 @@
-"""Who gets which queue: strategies as pure functions of (group, client id, queues, client ids).
+"""Strategies that assign queues to members: pure functions of (group, id, queues, all ids).
 
-Every member of a group must run the same strategy over the same sorted lists; nothing else keeps
-two members from taking the same queue. The results are those of the Java client, so that members in
-either language may share a group. Consumers take one by name (`AVG`, `AVG_BY_CIRCLE`,
-`CONSISTENT_HASH`) or as a function. Source: client §8.2.
+Every member of a group must run the same strategy over the same sorted lists; nothing else prevents
+two members from consuming the same queue. The results are those of the Java client, so that members
+in either language can share a group. Consumers name a strategy (`AVG`, `AVG_BY_CIRCLE`,
+`CONSISTENT_HASH`) or pass a function. Source: client §8.2.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Allocator: TypeAlias = Callable[
 ]
 
 VIRTUAL_NODES = 10
-"""Places of each member on the ring of `consistent_hash`."""
+"""Positions of each member on the ring of `consistent_hash`."""
 
 
 def average(
     group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> Sequence[MessageQueue]:
-    """Even runs of neighbouring queues, the first members one more (`AVG`, the default).
+    """Assigns even runs of adjacent queues, one more to the first members (`AVG`, the default).
 
-    Nothing if the own id is not in the list. Source: client §8.2
+    The result is empty if the own id is not in the list. Source: client §8.2
     (AllocateMessageQueueAveragely).
     """
     del group
@@ -56,7 +56,7 @@ def average(
 def circle(
     group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> Sequence[MessageQueue]:
-    """The queues dealt out one by one (`AVG_BY_CIRCLE`).
+    """Assigns the queues one by one in turn (`AVG_BY_CIRCLE`).
 
     Source: client §8.2 (AllocateMessageQueueAveragelyByCircle).
     """
@@ -69,9 +69,9 @@ def circle(
 def consistent_hash(
     group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> Sequence[MessageQueue]:
-    """Few queues move when a member comes or goes (`CONSISTENT_HASH`).
+    """Assigns by consistent hashing: few queues move with a member (`CONSISTENT_HASH`).
 
-    Clients in other languages than Java have another ring. Source: client §8.2
+    Clients in languages other than Java use another ring. Source: client §8.2
     (AllocateMessageQueueConsistentHash, MD5Hash).
     """
     del group
@@ -89,12 +89,12 @@ def consistent_hash(
 
 
 def _place(key: str) -> int:
-    """Where a key stands on the ring."""
+    """The position of a key on the ring."""
     return int.from_bytes(md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 def by_config(*queues: MessageQueue) -> Allocator:
-    """Always these queues, as far as they are there, whoever else is. Source: client §8.2."""
+    """Assigns these queues, if they exist, whatever the other members. Source: client §8.2."""
 
     def allocate(
         group: str, client_id: str, all_queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -106,9 +106,9 @@ def by_config(*queues: MessageQueue) -> Allocator:
 
 
 def machine_room(*rooms: str) -> Allocator:
-    """The queues of brokers named `room@name`, where the room is one of these, evenly.
+    """Assigns the queues of brokers named `room@name` in one of these rooms, evenly.
 
-    What does not divide goes one by one to the first members. Source: client §8.2
+    The remainder goes one by one to the first members. Source: client §8.2
     (AllocateMessageQueueByMachineRoom).
     """
     wanted = frozenset(rooms)
@@ -139,7 +139,7 @@ def machine_room_nearby(
     room_of_queue: Callable[[MessageQueue], str],
     room_of_client: Callable[[str], str],
 ) -> Allocator:
-    """Queues of a room for the members in it, by `inner`; of an empty room for all members.
+    """Assigns queues of a room to the members in it, by `inner`; of an empty room to all members.
 
     Raises: ConfigurationError; the strategy itself, for a queue or client without a room.
     Source: client §8.2 (AllocateMachineRoomNearby).
@@ -182,7 +182,7 @@ STRATEGIES: dict[str, Allocator] = {
 
 
 def strategy(chosen: str | Allocator) -> Allocator:
-    """The function behind a strategy name. Raises: ConfigurationError."""
+    """The function of a strategy name. Raises: ConfigurationError."""
     if not isinstance(chosen, str):
         return chosen
     if chosen not in STRATEGIES:

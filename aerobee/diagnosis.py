@@ -1,7 +1,7 @@
-"""What is the matter with a consumer group, and what became of a message, as plain values.
+"""Diagnoses of consumer groups and histories of messages, as plain values.
 
-`AdminClient.diagnose_group` and `AdminClient.explain_message` give them. Both look at what brokers
-and running consumers have anyway; what cannot be told from that stands in `unknown`.
+`AdminClient.diagnose_group` and `AdminClient.explain_message` return them. Both read what brokers
+and running consumers know already; questions that this does not answer are in `unknown`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Severity(Enum):
-    """How much a finding matters: something stands still, runs late or is lost, or is unusual."""
+    """The severity of a finding: something is stopped, late or lost, or only unusual."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found: `kind` for programs; why it is so, and what to do, for people."""
+    """One finding: `kind` for programs; the cause and what to do for people."""
 
     kind: str
     severity: Severity
@@ -56,9 +56,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """A member of the group; `answered` is whether it gave an account of itself.
+    """A member of the group; `answered` is whether it reported its state.
 
-    `strategy` is how it shares queues, where its client says so. `waiting_acks` counts messages
+    `strategy` is its allocation strategy, if its client reports it. `waiting_acks` counts messages
     that it popped and has not acknowledged.
     """
 
@@ -78,9 +78,9 @@ class QueueState:
     """One queue of a topic that the group consumes.
 
     `lag` messages from `consumer_offset` on are not consumed; the next of them has waited for
-    `waiting_s` seconds (None: not known). `owners` are members that hold the queue; what follows
-    is the account of the first of them. `cached` messages are with it, pulled and not done.
-    `lock_age_s` is how long ago the lock of an orderly consumer was asked for.
+    `waiting_s` seconds (None: unknown). `owners` are members that hold the queue; the fields after
+    it are reported by the first of them. `cached` messages are pulled and not yet processed.
+    `lock_age_s` is the time since an orderly consumer last locked the queue.
     """
 
     queue: MessageQueue
@@ -97,16 +97,16 @@ class QueueState:
 
     @property
     def lag(self) -> int:
-        """Messages not consumed yet; 0 where the offset is beyond the end."""
+        """Messages not consumed yet; 0 if the offset is beyond the end."""
         return max(0, self.end - self.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDiagnosis:
-    """How a group is. `consume_tps`: messages that brokers gave it, per second of a minute.
+    """The state of a group. `consume_tps`: messages that brokers delivered, per second of a minute.
 
-    `held_pops` are requests of popping members that brokers hold until something comes. `retries`
-    are failed messages to be tried again, `dead_letters` those given up.
+    `held_pops` are POP requests that brokers hold until messages arrive. `retries` are failed
+    messages that will be tried again, `dead_letters` those given up.
     """
 
     group: str
@@ -129,7 +129,7 @@ class GroupDiagnosis:
 
     @property
     def moves(self) -> bool:
-        """Whether nothing was found that stops the group or a part of it."""
+        """Whether there is no finding that stops the group or a part of it."""
         return not any(one.severity is Severity.ERROR for one in self.findings)
 
 
@@ -137,11 +137,11 @@ class GroupDiagnosis:
 
 
 class CopyKind(Enum):
-    """What a stored record is to a message.
+    """How a stored record relates to a message.
 
-    STORED in its topic; DELAYED or TIMED, to get there later; RECALL takes a timed one back; HALF
-    of a transaction, GIVEN_UP when nobody ended it; RETRY of a group, waiting for its delay or
-    there; DEAD letter of a group.
+    STORED in its topic; DELAYED or TIMED until its delivery; RECALL cancels a timed one; HALF of a
+    transaction, GIVEN_UP if it was never ended; RETRY of a group, delayed or ready; DEAD letter of
+    a group.
     """
 
     STORED = "stored"
@@ -158,8 +158,8 @@ class CopyKind(Enum):
 class MessageCopy:
     """One stored record of a message. `size_bytes` is the whole record's, `sys_flag` its bits.
 
-    `waits`: it is not where it is to go yet, and gets there at `due_at` if that is known. `group`
-    is whose retry or dead letter it is.
+    `waits`: it is not in its topic yet, and will be at `due_at` if that is known. `group` is the
+    group of a retry or dead letter.
     """
 
     kind: CopyKind
@@ -172,11 +172,11 @@ class MessageCopy:
 
 
 class GroupState(Enum):
-    """What became of a message with a consumer group.
+    """The state of a message in a consumer group.
 
-    PASSED: its offset lies behind it; FILTERED: its subscription does not want it; NOT_REACHED yet;
-    IN_FLIGHT: with a member now; INVISIBLE: popped, and comes again unless acknowledged; RETRYING;
-    DEAD; UNKNOWN.
+    PASSED: the group's offset is beyond it; FILTERED: the subscription excludes it; NOT_REACHED
+    yet; IN_FLIGHT: a member has it now; INVISIBLE: popped, and delivered again unless acknowledged;
+    RETRYING; DEAD; UNKNOWN.
     """
 
     PASSED = "passed"
@@ -191,10 +191,10 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProgress:
-    """A group and a message: `text` says in a sentence what became of it there.
+    """The progress of a group with a message: `text` describes it in a sentence.
 
     `consumer_offset` is the group's in the queue of the message, None without one; `expression` its
-    subscription, None while nobody is online. `until` is when it is tried or visible again.
+    subscription, None while no member is online. `until` is the time of the next try or visibility.
     """
 
     group: str
@@ -208,7 +208,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
-    """What a client noted of the message: Pub, SubBefore, SubAfter, EndTransaction or Recall."""
+    """A trace record of the message: Pub, SubBefore, SubAfter, EndTransaction or Recall."""
 
     kind: str
     at: datetime | None
@@ -219,9 +219,9 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageHistory:
-    """What became of one message: `text` in a sentence, all its copies, and the groups.
+    """The history of one message: `text` in a sentence, all its copies, and the groups.
 
-    `found` is false where no broker has anything of it; `text` says what that may mean.
+    `found` is false if no broker has any copy of it; `text` says what that may mean.
     """
 
     message_id: str

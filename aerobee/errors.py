@@ -1,25 +1,25 @@
-"""What a client may raise: each error says what is true now and whether trying again can help.
+"""The errors of clients: each says what happened and whether a retry can help.
 
 AerobeeError
 ├─ ConfigurationError (also ValueError)   a name, size or option that can never work
-├─ ClientStateError                       used before start, or two things that exclude each other
+├─ ClientStateError                       used before start, or in a mode that excludes it
 │  ├─ ClientClosedError                   used after close
 │  └─ ForkedClientError                   made in a parent process; its sockets are the parent's
 ├─ TransportError                         the network: connection refused, lost, silent
 │  ├─ ConnectError
 │  └─ RequestTimeoutError (also TimeoutError)
-├─ NoNameServerError, RouteNotFoundError, BrokerNotFoundError     where to go is not known
+├─ NoNameServerError, RouteNotFoundError, BrokerNotFoundError     no address for the request
 ├─ BrokerError                            a broker or name server answered with an error code
 │  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
-├─ SendFailedError, BatchSendError        all tries are used
+├─ SendFailedError, BatchSendError        all tries have failed
 ├─ UndeliveredError                       the same for what was sent in the background
-├─ ReplyTimeoutError (also TimeoutError)  nobody answered a request through a topic
-├─ TransactionError                       a half that is not stored as it must be
-├─ CompressionError                       a body that cannot be unpacked here
-├─ RecordDamagedError                     bytes of a broker or a store that are no whole record
-├─ MessageNotFoundError                   no broker has the message that was looked for
-├─ DataLossError                          messages that were to be read are not there any more
-└─ QueueNotAssignedError                  the queue belongs to somebody else now
+├─ ReplyTimeoutError (also TimeoutError)  no reply to a request through a topic
+├─ TransactionError                       a half message that is not stored safely
+├─ CompressionError                       a body that cannot be decompressed here
+├─ RecordDamagedError                     bytes of a broker or a store that are not a valid record
+├─ MessageNotFoundError                   no broker has the requested message
+├─ DataLossError                          messages in the requested range no longer exist
+└─ QueueNotAssignedError                  another member has the queue now
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ __all__ = [
 
 
 class AerobeeError(Exception):
-    """Base of all. What is known of the circumstances, each None where it means nothing.
+    """The base of all errors. Its fields describe the circumstances; None where one does not apply.
 
-    `code` is the answer's, or RocketMQ's client code; `remark` the words of the broker or the name
-    server; `broker` its name, `address` where it was asked, `topic` what it was asked about.
+    `code` is that of the response, or RocketMQ's client code; `remark` the text of the broker or
+    name server; `broker` its name, `address` the one of the request, `topic` that of the request.
     """
 
     code: int | None = None
@@ -90,7 +90,7 @@ class AerobeeError(Exception):
         address: str | None = None,
         remark: str | None = None,
     ) -> Self:
-        """This error, with what is known of the circumstances."""
+        """Add known circumstances to this error, and return it."""
         self.topic, self.broker = topic or self.topic, broker or self.broker
         self.address, self.remark = address or self.address, remark or self.remark
         return self
@@ -101,7 +101,7 @@ class ConfigurationError(AerobeeError, ValueError):
 
 
 class ClientStateError(AerobeeError):
-    """The client cannot do this now: not started, or in a mode that excludes it."""
+    """An operation that the client's state excludes: not started, or another mode in use."""
 
 
 class ClientClosedError(ClientStateError):
@@ -125,7 +125,7 @@ class ConnectError(TransportError):
 
 
 class RequestTimeoutError(TransportError, TimeoutError):
-    """No answer in time; the request may still be carried out."""
+    """A request without a response in time; the broker may still process it."""
 
     code = 10002
 
@@ -152,7 +152,7 @@ class RouteNotFoundError(AerobeeError):
 
 
 class BrokerError(AerobeeError):
-    """An error answer: `code` and `remark` as sent, by `broker` at `address`, to `request`."""
+    """An error response: `code` and `remark` as sent, by `broker` at `address`, to `request`."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class MessageIllegalError(BrokerError):
 
 
 class PermissionDeniedError(BrokerError):
-    """Not allowed here (16)."""
+    """The broker denies permission (16)."""
 
 
 class TopicNotFoundError(BrokerError):
@@ -232,14 +232,14 @@ BY_CODE: dict[int, type[BrokerError]] = {
 
 
 class Attempt(NamedTuple):
-    """One try of a send: the broker asked and what came of it."""
+    """One try of a send: its broker and its error."""
 
     broker: str
     error: AerobeeError
 
 
 class SendFailedError(AerobeeError):
-    """Every allowed try failed; the message may be stored if one of them was lost on the way."""
+    """Every allowed try failed; the message may still be stored if only a response was lost."""
 
     retryable = True
 
@@ -270,10 +270,10 @@ class BatchSendError(AerobeeError):
 
 
 class UndeliveredError(AerobeeError):
-    """What `send_soon` took is not stored, and nobody has asked for its result yet.
+    """Messages of `send_soon` that are not stored, and whose results nobody has awaited yet.
 
-    `failed` has each message with its error. Of very many only the last are there: 10,000, and
-    no more than `outbox_bytes` holds.
+    `failed` has each message with its error; of very many only the last 10,000, and no more than
+    `outbox_bytes` holds.
     """
 
     retryable = True
@@ -288,32 +288,32 @@ class UndeliveredError(AerobeeError):
 
 
 class ReplyTimeoutError(AerobeeError, TimeoutError):
-    """Nobody answered the request in time; it may still be worked on."""
+    """A request through a topic without a reply in time; a consumer may still process it."""
 
     code = 10006
 
 
 class TransactionError(AerobeeError):
-    """The half of a transaction is not stored as it must be, so there is no transaction."""
+    """The half message of a transaction is not stored safely, so there is no transaction."""
 
 
 class CompressionError(AerobeeError):
-    """The body of a message cannot be unpacked: damaged, too large, or a package is missing."""
+    """The body of a message cannot be decompressed: damaged, too large, or a package is missing."""
 
 
 class DataLossError(AerobeeError):
-    """Messages that were to be read are not there any more: expired, or lost with their broker."""
+    """Messages in the requested range no longer exist: expired, or lost with their broker."""
 
 
 class MessageNotFoundError(AerobeeError):
-    """No broker has the message that was looked for: never stored, or deleted since."""
+    """No broker has the requested message: it was never stored, or has been deleted."""
 
     code = 208
 
 
 class RecordDamagedError(AerobeeError):
-    """Bytes that should be a stored record are none; the text says where and why."""
+    """Bytes that are not a valid stored record; the text says where and why."""
 
 
 class QueueNotAssignedError(AerobeeError):
-    """This consumer does not hold the queue, or not any more."""
+    """The consumer does not hold the queue, or no longer does."""

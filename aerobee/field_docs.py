@@ -1,4 +1,4 @@
-"""The texts below the fields of a class, from its source: for pages that are printed from them."""
+"""Reads the docstrings of a class's fields from its source, for pages that print them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = __name__.partition(".")[0]
 
 
 def meanings(cls: type[object]) -> dict[str, str]:
-    """Field → the text below it on one line, of a class and of those of ours that it comes from.
+    """The docstring of each field on one line, for a class and its base classes in this project.
 
     Raises: OSError without the source.
     """

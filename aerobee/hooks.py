@@ -1,4 +1,4 @@
-"""Hooks: what is called before and after each send and each handler, for metrics and for tracing.
+"""Hooks: calls before and after each send and each handler, for metrics and for tracing.
 
     class Durations(Hook):
         def before_send(self, send): send.notes[self] = monotonic()
@@ -7,8 +7,8 @@
     Producer(hooks=[Durations()])
 
 A client is given them, and whatever uses it calls them. A hook is quick and calls nothing of its
-client: all else waits for it. What it raises is logged and changes nothing.
-Source: client §15.1 (SendMessageHook, ConsumeMessageHook).
+A client is given them, and its producers and consumers call them. A hook must be quick and must not
+call its client, because everything else waits for it. Its errors are logged and ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ConsumeContext", "ConsumeOutcome", "Hook", "SendContext"]
 
 @dataclass(slots=True, eq=False)
 class SendContext:
-    """One send, all its tries together: of one message, or of a batch of one topic."""
+    """One send with all its tries: of one message, or of a batch of one topic."""
 
     topic: str
     group: str
@@ -38,58 +38,58 @@ class SendContext:
     _: KW_ONLY
     oneway: bool = False
     half: bool = False
-    """Whether it is the half of a transaction."""
+    """Whether it is the half message of a transaction."""
     background: bool = False
-    """Whether it was given to `send_soon`: its caller waits for nothing, and may be elsewhere."""
+    """Whether it is a send of `send_soon`, which no caller waits for."""
     properties: dict[str, str] = field(default_factory=dict)
-    """What `before_send` puts here, each of the messages carries as its property."""
+    """Properties that `before_send` adds to each of the messages."""
     results: Sequence[SendResult] = ()
-    """Of a send that succeeded, one for each message; none of a one-way send."""
+    """The results of a successful send, one for each message; none of a one-way send."""
     error: AerobeeError | None = None
-    """Why it failed; without an error and results it was cancelled, or is one-way."""
+    """The error of a failed send; without error and results it was cancelled, or is one-way."""
     notes: dict[object, object] = field(default_factory=dict)
-    """What a hook wants to find again, each under a key of its own."""
+    """Values that a hook keeps from `before_send` to `after_send`, by the hook as key."""
 
 
 class ConsumeOutcome(Enum):
-    """What came of messages, numbered as in RocketMQ's message trace."""
+    """The outcome of a consumption, numbered as in RocketMQ's message trace."""
 
     SUCCESS = 0
     TIME_OUT = 1
     EXCEPTION = 2
     FAILED = 4
-    """They are to come again, or are dead letters, because the handler said so."""
+    """The handler asked for a retry, or for a dead letter."""
 
 
 @dataclass(slots=True, eq=False)
 class ConsumeContext:
-    """Messages of one queue in the hands of a handler, or handed out to a caller."""
+    """Messages of one queue that a handler processes, or that a caller received."""
 
     group: str
     messages: Sequence[ReceivedMessage]
     _: KW_ONLY
     handled: bool = True
-    """False where they are handed out: nobody knows then when the caller is done with them."""
+    """False if a caller received them: then it is unknown when the caller has processed them."""
     outcome: ConsumeOutcome = ConsumeOutcome.SUCCESS
     failed: Sequence[ReceivedMessage] = ()
-    """Those that are not done."""
+    """The messages that were not processed successfully."""
     error: Exception | None = None
-    """What the handler raised."""
+    """The error of the handler."""
     notes: dict[object, object] = field(default_factory=dict)
-    """What a hook wants to find again, each under a key of its own."""
+    """Values that a hook keeps from `before_consume` to `after_consume`, by the hook as key."""
 
 
 class Hook:
-    """Derive from it, and write what is needed of the four; `after` is called however it ended."""
+    """The base of hooks: override any of the four; `after` is called whatever the result."""
 
     def before_send(self, send: SendContext) -> None:
-        """These messages are about to be sent."""
+        """Called before these messages are sent."""
 
     def after_send(self, send: SendContext) -> None:
-        """They were stored, or not: see `results` and `error`."""
+        """Called after a send; see `results` and `error`."""
 
     def before_consume(self, consume: ConsumeContext) -> None:
-        """These messages are about to be handled, in the task or thread of the handler."""
+        """Called before these messages are handled, in the task or thread of the handler."""
 
     def after_consume(self, consume: ConsumeContext) -> None:
-        """They were handled: see `outcome`."""
+        """Called after they were handled; see `outcome`."""

@@ -2,9 +2,9 @@
 
     Producer(hooks=[OpenTelemetry()])
 
-The context of a trace travels with each message, in its properties, as W3C `traceparent` and
-`tracestate` unless another propagator is set. Names and attributes are those of OpenTelemetry's
-semantic conventions for messaging and for RocketMQ. Without an SDK set up, it does nothing.
+Messages carry the trace context in their properties, as W3C `traceparent` and `tracestate` unless
+another propagator is set. Names and attributes are those of OpenTelemetry's semantic conventions
+for messaging and for RocketMQ. It does nothing without a configured OpenTelemetry SDK.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SYSTEM = {"messaging.system": "rocketmq"}
 
 
 class OpenTelemetry(Hook):
-    """Spans of sends, deliveries and handlers, joined across processes.
+    """A hook that makes spans of sends, deliveries and handlers, joined across processes.
 
-    `send T` stands for a send with all its tries. `process T` stands around a handler, which sees
-    it as the current span: a child of what sent the message, or of none and linked to all where a
-    batch is handled at once. `receive T` says what a pull or POP consumer handed out, linked to
-    what sent it; `context_of` gives the parent for a span of your own around each message.
+    `send T` covers a send with all its tries. `process T` covers a handler, which has it as the
+    current span: a child of the send's span, or for a batch a root span with links to all sends.
+    `receive T` records the messages that a pull or POP consumer returned, with links to the sends;
+    `context_of` gives the parent for a span of your own around each message.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class OpenTelemetry(Hook):
     # ── Sends ──
 
     def before_send(self, send: SendContext) -> None:
-        """Begin a span, and have the messages carry its context."""
-        # In the background the caller is not known any more, and the task is that of another.
+        """Start a span, and inject its context into the messages."""
+        # A background send has lost its caller, and runs in a task of another one.
         caller = contexts.Context() if send.background else None
         span = self._tracer.start_span(
             f"send {send.topic}", caller, SpanKind.PRODUCER, attributes=sent_attributes(send)
@@ -70,7 +70,7 @@ class OpenTelemetry(Hook):
         self._propagator.inject(send.properties, trace.set_span_in_context(span, caller))
 
     def after_send(self, send: SendContext) -> None:
-        """End it."""
+        """End the span of the send."""
         span = cast("Span", send.notes[self])
         if send.results:
             first = send.results[0]
@@ -83,11 +83,11 @@ class OpenTelemetry(Hook):
     # ── Deliveries ──
 
     def context_of(self, message: ReceivedMessage) -> Context:
-        """What sent the message, to begin spans under."""
+        """The context of a message's send, as the parent of further spans."""
         return self._propagator.extract(message.properties, contexts.Context())
 
     def before_consume(self, consume: ConsumeContext) -> None:
-        """Begin a span, current while the handler runs."""
+        """Start a span, current while a handler runs."""
         senders = [self.context_of(message) for message in consume.messages]
         parent = senders[0] if consume.handled and len(senders) == 1 else contexts.Context()
         spans = (trace.get_current_span(sender).get_span_context() for sender in senders)
@@ -101,12 +101,12 @@ class OpenTelemetry(Hook):
         )
         token = None
         if consume.handled:
-            # Who polls keeps the current span that it has.
+            # A pull or POP consumer's caller keeps its current span.
             token = contexts.attach(trace.set_span_in_context(span, parent))
         consume.notes[self] = (span, token)
 
     def after_consume(self, consume: ConsumeContext) -> None:
-        """End it."""
+        """End the span of the delivery."""
         span, token = cast("tuple[Span, Token[Context] | None]", consume.notes[self])
         if token is not None:
             contexts.detach(token)
@@ -119,7 +119,7 @@ class OpenTelemetry(Hook):
 
 
 def sent_attributes(send: SendContext) -> Mapping[str, AttributeValue]:
-    """What is known of a send before it begins."""
+    """The attributes of a send that are known before it starts."""
     first = send.messages[0]
     found: dict[str, AttributeValue] = {
         **SYSTEM,
@@ -141,7 +141,7 @@ def sent_attributes(send: SendContext) -> Mapping[str, AttributeValue]:
 
 
 def consumed_attributes(consume: ConsumeContext, operation: str) -> Mapping[str, AttributeValue]:
-    """What is known of messages in hand."""
+    """The attributes of received messages."""
     first = consume.messages[0]
     found: dict[str, AttributeValue] = {
         **SYSTEM,
@@ -163,7 +163,7 @@ def consumed_attributes(consume: ConsumeContext, operation: str) -> Mapping[str,
 def of_message(
     tag: str | None, keys: object, size_bytes: int, group: str | None
 ) -> Mapping[str, AttributeValue]:
-    """What is known of one message; nothing of what it does not have."""
+    """The attributes of one message, without those that it does not have."""
     found: dict[str, AttributeValue] = {"messaging.message.body.size": size_bytes}
     if tag:
         found["messaging.rocketmq.message.tag"] = tag
@@ -175,7 +175,7 @@ def of_message(
 
 
 def message_type(message: Message, *, half: bool) -> str:
-    """The kind of a message, in the words of the conventions."""
+    """The message type in the terms of the semantic conventions."""
     if half:
         return "transaction"
     if message.delayed:
@@ -184,7 +184,7 @@ def message_type(message: Message, *, half: bool) -> str:
 
 
 def fail(span: Span, error: Exception) -> None:
-    """Say why it failed."""
+    """Record an error as the status of a span."""
     span.record_exception(error)
     span.set_attribute("error.type", type(error).__qualname__)
     span.set_status(Status(StatusCode.ERROR, str(error)))

@@ -1,4 +1,4 @@
-"""How one setting of the broker, the store or the network is declared: a field of a dataclass.
+"""Declares one setting of the broker, the store or the network, as a field of a dataclass.
 
     flush_interval_ms: int = setting("flushIntervalCommitLog", 500, ge=1, le=60_000, unit="ms")
     "Between two flushes of the commit log."
@@ -15,12 +15,12 @@ __all__ = ["KEY", "Declaration", "setting"]
 
 T = TypeVar("T", bound="int | str")
 KEY = "setting"
-"""Where the metadata of a field carries its declaration."""
+"""The key of a declaration in the metadata of its field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What is said of a setting beside its type, default and meaning."""
+    """The declaration of a setting, in addition to its type, default and docstring."""
 
     key: str
     """Its name in RocketMQ's spelling."""
@@ -29,33 +29,33 @@ class Declaration:
     le: int | None = None
     """The greatest value of a number."""
     pattern: str | None = None
-    """What a text must match."""
+    """The pattern that a text must match."""
     unit: str = ""
-    """Of the bare number in a file: ms, s, h, B, % or none."""
+    """The unit of a bare number in a file: ms, s, h, B, % or none."""
     live: bool = False
-    """It may change while the broker runs."""
+    """Whether it can be changed while the broker runs."""
     own: bool = False
-    """RocketMQ has no such key."""
+    """Whether RocketMQ has no such key."""
     inert: str = ""
-    """Why it has no effect, where it has none: it is taken for the sake of files of RocketMQ."""
+    """The reason of a setting without effect, which is accepted for RocketMQ's files."""
     choices: tuple[int, ...] = ()
-    """The only values, where the range holds others."""
+    """The only valid values, if the range has others."""
     separator: str = ""
-    """Between the items of a text that is a list."""
+    """The separator of a text that is a list."""
     kind: str = ""
-    """The check of its text, by name; `broker.config.values` has them."""
+    """The name of the check of its text, in `broker.config.values`."""
     clamp: bool = False
-    """A Java broker bends a value into the range instead of taking it."""
+    """Whether a Java broker clamps a value to the range instead of using it."""
     derived: str = ""
-    """How the default comes about when nobody sets it."""
+    """How the default is computed if the setting is not given."""
     cpus: tuple[int, int, int | None] | None = None
-    """The default grows with the machine: base, for each CPU, at most."""
+    """A default that grows with the machine: base, per CPU, maximum."""
     free: str = ""
-    """The field that holds the limit when it is given as space to keep free."""
+    """The field with the limit, for a setting that gives it as space to keep free."""
 
 
 class Marks(TypedDict, total=False):
-    """`Declaration` as keywords."""
+    """The fields of `Declaration` as keywords."""
 
     ge: int
     le: int
@@ -74,5 +74,5 @@ class Marks(TypedDict, total=False):
 
 
 def setting(key: str, default: T, **marks: Unpack[Marks]) -> T:
-    """A field of a dataclass with this default, declared under RocketMQ's name for it."""
+    """Make a dataclass field with this default, declared under RocketMQ's name for it."""
     return field(default=default, metadata={KEY: Declaration(key=key, **marks)})

@@ -549,13 +549,11 @@ CLIENT_DIALECT = re.compile(
     r"|has not heard)\b|^\s*(\"\"\"|# )Who ",
     re.IGNORECASE,
 )
-"""Of the SDK's clients: the same."""
+"""Of the SDK, the command line, the test kit for applications and Spark: the same."""
 
 
 def dialects(module: Module) -> tuple[re.Pattern[str], ...]:
-    if below(module.name, ("aerobee.client",)):
-        return DIALECT, CLIENT_DIALECT
-    return (DIALECT,) if module.top == "aerobee" else (DIALECT, SERVER_DIALECT)
+    return DIALECT, CLIENT_DIALECT if module.top == "aerobee" else SERVER_DIALECT
 
 
 def test_the_product_speaks_the_language_of_its_field() -> None:

@@ -8,8 +8,8 @@
                 ...
 
 It runs in a thread of its own, on free ports of 127.0.0.1 and in a temporary directory, so any
-client in any language may talk to it. With `virtual_time=True` its clock is yours: `advance(3600)`
-makes an hour pass, with all that would have happened in it.
+client in any language can connect to it. With `virtual_time=True` tests control its clock:
+`advance(3600)` makes an hour pass, with everything that is due in it.
 For pytest: `pytest_plugins = ["aerobee.testing.plugin"]`, then the fixture `aerobee_broker`.
 """
 
@@ -43,19 +43,19 @@ SMALL: Final = {
     "metricsExporterType": "DISABLE",
     "brokerIP1": HOST,
 }
-"""Settings that make a start quick and its files small; `settings` may replace each of them."""
+"""Settings for a quick start and small files; `settings` may override each of them."""
 STOP_S: Final = 60.0
-"""How long a stop may take before it counts as failed."""
+"""The timeout of a stop."""
 
 
 class TestBroker:
-    """A running broker. `namesrv` is what clients want to know."""
+    """A running broker. `namesrv` is the address for clients."""
 
     __test__ = False
 
     def __init__(self, data: Path, settings: Mapping[str, object], *, virtual_time: bool) -> None:
         self.data = data
-        """Its data directory."""
+        """The data directory."""
         self.port, self.namesrv_port = _free_ports(2)
         self._settings = settings
         self._virtual = virtual_time
@@ -66,16 +66,16 @@ class TestBroker:
 
     @property
     def namesrv(self) -> str:
-        """`host:port` of its name server."""
+        """`host:port` of the name server."""
         return f"{HOST}:{self.namesrv_port}"
 
     @property
     def address(self) -> str:
-        """`host:port` of the broker itself."""
+        """`host:port` of the broker."""
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start, and return when it serves. Raises: what the start failed with."""
+        """Start, and return when the broker serves. Raises: the error of a failed start."""
         if self._life is not None:
             raise RuntimeError("this broker runs already")
         _logs_to_logging()
@@ -90,9 +90,9 @@ class TestBroker:
             self.stop()
 
     def stop(self) -> bool:
-        """Stop as on SIGTERM; whether everything was left clean, now or the last time.
+        """Stop as on SIGTERM; returns whether the shutdown was clean, this or the last time.
 
-        Raises: what the broker failed with, TimeoutError.
+        Raises: the error of a failed broker, TimeoutError.
         """
         life, self._life = self._life, None
         if life is None:
@@ -106,21 +106,21 @@ class TestBroker:
         return self._clean
 
     def restart(self) -> None:
-        """Stop and start again: same directory, same ports."""
+        """Stop and start again, with the same directory and ports."""
         self.stop()
         self.start()
 
     def advance(self, seconds: float, *, jumps: int = 100) -> None:
-        """Let `seconds` pass at once, in so many `jumps`; needs `virtual_time=True`.
+        """Let `seconds` pass at once, in `jumps` steps; needs `virtual_time=True`.
 
-        After each jump the broker does what is due before the next one.
+        After each step the broker does what is due before the next one.
         """
         if not self._virtual or self._time is None:
             raise RuntimeError("this broker runs in real time: start it with virtual_time=True")
         self._time.advance(seconds, jumps)
 
     def now_ms(self) -> int:
-        """The broker's wall clock, in ms: what it stamps messages with."""
+        """The broker's wall clock in ms, as in its store timestamps."""
         if self._time is None:
             raise RuntimeError("this broker has not been started")
         return self._time.now_ms()
@@ -147,7 +147,7 @@ class TestBroker:
         )
 
     def _run(self, config: BrokerConfig, ready: Callable[[], None]) -> bool:
-        """One life of the broker, in its own thread."""
+        """Run the broker once, in its own thread."""
         import trio
 
         from aerobee.testing.virtual_time import VirtualTime
@@ -177,9 +177,9 @@ def broker(
     settings: Mapping[str, object] | None = None,
     virtual_time: bool = False,
 ) -> Iterator[TestBroker]:
-    """A broker that serves inside the `with` block; stopped, and its files removed, behind it.
+    """Run a broker inside the `with` block; it is stopped and its files are removed at the end.
 
-    `data`: a directory of your own, which stays. `settings`: RocketMQ's keys, as in `--set`.
+    `data`: a directory of your own, which is kept. `settings`: RocketMQ's keys, as in `--set`.
     Raises: ConfigurationError, StoreRefused, OSError when it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aerobee-") as directory:
@@ -192,7 +192,7 @@ def broker(
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of HOST that the kernel says are free now."""
+    """Ports of HOST that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -208,16 +208,16 @@ def _text(value: object) -> str:
 
 
 def _only(error: BaseException) -> BaseException:
-    """The one error inside groups of one."""
+    """The one error inside nested groups of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _logs_to_logging() -> None:
-    """The broker's events go to the standard `logging`, where pytest shows them on failure.
+    """Send the broker's events to the standard `logging`, where pytest shows them on failure.
 
-    Not done where structlog is configured: then they go where yours go.
+    Not if structlog is configured: then they go where its configuration says.
     """
     import structlog
 

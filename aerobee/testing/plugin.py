@@ -1,7 +1,7 @@
-"""pytest: `pytest_plugins = ["aerobee.testing.plugin"]` in conftest.py, and there are fixtures.
+"""pytest fixtures: `pytest_plugins = ["aerobee.testing.plugin"]` in conftest.py provides them.
 
-`aerobee_broker`: one broker for the whole run, in real time; use fresh topic names.
-`aerobee_virtual_broker`: one per test, whose time moves with `advance`.
+`aerobee_broker`: one broker for the whole run, in real time; use new topic names.
+`aerobee_virtual_broker`: one per test, whose time is moved by `advance`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["aerobee_broker", "aerobee_virtual_broker"]
 
 @pytest.fixture(scope="session")
 def aerobee_broker() -> Iterator[TestBroker]:
-    """A broker that serves, the same one for every test."""
+    """A running broker, the same one for every test."""
     with broker() as running:
         yield running
 
 
 @pytest.fixture
 def aerobee_virtual_broker() -> Iterator[TestBroker]:
-    """A broker of this test alone, whose time moves with `advance`."""
+    """A broker of this test alone, whose time is moved by `advance`."""
     with broker(virtual_time=True) as running:
         yield running

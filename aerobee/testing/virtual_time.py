@@ -1,4 +1,4 @@
-"""The time of a broker under test: real, or moved by hand from another thread."""
+"""The clock of a broker under test: real time, plus jumps from another thread."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["VirtualTime"]
 
 
 class VirtualTime:
-    """Clock of the loop and of the broker's time stamps: both always move together.
+    """The clock of the loop and of the broker's timestamps: both always move together.
 
-    Between jumps it runs like a real one. `after`: the time of the broker's last life, to go on
+    Between jumps it runs like a real clock. `after`: the time of the broker's last run, to continue
     from.
     """
 
@@ -27,13 +27,13 @@ class VirtualTime:
         self._token: trio.lowlevel.TrioToken | None = None
 
     def enter(self) -> None:
-        """Say that the loop of this thread is the one."""
+        """Register the loop of this thread."""
         self._token = trio.lowlevel.current_trio_token()
         self._began = time.monotonic()
 
     @property
     def ahead_s(self) -> float:
-        """How far jumps have taken it ahead of the real time, in seconds."""
+        """The sum of all jumps in seconds."""
         if self.clock is None:
             return self._ahead_s
         return self._ahead_s + self.clock.current_time() - (time.monotonic() - self._began)
@@ -43,11 +43,11 @@ class VirtualTime:
         return int((time.time() + self.ahead_s) * 1000)
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Monotonic seconds."""
         return time.monotonic() + self.ahead_s
 
     def call(self, work: Callable[[], object]) -> None:
-        """Call it in the loop and wait for that; nothing if the loop has ended."""
+        """Call a function in the loop and wait for it; does nothing if the loop has ended."""
         if self._token is not None:
             try:
                 trio.from_thread.run_sync(work, trio_token=self._token)
@@ -55,7 +55,7 @@ class VirtualTime:
                 return
 
     def advance(self, seconds: float, jumps: int) -> None:
-        """Move ahead in so many steps; after each the loop gets to rest before the next."""
+        """Jump ahead in `jumps` steps; after each the loop becomes idle before the next."""
         trio.from_thread.run(self._advance, seconds, jumps, trio_token=self._token)
 
     async def _advance(self, seconds: float, jumps: int) -> None:
