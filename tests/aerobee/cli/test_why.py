@@ -70,6 +70,11 @@ def until(
     return answer
 
 
+def waits(answer: dict[str, Any]) -> bool:
+    """Whether a copy of the message waits for its time."""
+    return any(one["waits"] for one in answer["copies"])
+
+
 def kinds(answer: dict[str, Any]) -> set[str]:
     return {one["kind"] for one in answer["copies"]}
 
@@ -216,9 +221,11 @@ def test_a_delay_and_a_timer_say_until_when(call: Call, topic: str, producer: Pr
     answer = until(call, timed.message_id, topic, lambda one: "recall" in kinds(one))
     assert answer["text"] == "taken back by its producer before its time: it is not delivered"
     soon = producer.send(Message(topic, b"x", delay_level=1))
-    answer = until(call, soon.message_id, topic, lambda one: "stored" in kinds(one))
+    # It is delivered a moment before the broker has noted so.
+    answer = until(
+        call, soon.message_id, topic, lambda one: "stored" in kinds(one) and not waits(one)
+    )
     assert answer["text"].endswith("delivered after its delay")
-    assert not any(one["waits"] for one in answer["copies"])
 
 
 def ended(state: TransactionState) -> Callable[[Transaction], TransactionState]:

@@ -174,7 +174,13 @@ def test_a_late_call_leaves_a_connection_on_which_something_arrives(
 ) -> None:
     other = Outcome()
     channel.begin(CLUSTER, b"", other.done)
-    answered = pool.submit(lambda: peer.answer(peer.hear().opaque, b"busy"))
+
+    def answer_the_other_during_the_call() -> None:
+        first = peer.hear()
+        peer.hear()
+        peer.answer(first.opaque, b"busy")
+
+    answered = pool.submit(answer_the_other_during_the_call)
     with pytest.raises(CallTimedOut):
         channel.call(CLUSTER, b"", SILENT_S)
     answered.result(PATIENCE_S)
