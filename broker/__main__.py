@@ -27,6 +27,8 @@ from aerobee.broker.process import log as logging
 from aerobee.broker.process.host import (
     descriptor_limit,
     descriptors_in_use,
+    disk_bytes,
+    nearest,
     raise_descriptor_limit,
 )
 from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
@@ -343,19 +345,10 @@ def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
 
 def fits_disk(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the disk has more room than the settings keep free of it."""
-    store = config.store
-    places = [store.store_path_root_dir, store.store_path_commit_log or store.store_path_root_dir]
-    paths = [Path(place).expanduser().absolute() for place in places]
-    total = max(disk.free_space(nearest(path, disk)).total_bytes for path in paths)
-    problems = beyond_disk(config, SCHEMA.values(), total)
+    problems = beyond_disk(config, SCHEMA.values(), disk_bytes(config, disk))
     for problem in problems:
         log.error("broker.refused", reason=problem)
     return not problems
-
-
-def nearest(path: Path, disk: Disk) -> Path:
-    """The path, or the nearest directory above it that exists: the store makes its own later."""
-    return next(one for one in (path, *path.parents) if disk.exists(one))
 
 
 def _say_why(group: BaseExceptionGroup[BaseException]) -> None:

@@ -18,10 +18,21 @@ from aerobee.cli.lazy import LazyGroup
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
 
-__all__ = ["broker"]
+__all__ = ["broker", "log_level_option", "set_option"]
 
-WRONG_USAGE = 2
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+)
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    envvar="AEROBEE_LOG_LEVEL",
+    default="info",
+    help="Also AEROBEE_LOG_LEVEL; info unless given.",
+)
 
 
 @click.group(
@@ -54,17 +65,9 @@ def broker() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Data directory (storePathRootDir).",
 )
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
-)
+@set_option
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    envvar="AEROBEE_LOG_LEVEL",
-    default="info",
-    help="Also AEROBEE_LOG_LEVEL; info unless given.",
-)
+@log_level_option
 def run(
     file: Path | None,
     namesrv: str | None,
@@ -80,8 +83,9 @@ def run(
     # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run as run_broker
-    from aerobee.broker.config.load import ConfigurationError, load_config
+    from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host
+    from aerobee.cli.config import or_problems
 
     def read() -> BrokerConfig:
         return load_config(
@@ -96,10 +100,5 @@ def run(
         )
 
     environ = dict(os.environ)
-    try:
-        config = read()
-    except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"aerobee: {problem}", err=True)
-        sys.exit(WRONG_USAGE)
+    config = or_problems(read)
     sys.exit(run_broker(config, log_level.lower(), reread=read))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.broker import LOG_LEVELS, WRONG_USAGE
+from aerobee.cli.broker import log_level_option, set_option
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
@@ -45,16 +45,8 @@ def nameserver() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory of the key-value table; ~/namesrv unless given.",
 )
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    envvar="AEROBEE_LOG_LEVEL",
-    default="info",
-    help="Also AEROBEE_LOG_LEVEL; info unless given.",
-)
+@set_option
+@log_level_option
 def run(
     file: Path | None,
     port: int | None,
@@ -71,9 +63,9 @@ def run(
     # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from aerobee.broker.__main__ import run_nameserver
-    from aerobee.broker.config.load import ConfigurationError
     from aerobee.broker.namesrv_config import load_namesrv_config
     from aerobee.broker.process import host
+    from aerobee.cli.config import or_problems
 
     def read() -> BrokerConfig:
         return load_namesrv_config(
@@ -85,10 +77,5 @@ def run(
         )
 
     environ = dict(os.environ)
-    try:
-        config = read()
-    except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"aerobee: {problem}", err=True)
-        sys.exit(WRONG_USAGE)
+    config = or_problems(read)
     sys.exit(run_nameserver(config, log_level.lower(), reread=read))

@@ -20,6 +20,7 @@ from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.errors import Refused
 from aerobee.broker.live_settings.overlay_file import OverlayFile
+from aerobee.broker.process.host import disk_bytes
 from aerobee.broker.saved.data_version import bumped, first_version
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
@@ -139,10 +140,8 @@ class LiveSettings:
 
     def _beyond_disk(self, wanted: BrokerConfig) -> list[str]:
         """New limits that keep more free than the disk has: all messages would go. Blocking."""
-        root = Path(wanted.store.store_path_root_dir).expanduser()
-        log_path = Path(wanted.store.store_path_commit_log or root).expanduser()
         try:
-            total = max(self._disk.free_space(path).total_bytes for path in (root, log_path))
+            total = disk_bytes(wanted, self._disk)
         except OSError:
             return []
         return beyond_disk(wanted, (one.key for one in differences(self.config, wanted)), total)

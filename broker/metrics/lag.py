@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
 from aerobee.broker.core.names import RETRY_PREFIX
-from aerobee.broker.metrics.stats import SERIES_LIMIT, GroupLag
+from aerobee.broker.metrics.stats import LAGS_MAX, GroupLag
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.remoting.server.turns import Turns
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LagReader"]
 
-LAGS_MAX: Final = SERIES_LIMIT // 5
-"""Pairs of group and topic in one scrape: each has a series in five metrics."""
 TIMES_WITHIN_S: Final = 1.0
 """How long one scrape waits for store times that are not in memory; later ones are left out."""
 
@@ -48,17 +46,21 @@ class LagReader:
     async def read(self) -> list[GroupLag]:
         """Every group in every topic, at most LAGS_MAX pairs. Others run in between."""
         scrape = TimesRead(self._times, self._clock.monotonic() + TIMES_WITHIN_S)
+        lags = await self._read(scrape)
+        self._times = scrape.times
+        return lags
+
+    async def _read(self, scrape: TimesRead) -> list[GroupLag]:
         turns = Turns()
         lags: list[GroupLag] = []
         for group in self._groups():
             for topic in self._topics_of(group):
                 for name, is_retry in self._read_topics(group, topic):
                     if len(lags) >= LAGS_MAX:
-                        break
+                        return lags
                     lag = GroupLag(group, topic, is_retry)
                     lags.append(await self._lag(lag, name, turns, scrape))
             await turns.give_way()
-        self._times = scrape.times
         return lags
 
     def _groups(self) -> list[str]:

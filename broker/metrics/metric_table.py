@@ -37,6 +37,7 @@ from aerobee.broker.metrics.readings import (
     timers_due,
     timing,
     unread_deleted,
+    used_bytes,
 )
 
 __all__ = ["METRICS"]
@@ -257,7 +258,7 @@ METRICS: Final = (
     of_store(
         "rocketmq_storage_size_bytes",
         "Used space of the file system that the store lies on.",
-        one(lambda s: s.space().total_bytes - s.space().free_bytes, *STORAGE),
+        one(used_bytes, *STORAGE),
     ),
     single(
         "aerobee_storage_capacity_bytes",

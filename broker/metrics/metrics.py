@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from aerobee.broker.metrics.metric_table import METRICS
-from aerobee.broker.metrics.stats import SERIES_LIMIT
+from aerobee.broker.metrics.stats import LAGS_MAX, SERIES_LIMIT
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def document() -> str:
         "Lag is read at each scrape from committed offsets and the ends of queues; messages that a"
         " filter will skip count as well. A connected group is shown in the topics that it"
         " subscribes to, one without members in those that it has offsets of. What is in flight"
-        " begins at 0 with each start of the broker. At most 10,000 pairs of group and topic are"
-        " shown, connected groups first.",
+        f" begins at 0 with each start of the broker. At most {LAGS_MAX:,} pairs of group and topic"
+        " are shown, connected groups first.",
         "",
     ]
     return "\n".join(lines)

@@ -51,6 +51,7 @@ __all__ = [
     "timers_due",
     "timing",
     "unread_deleted",
+    "used_bytes",
 ]
 
 STORAGE: Final = ("local", "disk")
@@ -285,6 +286,12 @@ def per_pool(
             yield (POOL_LABELS.get(pool.name, pool.name),), read(sources, pool)
 
     return read_all
+
+
+def used_bytes(sources: Sources) -> int:
+    """The used space of the file system that the store lies on."""
+    space = sources.space()
+    return space.total_bytes - space.free_bytes
 
 
 def one(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELAY",
+    "LAGS_MAX",
     "LOOP_LAG_BOUNDS_S",
     "NORMAL",
     "PUT_BOUNDS_S",
@@ -60,6 +61,8 @@ SIZE_BOUNDS_BYTES = (SMALL_BYTES, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_30
 
 SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
+LAGS_MAX = SERIES_LIMIT // 5
+"""Pairs of group and topic in one scrape: each has a series in five metrics."""
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
 """RocketMQ's buckets for put times; those below the first are not counted."""

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
+    from aerobee.store.files.disk import Disk
 
 __all__ = [
     "addresses",
     "cpu_count",
     "descriptor_limit",
+    "disk_bytes",
     "host_name",
     "listens_at",
+    "nearest",
     "other_name_servers",
     "raise_descriptor_limit",
 ]
@@ -36,6 +39,19 @@ def cpu_count() -> int:
     """The CPUs that this process may use, at least 1."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return usable or 1
+
+
+def disk_bytes(config: BrokerConfig, disk: Disk) -> int:
+    """The size of the larger of the file systems of store and log. Raises: OSError. Blocking."""
+    root = config.store.store_path_root_dir
+    places = (root, config.store.store_path_commit_log or root)
+    paths = [Path(place).expanduser().absolute() for place in places]
+    return max(disk.free_space(nearest(path, disk)).total_bytes for path in paths)
+
+
+def nearest(path: Path, disk: Disk) -> Path:
+    """The path, or the nearest directory above it that exists: the store makes its own later."""
+    return next(one for one in (path, *path.parents) if disk.exists(one))
 
 
 def descriptor_limit() -> int | None:
