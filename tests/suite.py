@@ -2,7 +2,8 @@
 
     python -m tests.suite
 
-Every part runs, whatever those before it found. A test that failed beside others runs once more
+The parts with workers run at the same time, those that measure time after them and by themselves.
+Every part runs, whatever the others found. A test that failed beside others runs once more
 with nothing beside it: processes, Java and disks that others keep busy can make it too late. When
 it passes then, the suite passes, and the end names it, for it still wants to be mended. More than
 `AGAIN_MAX` of them are no accident, and none is run again.
@@ -14,6 +15,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +30,7 @@ NO_TESTS_FAILED, TESTS_FAILED = 0, 1
 
 
 class Part(NamedTuple):
-    """Tests that run together; `workers` is 0 for one process that runs one after the other."""
+    """Tests that run together; without `workers` one after the other, with nothing beside them."""
 
     name: str
     marks: str
@@ -36,10 +38,10 @@ class Part(NamedTuple):
 
 
 # Most of the suite waits: for Java, for time limits, for disks. Spark's tests share a JVM for each
-# process, and more of those than cores gain nothing. What measures time runs by itself.
+# process, and one of those is enough, since it is at work as long as the others are.
 PARTS = (
     Part("beside each other", "not alone and not spark", 3),
-    Part("spark", "spark", 2),
+    Part("spark", "spark", 1),
     Part("alone", "alone and not spark", 0),
 )
 
@@ -51,10 +53,14 @@ class Outcome(NamedTuple):
     failed: tuple[str, ...]
 
 
-def run(part: Part, *, paths: Sequence[str] = ()) -> Outcome:
-    """Run one part: all of the suite, or what `paths` name of it."""
-    beside = ["-n", str(part.workers), "--dist", "loadfile"] if part.workers else []
-    return _pytest(part.name, [*beside, "-m", part.marks, *paths])
+def run(parts: Sequence[Part], *, paths: Sequence[str] = ()) -> list[Outcome]:
+    """Run parts at the same time: all of the suite, or what `paths` name of it.
+
+    What the first prints is seen at once, the rest when it has ended.
+    """
+    with ThreadPoolExecutor(max(1, len(parts))) as pool:
+        runs = [pool.submit(_part, part, paths, later=part is not parts[0]) for part in parts]
+        return [one.result() for one in runs]
 
 
 def again(tests: Sequence[str]) -> Outcome:
@@ -62,18 +68,31 @@ def again(tests: Sequence[str]) -> Outcome:
     return _pytest("again", list(tests))
 
 
-def _pytest(name: str, arguments: list[str]) -> Outcome:
+def _part(part: Part, paths: Sequence[str], *, later: bool) -> Outcome:
+    # What waits longest begins first (tests/conftest.py), in an order that xdist keeps.
+    beside = ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    arguments = [*(beside if part.workers else []), "-m", part.marks, *paths]
+    return _pytest(part.name, arguments, later=later)
+
+
+def _pytest(name: str, arguments: list[str], *, later: bool = False) -> Outcome:
     cache = CACHE / name.replace(" ", "-")
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
-    code = subprocess.run(command, check=False).returncode
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE if later else None)
+    if done.stdout is not None:
+        print(done.stdout.decode(errors="replace"), flush=True)
     found = cache / "v" / "cache" / "lastfailed"
-    return Outcome(code, tuple(json.loads(found.read_bytes())) if found.exists() else ())
+    return Outcome(done.returncode, tuple(json.loads(found.read_bytes())) if found.exists() else ())
 
 
 def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
     """The exit code: 0 when every test passed, beside others or by itself."""
-    outcomes = [run(part, paths=paths) for part in parts]
+    together = [part for part in parts if part.workers]
+    outcomes = run(together, paths=paths)
+    for part in parts:
+        if not part.workers:
+            outcomes += run([part], paths=paths)
     failed = [test for outcome in outcomes for test in outcome.failed]
     # Anything else than failing tests (a module that cannot be imported, a stop) is no accident.
     if {outcome.code for outcome in outcomes} - {NO_TESTS_FAILED, TESTS_FAILED}:

@@ -49,3 +49,32 @@ def test_many_are_no_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_suite_without_tests_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert suite(tmp_path, monkeypatch, "") == 1
+
+
+MEETS = """
+import time
+from pathlib import Path
+import pytest
+@pytest.mark.{name}
+def test_meets():
+    Path("{name}").touch()
+    until = time.monotonic() + 60
+    while not Path("{other}").exists():
+        assert time.monotonic() < until, "the other part began only when this one had ended"
+        time.sleep(0.05)
+"""
+
+
+def test_parts_run_at_the_same_time_and_all_of_them_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, other in (("first", "second"), ("second", "first")):
+        (tmp_path / f"test_{name}.py").write_text(MEETS.format(name=name, other=other))
+    parts = [Part(name, name, 1) for name in ("first", "second")]
+    assert main(parts, paths=[str(tmp_path)]) == 0
+    assert capfd.readouterr().out.count("1 passed") == 2
+    (tmp_path / "test_second.py").write_text("import pytest\n@pytest.mark.second\n" + FAILS)
+    (tmp_path / "test_first.py").write_text("import pytest\n@pytest.mark.first\n" + PASSES)
+    assert main(parts, paths=[str(tmp_path)]) == 1
+    assert "test_second.py::test_fails" in capfd.readouterr().out
