@@ -5,9 +5,7 @@ Source: client §15.3 (AclClientRPCHook), §15.4.
 
 from __future__ import annotations
 
-import hmac
 import ssl
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,6 +13,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from aerobee.client.namespaces import Translation
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.client.link import Link
+from aerobee.remoting.wire.request_signature import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    signature,
+)
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.link import Dress
@@ -123,10 +127,8 @@ def in_namespace(namespace: str, then: Dress | None) -> Dress:
 
 def signed(account: Credentials, fields: dict[str, str], body: bytes) -> dict[str, str]:
     """The fields of a request, with the account and the signature of all values and the body."""
-    dressed = {**fields, "AccessKey": account.access_key}
+    dressed = {**fields, ACCESS_KEY: account.access_key}
     if account.security_token is not None:
-        dressed["SecurityToken"] = account.security_token
-    content = "".join(dressed[name] for name in sorted(dressed)).encode() + body
-    digest = hmac.digest(account.secret_key.encode(), content, "sha1")
-    dressed["Signature"] = b64encode(digest).decode()
+        dressed[SECURITY_TOKEN] = account.security_token
+    dressed[SIGNATURE] = signature(account.secret_key.encode(), dressed, body)
     return dressed

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from aerobee.broker.access.access_stats import AccessStats
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ class BrokerStats:
 
     __slots__ = (
         "_limit",
+        "access",
         "groups_out",
         "loop",
         "overflow_in",
@@ -276,6 +278,7 @@ class BrokerStats:
         """By target topic."""
         self.overflow_timers = TimerStats()
         self.loop = LoopStats()
+        self.access = AccessStats()
         self.pulls_found = 0
         self.pulls_missed = 0
         """Pulls answered with and without messages."""

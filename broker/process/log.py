@@ -43,6 +43,7 @@ REDACTED = "***"
 LINES: Final = 100
 """Lines of one event in `PERIOD_S`, at levels above debug."""
 LINES_OF: Final = {
+    "access.refused": 20,
     "client.expired": 20,
     "group.changed": 20,
     "request.failed": 5,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.pools import Pool
     from aerobee.remoting.server.routes import Route
     from aerobee.remoting.server.shared import Limits
+    from aerobee.remoting.server.worker import Gate
     from aerobee.remoting.wire.answer import Answer
 
 __all__ = ["NO_HOOKS", "Listener", "Reactor"]
@@ -62,6 +63,8 @@ class Reactor:
         self.flush = self.shared.flush
         """Write every connection that has answers queued."""
         self.selectors: list[Selector] = []
+        self.gate: Gate | None = None
+        """Checks each request of all listeners; set before `run`."""
         self._door = boss.Door(self.stats, limits.max_connections, limits.descriptors)
         self._hooks = hooks
         self._refusals = refusals
@@ -115,7 +118,7 @@ class Reactor:
             nursery.start_soon(self.add_selector(poller).run)
         for name, sock, routes in listeners:
             table = resolve(routes, self.pools)
-            worker = Worker(table, self._refusals, nursery, self.shared)
+            worker = Worker(table, self._refusals, nursery, self.shared, self.gate)
             nursery.start_soon(boss.run, sock, name, worker, self.selectors, self._door)
 
     def _slow_round(self, slow: SlowRound) -> None:

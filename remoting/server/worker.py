@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Worker"]
+    Gate: TypeAlias = Callable[[Command, Connection], Answer | None]
+    """Asked before a request is served: the refusal, or None."""
+
+__all__ = ["Gate", "Worker"]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -58,6 +61,7 @@ class Worker:
         refusals: Callable[[Exception], Answer | None],
         nursery: trio.Nursery,
         shared: Shared,
+        gate: Gate | None = None,
     ) -> None:
         self._routes = routes
         self._refusals = refusals
@@ -65,6 +69,7 @@ class Worker:
         self._stats = shared.stats
         self._long_requests = shared.long_requests
         self._flush = shared.flush
+        self._gate = gate
 
     def serve(
         self,
@@ -99,6 +104,11 @@ class Worker:
         ):
             self._refuse(connection, command, pool, arrived, age)
             return
+        if self._gate is not None:
+            refusal = self._gate(command, connection)
+            if refusal is not None:
+                connection.answer(command, refusal)
+                return
         pool.served += 1
         self._run(connection, command, arrived, route)
 

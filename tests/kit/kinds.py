@@ -87,6 +87,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "transactions": ("check_service",),
     },
     Kind.HANDLERS: {
+        "access": ("gate",),
         "admin": (
             "admin",
             "cleanup",
