@@ -5,11 +5,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BROKER := $(VENV)/.broker
 STAMP  := $(VENV)/.ready
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
+SUPPLY := $(VENV)/.supply
+PIP    := $(BIN)/pip --quiet --disable-pip-version-check
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint spark bench torture clean
+.PHONY: run test lint spark bench torture image-test lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -35,15 +36,43 @@ torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
+# Builds the container image and runs it; needs root, buildah, debootstrap and runc. Five minutes
+# the first time, for the base is made as well, then one.
+image-test: $(STAMP)
+	$(BIN)/python -m pytest -m image tests/container
+
+# What the image is built of, with hashes. UPGRADE=1 takes the newest versions there are.
+LOCKS   := deploy/image/requirements.lock deploy/image/build.lock
+COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --python-version 3.13 \
+	--python-platform x86_64-unknown-linux-gnu --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+lock: $(SUPPLY)
+	$(COMPILE) pyproject.toml --extra compression -o deploy/image/requirements.lock
+	$(COMPILE) deploy/image/build.in -o deploy/image/build.lock
+
+# Known vulnerabilities of what the image is built of. One that cannot be looked up is a failure.
+audit: $(SUPPLY)
+	$(BIN)/pip-audit --strict --disable-pip $(LOCKS:%=-r %)
+
+# The bill of materials that the image has in /opt/aerobee/share, of the same lock file.
+sbom: $(BROKER)
+	rm -rf .cache/sbom && $(PYTHON) -m venv --without-pip .cache/sbom && mkdir -p dist
+	$(PIP) --python .cache/sbom/bin/python install --only-binary :all: --require-hashes -r deploy/image/requirements.lock
+	$(PIP) --python .cache/sbom/bin/python install --no-deps .
+	.cache/sbom/bin/python deploy/image/sbom.py dist/aerobee.sbom.cdx.json
+
+$(SUPPLY): $(BROKER)
+	$(PIP) install 'uv>=0.5' 'pip-audit>=2.7'
+	touch $(SUPPLY)
+
 $(BROKER): pyproject.toml
 	@echo "Installing the broker and its libraries into $(VENV) (about 90 MB, once) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[compression]'
+	$(PIP) install -e '.[compression]'
 	touch $(BROKER)
 
 $(STAMP): $(BROKER)
 	@echo "Installing what the tests need into $(VENV) (about 900 MB with PySpark, once) ..."
-	$(PIP) -e '.[dev]'
+	$(PIP) install -e '.[dev]'
 	touch $(STAMP)
 
 clean:

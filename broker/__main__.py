@@ -96,7 +96,7 @@ def run(
         config,
         log_level,
         serve,
-        lambda config, disk: keeps_data(config, disk) and fits_disk(config, disk),
+        lambda *start: keeps_data(*start) and may_write(*start) and fits_disk(*start),
     )
 
 
@@ -341,6 +341,23 @@ def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
         return False
     log.warning("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
     return True
+
+
+def may_write(config: BrokerConfig, disk: Disk) -> bool:
+    """Whether this user may write in the data directory, or make it."""
+    root = Path(config.store.store_path_root_dir).expanduser().absolute()
+    place = nearest(root, disk)
+    # A file system that is mounted read-only is reported by the first write.
+    writable = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
+    if writable or os.statvfs(place).f_flag & os.ST_RDONLY:
+        return True
+    user = os.geteuid()
+    reason = (
+        f"user {user} may not write in {place}: chown -R {user} {place} as root"
+        " (of a container's mount: the folder of the host), or choose another storePathRootDir"
+    )
+    log.error("broker.refused", reason=reason)
+    return False
 
 
 def fits_disk(config: BrokerConfig, disk: Disk) -> bool:

@@ -40,7 +40,7 @@ class Part(NamedTuple):
 # Most of the suite waits: for Java, for time limits, for disks. Spark's tests share a JVM for each
 # process, and one of those is enough, since it is at work as long as the others are.
 PARTS = (
-    Part("beside each other", "not alone and not spark", 3),
+    Part("beside each other", "not alone and not spark and not image", 3),
     Part("spark", "spark", 1),
     Part("alone", "alone and not spark", 0),
 )

@@ -60,6 +60,8 @@ class BrokerOptions:
     """Published address for replication."""
     advertised_host: str = setting("advertisedHost", "", own=True)
     """Sets brokerIP1 and brokerIP2 in one go."""
+    advertised_port: int = setting("advertisedPort", 0, ge=0, le=65_535, own=True)
+    """Port that clients are told, where a container or a router maps it; 0 is listenPort."""
     advertised: str = setting("advertised", "", own=True, separator=";", kind="advertised")
     """Address of the broker that its name server returns, by the network of the client."""
     region_id: str = setting("regionId", "DefaultRegion")

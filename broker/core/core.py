@@ -54,11 +54,10 @@ class Core:
         )
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)
-        self.address = with_port(config.broker.broker_ip1, config.remoting.listen_port)
+        port = config.broker.advertised_port or config.remoting.listen_port
+        self.address = with_port(config.broker.broker_ip1, port)
         """The published address of this broker, in routes and as the store host of records."""
-        self.store_host = packed_host(
-            _resolved(config.broker.broker_ip1, config.remoting.listen_port)
-        )
+        self.store_host = packed_host(_resolved(config.broker.broker_ip1, port))
         """The same address as records store it: packed, with the port as i32."""
 
     def settings_changed(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:;=\[\]]+)(?::(\d{1,5}))?",
 
 
 class AdvertisedRule(NamedTuple):
-    """A rule: clients of `network` get `host` and `port`; None is the broker's own port."""
+    """A rule: clients of `network` get `host` and `port`; None is advertisedPort, or listenPort."""
 
     network: IPv4Network | IPv6Network
     host: str
@@ -37,9 +37,11 @@ class AdvertisedRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertised:
-    """Chooses the address for a client. `host` is advertisedHost, or brokerIP1 if configured."""
+    """Chooses the address for a client. `host` is advertisedHost, or brokerIP1 if configured;
+    `port` is advertisedPort, or listenPort.
+    """
 
-    listen_port: int
+    port: int
     host: str | None = None
     rules: tuple[AdvertisedRule, ...] = ()
 
@@ -49,8 +51,8 @@ class Advertised:
             client = plain(host_of(client_address))
             for rule in self.rules:
                 if client in rule.network:
-                    return with_port(rule.host, rule.port or self.listen_port)
-        return with_port(self.host or str(plain(host_of(local_address))), self.listen_port)
+                    return with_port(rule.host, rule.port or self.port)
+        return with_port(self.host or str(plain(host_of(local_address))), self.port)
 
 
 def parse_rules(text: str) -> tuple[AdvertisedRule, ...]:

@@ -117,10 +117,10 @@ class NamesrvRole:
 
 def advertised(config: BrokerConfig) -> Advertised:
     """The rules for the advertised address of the broker in this process."""
-    broker, port = config.broker, config.remoting.listen_port
+    broker = config.broker
     explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
     return Advertised(
-        listen_port=port,
+        port=broker.advertised_port or config.remoting.listen_port,
         host=broker.advertised_host or explicit,
         rules=parse_rules(broker.advertised),
     )

@@ -9,8 +9,10 @@ import pty
 import select
 import signal
 import subprocess
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -25,6 +27,9 @@ from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
 from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from tests.kit.logged import Logged
 
 pytestmark = pytest.mark.ours
 
@@ -97,6 +102,23 @@ def test_a_volume_keeps_data(tmp_path: Path) -> None:
     disk = MountedDisk("ext4")
     assert main.keeps_data(config, disk)
     assert disk.asked == [tmp_path], "the nearest directory that is there"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps(
+    logged: Logged,
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        config = broker_config(Path(place) / "data")
+        assert main.may_write(config, Disk())
+        os.seteuid(10_001)
+        try:
+            assert not main.may_write(config, Disk())
+        finally:
+            os.seteuid(0)
+    (refused,) = logged
+    assert f"chown -R 10001 {place}" in refused["reason"]
 
 
 def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ READY_WITHIN_S = 5.0
 
 
 class TcpProxy:
-    """From a port of its own to `target`, `host:port`, on whatever day it is."""
+    """From a port of its own, or the given one, to `target`, `host:port`, on whatever day it is."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, at: tuple[str, int] | None = None) -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
-        self.port = free_port()
+        self.host, self.port = at or (HOST, free_port())
         self.delay_s = 0.0
         self.piece_bytes = 0
         """0 for as it comes."""
@@ -45,7 +45,7 @@ class TcpProxy:
     @property
     def address(self) -> str:
         """Where clients connect instead."""
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -80,7 +80,7 @@ class TcpProxy:
         self._token = trio.lowlevel.current_trio_token()
         with self._stop:
             async with trio.open_nursery() as nursery:
-                listeners = await trio.open_tcp_listeners(self.port, host=HOST)
+                listeners = await trio.open_tcp_listeners(self.port, host=self.host)
                 nursery.start_soon(trio.serve_listeners, self._carry, listeners)
                 self._ready.set()
 

@@ -43,7 +43,7 @@ class Elsewhere:
             routes=self.routes,
             kv=self.kv,
             saved=Saved(),
-            advertised=Advertised(listen_port=1),
+            advertised=Advertised(port=1),
             settings=Settings(),
             clock=HandClock(),
         )
