@@ -12,7 +12,7 @@ from aerobee.allocation import Allocator, by_config, machine_room, strategy
 from aerobee.blocking import AdminClient, Message, Producer, PushConsumer, ReceivedMessage
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
-from tests.kit.allocations import named
+from tests.kit.allocations import named, ring_of_go
 from tests.kit.golang import GoMember
 from tests.kit.java_driver import JavaClient
 from tests.kit.waiting import eventually
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.interop
 WITHIN_S = 60.0
 QUEUES = 8
 MESSAGES = 40
-ROOM = "127.0.0.1@east"
+ROOM_OF_ALL = "127.0.0.1"
+ROOM = f"{ROOM_OF_ALL}@east"
 """What the strategies take for the room of most members: it begins their client ids."""
 BROKER = f"{ROOM}-b"
 STRATEGIES = (
@@ -34,8 +35,17 @@ STRATEGIES = (
     "NEARBY-AVG_BY_CIRCLE",
     "CONFIG",
 )
-IN_GO = ("AVG", "AVG_BY_CIRCLE")
-GIVEN = {"py": (0, 1), "java5": (2, 3, 4), "java4": (5, 6, 7)}
+IN_GO = {
+    "AVG": "AVG",
+    "AVG_BY_CIRCLE": "AVG_BY_CIRCLE",
+    "MACHINE_ROOM": "MACHINE_ROOM",
+    "NEARBY": "AVG",
+    "CONFIG": "CONFIG",
+    "CONSISTENT_HASH": "RING_OF_GO",
+}
+"""All strategies of the Go client, and which of ours shares as they do."""
+NOT_IN_JAVA = ("RING_OF_GO",)
+GIVEN = {"py": (0, 1), "java5": (2, 3, 4), "java4": (5, 6, 7), "go": (5, 6, 7)}
 """The queues of each member where they are given by hand."""
 INSTANCES = {"py": "east-py", "java5": "east-java5", "java4": "west-java4", "go": "east-go"}
 
@@ -65,8 +75,15 @@ def allocator(name: str, member: str) -> Allocator:
     if name == "CONFIG":
         return by_config(*(MessageQueue("Shared", BROKER, n) for n in GIVEN[member]))
     if name == "MACHINE_ROOM":
-        return machine_room("127.0.0.1")
+        return machine_room(ROOM_OF_ALL)
+    if name == "RING_OF_GO":
+        return ring_of_go
     return named(name) if name.startswith("NEARBY-") else strategy(name)
+
+
+def given(member: str) -> str:
+    """The queues of a member, where they are given by hand, with blanks between."""
+    return " ".join(f"Shared/{BROKER}/{n}" for n in GIVEN[member])
 
 
 class Group:
@@ -94,14 +111,20 @@ class Group:
 
     def join_java(self, member: str, client: JavaClient) -> None:
         self.java[member] = client
-        queues = " ".join(f"Shared/{BROKER}/{n}" for n in GIVEN[member])
-        options = {"strategy": self.strategy, "rooms": "127.0.0.1", "queues": queues}
+        options = {"strategy": self.strategy, "rooms": ROOM_OF_ALL, "queues": given(member)}
         name = f"{INSTANCES[member]}-{self.name}"
         client.consumer(name, self.names, "Shared", group=self.name, **options)
 
-    def join_go(self, home: Path, stack: ExitStack) -> None:
-        instance = f"{INSTANCES['go']}-{self.name}"
-        self.go = GoMember(home, self.names, self.name, "Shared", self.strategy, instance)
+    def join_go(self, home: Path, stack: ExitStack, strategy: str) -> None:
+        self.go = GoMember(
+            home,
+            self.names,
+            self.name,
+            "Shared",
+            strategy=strategy,
+            instance=f"{INSTANCES['go']}-{self.name}",
+            given=ROOM_OF_ALL if strategy == "MACHINE_ROOM" else given("go"),
+        )
         stack.callback(self.go.stop)
 
     def held(self) -> dict[str, list[int]]:
@@ -167,12 +190,15 @@ def test_python_and_both_javas_agree_by_every_strategy(
         agree_and_share(broker, groups, "java")
 
 
-def test_python_java_and_go_agree(
+def test_python_java_and_go_agree_by_every_strategy_of_go(
     broker: AnyBroker, topic: str, java: dict[str, JavaClient], tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        groups = [Group(stack, broker, name, "go") for name in IN_GO]
-        for group in groups:
-            group.join_java("java5", java["java5"])
-            group.join_go(tmp_path, stack)
+        groups = []
+        for theirs, ours in IN_GO.items():
+            group = Group(stack, broker, ours, f"go-{theirs}")
+            if ours not in NOT_IN_JAVA:
+                group.join_java("java5", java["java5"])
+            group.join_go(tmp_path, stack, theirs)
+            groups.append(group)
         agree_and_share(broker, groups, "go")

@@ -1,12 +1,15 @@
 """Random groups and topics for the allocation strategies, and the strategy behind a Java name."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 from aerobee.allocation import Allocator, machine_room, machine_room_nearby, strategy
 from aerobee.client.message import MessageQueue
 
-__all__ = ["NAMES", "Case", "named", "random_case", "shares"]
+__all__ = ["NAMES", "Case", "named", "random_case", "ring_of_go", "shares"]
 
 NAMES = (
     "AVG",
@@ -66,3 +69,22 @@ def shares(case: Case) -> list[str]:
     return [
         " ".join(map(str, named(case.strategy)("g", member, queues, members))) for member in members
     ]
+
+
+def ring_of_go(
+    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """What the Go client's CONSISTENT_HASH gives with 10 positions of each member.
+
+    Its ring is another one than Java's: CRC-32, and the next position after that of the queue.
+    """
+    del group
+    ring = {crc32(f"{n}{one}".encode()): one for one in client_ids for n in range(10)}
+    places = sorted(ring)
+
+    def owner(queue: MessageQueue) -> str:
+        topic, broker, number = queue
+        name = f"MessageQueue [topic={topic}, brokerName={broker}, queueId={number}]"
+        return ring[places[bisect_right(places, crc32(name.encode())) % len(places)]]
+
+    return [queue for queue in queues if owner(queue) == client_id]

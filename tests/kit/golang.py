@@ -38,12 +38,24 @@ def program() -> Path:
 
 
 class GoMember:
-    """One running member; `instance` is a part of its client id."""
+    """One running member; `instance` is a part of its client id.
+
+    `given`, with blanks between: the queues of CONFIG as `topic/broker/id`, or the rooms
+    of MACHINE_ROOM.
+    """
 
     def __init__(
-        self, home: Path, namesrv: str, group: str, topic: str, strategy: str, instance: str
+        self,
+        home: Path,
+        namesrv: str,
+        group: str,
+        topic: str,
+        *,
+        strategy: str,
+        instance: str,
+        given: str,
     ) -> None:
-        command = [str(program()), namesrv, group, topic, strategy, instance]
+        command = [str(program()), namesrv, group, topic, strategy, instance, given]
         self.share: list[int] = []
         """The queues that its strategy gave it last."""
         self.received: list[str] = []

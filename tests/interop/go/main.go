@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -14,9 +15,36 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-var strategies = map[string]consumer.AllocateStrategy{
-	"AVG":           consumer.AllocateByAveragely,
-	"AVG_BY_CIRCLE": consumer.AllocateByAveragelyCircle,
+// Positions of each member on the ring of CONSISTENT_HASH.
+const virtualNodes = 10
+
+// strategyOf is the client's strategy of a name; "given" is the queues of CONFIG ("topic/broker/id", with blanks
+// between) or the rooms of MACHINE_ROOM.
+func strategyOf(name string, given []string) consumer.AllocateStrategy {
+	switch name {
+	case "AVG":
+		return consumer.AllocateByAveragely
+	case "AVG_BY_CIRCLE":
+		return consumer.AllocateByAveragelyCircle
+	case "NEARBY":
+		return consumer.AllocateByMachineNearby
+	case "MACHINE_ROOM":
+		return consumer.AllocateByMachineRoom(given)
+	case "CONSISTENT_HASH":
+		return consumer.AllocateByConsistentHash(virtualNodes)
+	case "CONFIG":
+		var queues []*primitive.MessageQueue
+		for _, text := range given {
+			parts := strings.Split(text, "/")
+			number, err := strconv.Atoi(parts[2])
+			if err != nil {
+				panic(err)
+			}
+			queues = append(queues, &primitive.MessageQueue{Topic: parts[0], BrokerName: parts[1], QueueId: number})
+		}
+		return consumer.AllocateByConfig(queues)
+	}
+	panic("no strategy " + name)
 }
 
 var printing sync.Mutex
@@ -44,13 +72,14 @@ func telling(topic string, strategy consumer.AllocateStrategy) consumer.Allocate
 
 func main() {
 	namesrv, group, topic, name, instance := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]
+	given := strings.Fields(os.Args[6])
 	rlog.SetLogLevel("error")
 	member, err := consumer.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(instance),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-		consumer.WithStrategy(telling(topic, strategies[name])),
+		consumer.WithStrategy(telling(topic, strategyOf(name, given))),
 	)
 	if err != nil {
 		panic(err)
