@@ -19,6 +19,7 @@ __all__ = [
     "BrokerInfo",
     "ClientConnection",
     "ClusterInfo",
+    "ConsumeTimeSpan",
     "ConsumerConnections",
     "ConsumerLag",
     "DirectResult",
@@ -30,6 +31,8 @@ __all__ = [
     "PoppedQueue",
     "QueueBounds",
     "QueueLag",
+    "QueueUnit",
+    "QueueUnits",
     "RequestMode",
     "RunningInfo",
     "RunningQueue",
@@ -205,6 +208,49 @@ class ConsumerLag:
     def topics(self) -> Sequence[str]:
         """The topics of the queues, sorted."""
         return sorted({one.queue.topic for one in self.queues})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeTimeSpan:
+    """The progress of a group in one queue, as store times.
+
+    `first_at` and `last_at` are those of the first and the last message of the queue, `consumed_at`
+    of the last message consumed; without one, of the first. `waiting_s` seconds have passed since
+    the next message to consume was stored; 0 if there is none, and on Java's brokers while the
+    group has no offset.
+    """
+
+    queue: MessageQueue
+    first_at: datetime | None
+    last_at: datetime | None
+    consumed_at: datetime | None
+    waiting_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUnit:
+    """One unit of a consume queue: the place and size of a message in the commit log.
+
+    `tags_code` is Java's hash of the tag, 0 without one; `matches` is whether the subscription of
+    the group accepts that code: true without one, None if it is no subscription by tags.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    matches: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUnits:
+    """Units of a consume queue, and the offsets of its first and of its next message."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+    units: Sequence[QueueUnit]
+    subscription: GroupSubscription | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from tests.kit.logged import Logged
 from tests.kit.ports import PortBlock
 
 OURS = "aerobee"
+JAVA = "java-"
 
 # A shell that runs us in the background makes Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -44,6 +45,9 @@ class AnyBroker(Protocol):
     def restart(self) -> object: ...
 
 
+WITH_TIMERS: dict[str, object] = {"timerWheelEnable": True}
+"""As ours always. Without it Java's brokers of 5.x neither pop nor delete topics."""
+
 LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
 
@@ -58,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours: says what only our broker does")
+    config.addinivalue_line("markers", "since(version): of RocketMQ, whose brokers do it first")
     # How long an example takes says something of the machine, and nothing of the code. In CI the
     # examples are the same each time: what a change did not touch does not stop it.
     alike = bool(os.environ.get("AEROBEE_CI"))
@@ -76,9 +81,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     against: str = config.getoption("--against")
     if against != OURS:
         skip = pytest.mark.skip(reason=f"not a promise of {against}")
+        version = numbers(against.removeprefix(JAVA))
         for item in items:
-            if item.get_closest_marker("ours"):
+            since = item.get_closest_marker("since")
+            if item.get_closest_marker("ours") or (since and version < numbers(*since.args)):
                 item.add_marker(skip)
+
+
+def numbers(version: str) -> list[int]:
+    """A version, to be compared with others."""
+    return [int(number) for number in version.split(".")]
 
 
 @pytest.fixture
@@ -106,7 +118,7 @@ def _java_broker(version: str, data: Path, settings: Mapping[str, object]) -> It
             data=data,
             home=data.with_name(f"{data.name}-home"),
             namesrv_address=namesrv.address,
-            settings=settings,
+            settings={**WITH_TIMERS, **settings},
         ) as broker:
             yield broker
     finally:
@@ -124,7 +136,7 @@ def _starting(
             data = data or tmp_path_factory.mktemp("broker") / "data"
             if against == OURS:
                 return running.enter_context(BrokerProcess(data=data, settings=settings))
-            version = against.removeprefix("java-")
+            version = against.removeprefix(JAVA)
             return running.enter_context(_java_broker(version, data, settings))
 
         yield start

@@ -200,7 +200,7 @@ class ConsumptionProcessor:
     async def all_consume_stats(
         self, header: headers.GetBrokerConsumeStats, command: Command, connection: Peer
     ) -> Answer:
-        """GET_BROKER_CONSUME_STATS: every known group, in its ordered topics or in the others."""
+        """GET_BROKER_CONSUME_STATS: every known group, in all its topics or the ordered ones."""
         turns = Turns()
         groups: dict[str, list[bytes]] = {}
         size = behind = in_flight = 0
@@ -220,7 +220,7 @@ class ConsumptionProcessor:
         )
 
     async def topics_of_all(self, ordered: bool) -> dict[str, list[TopicConfig]]:
-        """Group → its ordered topics, or its others. Raises: Refused when there are too many.
+        """Group → its topics, or its ordered ones. Raises: Refused when there are too many.
 
         The limit is checked before the first queue is read.
         """
@@ -230,7 +230,7 @@ class ConsumptionProcessor:
         for group in sorted(self.groups.configs):
             await turns.give_way()
             known = map(self.topics.get, self.offsets.topics_of(group))
-            found[group] = [one for one in known if one is not None and one.order == ordered]
+            found[group] = [one for one in known if one is not None and (one.order or not ordered)]
             queues += sum(topic.write_queue_nums for topic in found[group])
             if queues > QUEUES_MAX:
                 raise too_many_queues("group by group")

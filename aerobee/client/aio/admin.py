@@ -76,6 +76,8 @@ class AdminClient(Part):
     create_group = method(group_steps.create_group)
     delete_group = method(group_steps.delete_group)
     consumer_lag = method(group_steps.consumer_lag)
+    all_consumer_lag = method(group_steps.all_consumer_lag)
+    consume_time_spans = method(group_steps.consume_time_spans)
     request_modes = method(consumption_steps.request_modes)
     set_request_mode = method(consumption_steps.set_request_mode)
     readable = method(consumption_steps.readable)
@@ -96,6 +98,7 @@ class AdminClient(Part):
     message_at = method(message_steps.message_at)
     read_messages = method(message_steps.read_messages)
     find_messages = method(message_steps.find_messages)
+    queue_units = method(message_steps.queue_units)
     explain_message = method(diagnosing_steps.explain_message)
     explain_messages = method(diagnosing_steps.explain_messages)
 

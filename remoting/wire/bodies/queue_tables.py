@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConsumeMessageDirectlyResult",
     "ConsumeStats",
+    "ConsumeStatsList",
     "ConsumeStatus",
     "ConsumerRunningInfo",
     "ConsumerStatus",
@@ -78,6 +79,12 @@ class ConsumeStats(Body, msgspec.Struct, rename="camel", kw_only=True):
 
     offset_table: dict[str, GroupProgress] = {}
     consume_tps: float = 0.0
+
+
+class ConsumeStatsList(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_BROKER_CONSUME_STATS: for each group the stats of each of its topics."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
 
 
 class ResetOffsets(Body, msgspec.Struct, rename="camel", kw_only=True):

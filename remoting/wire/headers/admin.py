@@ -154,7 +154,7 @@ class GetBrokerHaStatus(Header):
 
 
 class GetBrokerConsumeStats(Header):
-    """GET_BROKER_CONSUME_STATS (317): offsets of every group; only orderly ones, or the others."""
+    """GET_BROKER_CONSUME_STATS (317): offsets of every group, in all topics or the ordered ones."""
 
     code = RequestCode.GET_BROKER_CONSUME_STATS
     is_order: bool = False

@@ -186,6 +186,7 @@ async def test_orderly_consumers_lock_and_share_in_a_namespace(front: Front, fre
 @pytest.mark.service
 @pytest.mark.anyio
 @pytest.mark.parametrize("front_name", ["blocking"])
+@pytest.mark.since("5.0.0")
 async def test_popped_messages_are_acknowledged_in_a_namespace(front: Front, fresh: Fresh) -> None:
     topic, group = fresh("topic"), fresh("group")
     async with front.admin(namespace=NS) as admin:
@@ -266,7 +267,9 @@ async def test_an_admin_sees_and_changes_its_namespace_only(front: Front, fresh:
         assert (await inside.describe_group(group)).configs.popitem()[1].name == group
         described = await inside.describe_topic(topic)
         assert {one.queue.topic for one in described.queues} == {topic}
-        changes = await inside.reset_offsets(group, topic, FIRST)
+        async with front.producer(namespace=NS) as producer:
+            await producer.send(Message(topic, b"x"))
+        changes = await inside.reset_offsets(group, topic, ConsumeFrom.LAST)
         assert {one.queue.topic for one in changes} == {topic}
         lag = await inside.consumer_lag(group, topic)
         assert {one.queue.topic for one in lag.queues} == {topic}

@@ -1,6 +1,6 @@
 """Consumer groups: listing, description, creation, deletion and lag.
 
-Source: admin §3 (consumerProgress, updateSubGroup, deleteSubGroup), §4.1, §4.2.
+Source: admin §3 (brokerConsumeStats, consumerProgress, updateSubGroup, deleteSubGroup), §4.1, §4.2.
 """
 
 from __future__ import annotations
@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aerobee.admin import ConsumerLag, GroupConfig, GroupDescription, QueueLag
-from aerobee.client.message import GROUP_MAX, check_name
+from aerobee.admin import ConsumerLag, ConsumeTimeSpan, GroupConfig, GroupDescription, QueueLag
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
+from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.steps.admin.brokers import ask, masters, readers_of
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.group_table import SubscriptionGroupWrapper
-from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, queue_of
+from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, ConsumeStatsList, queue_of
+from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.remoting.wire.headers.admin import GetConsumeStats, QueryTopicsByConsumer
+from aerobee.remoting.wire.headers.admin import (
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QueryConsumeTimeSpan,
+    QueryTopicsByConsumer,
+)
 from aerobee.remoting.wire.headers.group import CreateGroup, DeleteGroup, GetAllGroupConfig
 
 if TYPE_CHECKING:
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from aerobee.client.steps.routes import Routes
 
 __all__ = [
+    "all_consumer_lag",
+    "consume_time_spans",
     "consumer_lag",
     "create_group",
     "delete_group",
@@ -186,8 +195,60 @@ def lags_in(stats: ConsumeStats) -> list[QueueLag]:
                 queue=from_wire(queue_of(key)),
                 broker_offset=one.broker_offset,
                 consumer_offset=one.consumer_offset,
-                in_flight=None if pulled is None else pulled - one.consumer_offset,
+                in_flight=None if pulled is None else max(0, pulled - one.consumer_offset),
                 last_consumed_at=instant(one.last_timestamp),
             )
         )
     return found
+
+
+def all_consumer_lag(routes: Routes) -> Steps[list[ConsumerLag]]:
+    """The lag of every group, by name, in the topics of which it has offsets.
+
+    Brokers read the offsets of all groups for it: ask for one group where one is enough.
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    namespace = routes.config.namespace
+    queues: dict[str, list[QueueLag]] = {}
+    tps: dict[str, float] = {}
+    for target in (yield from masters(routes)):
+        answered = yield from ask(routes, target, GetBrokerConsumeStats(), within_s=SLOW_WITHIN_S)
+        listed = answered.body(ConsumeStatsList).consume_stats_list
+        for group, stats in (pair for by_group in listed for pair in by_group.items()):
+            if wrapped(group, namespace) == group:
+                name = plain(group, namespace)
+                queues.setdefault(name, []).extend(lag for one in stats for lag in lags_in(one))
+                tps[name] = tps.get(name, 0.0) + sum(one.consume_tps for one in stats)
+    return [
+        ConsumerLag(
+            group=group,
+            queues=sorted(found, key=lambda one: one.queue),
+            consume_tps=tps[group],
+        )
+        for group, found in sorted(queues.items())
+    ]
+
+
+def consume_time_spans(routes: Routes, group: str, topic: str) -> Steps[list[ConsumeTimeSpan]]:
+    """The progress of a group in each queue of a topic, as the store times of messages.
+
+    Raises: ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
+    """
+    check_name("group", group, GROUP_MAX)
+    check_name("topic", topic, TOPIC_MAX)
+    found = []
+    for target in (yield from readers_of(routes, topic)):
+        header = QueryConsumeTimeSpan(topic=topic, group=group)
+        answered = yield from ask(routes, target, header, within_s=SLOW_WITHIN_S)
+        found += [
+            ConsumeTimeSpan(
+                queue=from_wire(one.message_queue),
+                first_at=instant(one.min_time_stamp),
+                last_at=instant(one.max_time_stamp),
+                consumed_at=instant(one.consume_time_stamp),
+                # Java counts from 1970 where it finds no message.
+                waiting_s=one.delay_time / 1000 if one.delay_time < one.max_time_stamp else 0.0,
+            )
+            for one in answered.body(ConsumeTimeSpans).consume_time_span_set
+        ]
+    return sorted(found, key=lambda one: one.queue)

@@ -1,6 +1,6 @@
-"""Queries of messages: by id, key, offset and time.
+"""Queries of messages by id, key, offset and time, and of the units of consume queues.
 
-Source: admin §3 (queryMsgById, queryMsgByKey, queryMsgByOffset, printMsg), client §13.2.
+Source: admin §3 (queryMsgById, queryMsgByKey, queryMsgByOffset, printMsg, queryCq), client §13.2.
 """
 
 from __future__ import annotations
@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from aerobee.admin import QueueUnit, QueueUnits
 from aerobee.client.steps.admin.brokers import Broker, ask, cluster_info, readers_of
-from aerobee.client.steps.answers import expect, header_of
+from aerobee.client.steps.admin.clients import subscriptions
+from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.messages import host_text, received
 from aerobee.client.steps.offsets import READER, Offsets, epoch_ms
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
-from aerobee.errors import BrokerError, ConfigurationError, MessageNotFoundError
+from aerobee.errors import (
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    MessageNotFoundError,
+)
+from aerobee.remoting.wire.bodies import queue_units as units_body
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import QueryConsumeQueue
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
 from aerobee.remoting.wire.headers.query import QueryMessage, ViewMessageById
 from aerobee.store.format.message_id import read_offset_id
@@ -27,12 +36,22 @@ if TYPE_CHECKING:
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 
-__all__ = ["find_messages", "message_at", "query_messages", "read_messages", "view_message"]
+__all__ = [
+    "find_messages",
+    "message_at",
+    "query_messages",
+    "queue_units",
+    "read_messages",
+    "view_message",
+]
 
 QUERY_WITHIN_S = 15.0
 """The timeout of queries by key: an index that is not cached is slow."""
 ALWAYS_MS = 2**63 - 1
+ALL_TAGS = ("*", "")
+TAG_TYPES = ("TAG", "", None)
 PULL_AT_ONCE = 32
 
 
@@ -254,3 +273,63 @@ def pulled(
         if not wanted or message.tag in wanted
     ]
     return following, messages
+
+
+# ── Consume queues ──
+
+
+def queue_units(
+    routes: Routes, queue: MessageQueue, offset: int, *, count: int = 10, group: str | None = None
+) -> Steps[QueueUnits]:
+    """Up to `count` units of a consume queue from an offset on, as the broker stores them.
+
+    `group`: whose subscription they are compared with. Raises: RouteNotFoundError,
+    BrokerNotFoundError, BrokerError for an offset outside of the queue, TransportError.
+    """
+    targets = yield from readers_of(routes, queue.topic)
+    target = next((one for one in targets if one.name == queue.broker_name), None)
+    if target is None:
+        text = f"topic {queue.topic} has no queues on broker {queue.broker_name}"
+        raise BrokerNotFoundError(text).about(topic=queue.topic, broker=queue.broker_name)
+    header = QueryConsumeQueue(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        index=offset,
+        count=count,
+        consumer_group=group,
+    )
+    answered = yield from ask(routes, target, header)
+    if not answered.answer.body:
+        # Java answers an offset outside of the queue with success and a remark.
+        raise error_of(answered.ask, answered.answer, answered.peer)
+    found = answered.body(units_body.QueueUnits)
+    said = found.subscription_data
+    return QueueUnits(
+        queue=queue,
+        first=found.min_queue_index,
+        end=found.max_queue_index,
+        units=[
+            QueueUnit(
+                queue_offset=queue_offset,
+                physical_offset=one.physic_offset,
+                size=one.physic_size,
+                tags_code=one.tags_code,
+                matches=matches(said, one.tags_code),
+            )
+            for queue_offset, one in enumerate(found.queue_data, offset)
+        ],
+        subscription=None if said is None else subscriptions([said])[0],
+    )
+
+
+def matches(subscription: SubscriptionData | None, tags_code: int) -> bool | None:
+    """Whether a subscription by tags accepts a tags code; None for another kind.
+
+    `eval` in the response says so of Aerobee's brokers only: Java's set it to false for units
+    without an extension.
+    """
+    if subscription is None or subscription.sub_string in ALL_TAGS:
+        return True
+    if subscription.expression_type not in TAG_TYPES:
+        return None
+    return tags_code in subscription.code_set

@@ -1,6 +1,7 @@
 """What an administrator asks and orders, on every front, of our broker."""
 
 import inspect
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import aerobee
 import aerobee.blocking
 from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage
-from aerobee.admin import GroupConfig, MessageType
+from aerobee.admin import GroupConfig, GroupSubscription, MessageType
 from aerobee.client.steps.admin import brokers
 from aerobee.errors import (
     BrokerError,
@@ -75,6 +76,7 @@ async def test_what_can_never_be_a_topic_is_refused(front: Front, wrong: dict[st
 # ── Topics ──
 
 
+@pytest.mark.since("5.0.0")
 async def test_what_is_not_named_stays_when_a_topic_changes(front: Front, topic: str) -> None:
     async with front.admin() as admin:
         await admin.create_topic(topic, queues=4, perm=6, message_type=MessageType.FIFO)
@@ -85,6 +87,7 @@ async def test_what_is_not_named_stays_when_a_topic_changes(front: Front, topic:
         assert config.message_type is MessageType.FIFO
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_topic_is_described_with_queues_messages_and_groups(
     front: Front, topic: str, group: str
 ) -> None:
@@ -102,32 +105,38 @@ async def test_a_topic_is_described_with_queues_messages_and_groups(
         assert list(found.groups) == [group] == await admin.topic_groups(topic)
 
 
-class ListUsers(Header):
-    """A request of a later release."""
+class NobodysRequest(Header):
+    """A request of controllers, which no broker serves."""
 
-    code = RequestCode.AUTH_LIST_USER
+    code = RequestCode.CLEAN_BROKER_DATA
 
 
 async def test_a_request_that_is_not_served_is_refused_with_code_and_version(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(brokers, "GetBrokerConfig", ListUsers)
+    monkeypatch.setattr(brokers, "GetBrokerConfig", NobodysRequest)
     async with front.admin() as admin:
-        text = r"AUTH_LIST_USER.*request code 3005 is not served.*V5_3_3"
+        text = r"CLEAN_BROKER_DATA.*request code 1011 is not served.*V\d_\d_\d"
         with pytest.raises(UnsupportedRequestError, match=text):
             await admin.broker_config()
 
 
 async def test_settings_change_while_the_broker_runs(front: Front) -> None:
     async with front.admin() as admin:
-        await admin.update_broker_config({"deleteWhen": "05", "fileReservedTime": "48h"})
+        await admin.update_broker_config({"deleteWhen": "05", "fileReservedTime": "48"})
         found = await admin.broker_config()
         assert (found["deleteWhen"], found["fileReservedTime"]) == ("05", "48")
+
+
+@pytest.mark.ours
+async def test_settings_that_cannot_be_changed_are_refused_all_together(front: Front) -> None:
+    async with front.admin() as admin:
+        before = (await admin.broker_config())["deleteWhen"]
         with pytest.raises(PermissionDeniedError, match="brokerName: can not change while running"):
             await admin.update_broker_config({"deleteWhen": "06", "brokerName": "x"})
         with pytest.raises(BrokerError, match="25 is not an hour"):
             await admin.update_broker_config({"deleteWhen": "25"})
-        assert (await admin.broker_config())["deleteWhen"] == "05"
+        assert (await admin.broker_config())["deleteWhen"] == before
 
 
 async def test_a_deleted_topic_is_gone_and_can_be_made_anew(
@@ -198,6 +207,60 @@ async def test_lag_is_what_lies_behind_the_offset_of_a_group(
         assert await admin.group_topics(group) == [topic]
 
 
+async def test_the_lag_of_all_groups_is_that_of_each(front: Front, topic: str, group: str) -> None:
+    async with front.admin() as admin, front.producer() as producer:
+        await admin.create_topic(topic, queues=2, order=True)
+        await producer.send_batch([Message(topic, b"x") for _ in range(4)])
+        await commit(admin, group, topic, 1)
+        [found] = [one for one in await admin.all_consumer_lag() if one.group == group]
+        assert found.queues == (await admin.consumer_lag(group)).queues
+        assert (found.total, found.topics) == (3, [topic])
+        # A group with offsets in a topic of its namespace only is nobody else's.
+        async with front.admin(namespace="elsewhere") as other:
+            assert group not in [one.group for one in await other.all_consumer_lag()]
+
+
+async def test_the_progress_of_a_group_is_told_in_times(
+    front: Front, topic: str, group: str
+) -> None:
+    async with front.admin() as admin, front.producer() as producer:
+        await admin.create_topic(topic, queues=2)
+        queue = (await producer.queues(topic))[0]
+        sent = [await producer.send(Message(topic, b"x"), queue=queue) for _ in range(3)]
+        times = [(await admin.message_at(one.queue, one.queue_offset)).stored_at for one in sent]
+        await commit(admin, group, topic, 2)
+        full, empty = await admin.consume_time_spans(group, topic)
+        assert (full.queue, full.first_at, full.last_at) == (queue, times[0], times[2])
+        assert full.consumed_at == times[1]
+        assert 0 <= full.waiting_s < 60
+        assert (empty.first_at, empty.last_at, empty.waiting_s) == (None, None, 0)
+        with pytest.raises(RouteNotFoundError):
+            await admin.consume_time_spans(group, f"{topic}-missing")
+
+
+async def test_units_of_a_queue_are_told_as_they_are_stored(
+    front: Front, topic: str, group: str
+) -> None:
+    async with front.admin() as admin, front.producer() as producer:
+        await admin.create_topic(topic, queues=1)
+        for tag in ("A", "B"):
+            sent = await producer.send(Message(topic, b"x", tag=tag))
+        async with front.consumer(group) as consumer:
+            await consumer.subscribe(topic, "B")
+            found = await admin.queue_units(sent.queue, 0, count=5, group=group)
+        assert (found.queue, found.first, found.end) == (sent.queue, 0, 2)
+        # Java's hash of a text of one letter is the letter.
+        units = [(one.queue_offset, one.tags_code, one.matches) for one in found.units]
+        assert units == [(0, ord("A"), False), (1, ord("B"), True)]
+        assert found.subscription == GroupSubscription(topic=topic, expression="B")
+        first, second = found.units
+        assert second.physical_offset >= first.physical_offset + first.size
+        with pytest.raises(BrokerError, match=r"2|not exist"):
+            await admin.queue_units(sent.queue, 2)
+        with pytest.raises(BrokerNotFoundError, match=f"{topic} has no queues on broker other"):
+            await admin.queue_units(MessageQueue(topic, "other", 0), 0)
+
+
 async def test_a_group_that_is_nowhere_has_no_lag(front: Front, group: str) -> None:
     async with front.admin() as admin:
         lag = await admin.consumer_lag(group)
@@ -228,6 +291,7 @@ async def test_a_dry_run_says_what_a_reset_would_change_and_changes_nothing(
         assert await admin.reset_offsets(group, topic, 0) == []
 
 
+@pytest.mark.since("5.2.0")
 async def test_a_running_consumer_goes_on_where_it_is_put(
     front: Front, topic: str, group: str
 ) -> None:
@@ -266,6 +330,7 @@ async def test_a_queue_that_is_not_there_is_not_reset(front: Front, topic: str, 
             await admin.reset_offsets(group, topic, 0, queues=[MessageQueue(topic, "x", 7)])
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_group_nobody_knows_is_not_reset(front: Front, topic: str, group: str) -> None:
     async with front.admin() as admin, front.producer() as producer:
         await admin.create_topic(topic, queues=1)
@@ -274,6 +339,7 @@ async def test_a_group_nobody_knows_is_not_reset(front: Front, topic: str, group
             await admin.reset_offsets(group, topic, ConsumeFrom.LAST)
 
 
+@pytest.mark.since("5.0.0")
 async def test_offsets_are_cloned(front: Front, topic: str, group: str) -> None:
     other = f"{group}-other"
     async with front.admin() as admin, front.producer() as producer:
@@ -377,7 +443,7 @@ async def test_brokers_tell_their_settings_and_figures(front: Front, topic: str)
         for name in (None, broker.name, broker.address):
             assert (await admin.broker_config(name))["brokerName"] == broker.name
         stats = await admin.broker_stats()
-        assert stats["brokerVersionDesc"].startswith("V5")
+        assert re.fullmatch(r"V\d_\d_\d", stats["brokerVersionDesc"])
         assert int(stats["putMessageTimesTotal"]) >= 1
         with pytest.raises(BrokerNotFoundError, match="it knows"):
             await admin.broker_stats("no-such-broker")
@@ -403,6 +469,7 @@ def test_methods_say_what_their_steps_say() -> None:
 # ── How a group consumes ──
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_group_is_told_to_pop_or_to_pull_a_topic(
     front: Front, topic: str, group: str
 ) -> None:
@@ -415,10 +482,17 @@ async def test_a_group_is_told_to_pop_or_to_pull_a_topic(
             assert (found.topic, found.mode, found.share) == (topic, mode, share)
         with pytest.raises(ConfigurationError, match="'PUSH', share 0: PULL or POP"):
             await admin.set_request_mode(group, topic, "PUSH")
+
+
+@pytest.mark.ours
+async def test_a_group_that_is_nowhere_is_told_nothing(front: Front, topic: str) -> None:
+    async with front.admin() as admin:
+        await admin.create_topic(topic)
         with pytest.raises(BrokerError, match="nobody"):
             await admin.set_request_mode("nobody", topic, "POP")
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_group_in_a_namespace_is_told_by_its_plain_name(
     front: Front, topic: str, group: str
 ) -> None:
@@ -431,6 +505,7 @@ async def test_a_group_in_a_namespace_is_told_by_its_plain_name(
         assert (f"ns%{topic}", f"ns%{group}") in names
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_group_may_be_kept_from_a_topic(front: Front, topic: str, group: str) -> None:
     async with front.admin() as admin:
         await admin.create_topic(topic)

@@ -62,6 +62,7 @@ def set_mode(broker: AnyBroker, group: str, topic: str, mode: str, *, share: int
     eventually(is_set, within_s=WITHIN_S, what=f"mode {mode}")
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_group_pulls_until_the_broker_says_pop_and_pops_on(
     front: Front, broker: AnyBroker, fresh: Fresh
 ) -> None:

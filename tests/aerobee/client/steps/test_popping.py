@@ -52,6 +52,7 @@ async def popped(consumer: Any, topic: str, count: int, **options: Any) -> list[
     return found
 
 
+@pytest.mark.since("5.0.0")
 async def test_what_is_acknowledged_stays_away_and_what_is_sent_back_comes_again(
     front: Front, front_name: str, fresh: Fresh
 ) -> None:
@@ -73,6 +74,7 @@ async def test_what_is_acknowledged_stays_away_and_what_is_sent_back_comes_again
             await consumer.ack(again[0])
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_loop_acknowledges_and_what_is_rejected_is_a_dead_letter(
     front: Front, fresh: Fresh
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_loop_acknowledges_and_what_is_rejected_is_a_dead_letter(
     assert len(seen) == len(set(seen))
 
 
+@pytest.mark.since("5.0.0")
 async def test_only_wanted_tags_come_and_the_others_are_no_obstacle(
     front: Front, fresh: Fresh
 ) -> None:
@@ -112,6 +115,7 @@ async def test_only_wanted_tags_come_and_the_others_are_no_obstacle(
             await consumer.receive(topic, max_messages=33)
 
 
+@pytest.mark.since("5.0.0")
 async def test_a_member_pops_what_the_broker_gives_it_and_leaves_the_group(
     front: Front, broker: AnyBroker, fresh: Fresh
 ) -> None:
@@ -135,6 +139,7 @@ async def test_a_member_pops_what_the_broker_gives_it_and_leaves_the_group(
         assert not (await admin.consumers(group)).members
 
 
+@pytest.mark.since("5.0.0")
 async def test_the_trace_says_what_came_of_each_message(front: Front, fresh: Fresh) -> None:
     topic, traces = fresh("topic"), fresh("traces")
     await send(front, topic, b"good", b"bad", b"hopeless", b"silent")
