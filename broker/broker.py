@@ -14,6 +14,7 @@ from aerobee.broker.consumers.feature import ConsumersFeature
 from aerobee.broker.core.core import Core
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.core.housekeeping import Housekeeping
+from aerobee.broker.core.limits import LimitUses
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
@@ -94,7 +95,9 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
-        self.metrics = add(MetricsFeature(core, topics, consumers, halves, timers=wheel))
+        pops = None if self.pop is None else self.pop.hold.quota
+        limits = LimitUses(core, topics, consumers, pulls=self.pull.hold.quota, pops=pops)
+        self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))
         self.admin = add(
             AdminFeature(
                 core,

@@ -122,10 +122,14 @@ class AttributesIllegal(Refused):
 
 
 class LimitReached(Refused):
-    """A table is full. The remark names the limit, and how to make room where that is possible."""
+    """A table is full. The remark names the limit, and how to make room where that is possible.
 
-    def __init__(self, what: str, limit: int, remedy: str = "") -> None:
-        words = f"no room for another {what}: {limit} is the limit"
+    `key` is the setting with the limit, if there is one.
+    """
+
+    def __init__(self, what: str, limit: int, remedy: str = "", *, key: str = "") -> None:
+        bound = f"{key} is {limit}" if key else f"{limit} is the limit"
+        words = f"no room for another {what}: {bound}"
         super().__init__(ResponseCode.SYSTEM_ERROR, f"{words}; {remedy}" if remedy else words)
 
 
@@ -135,7 +139,7 @@ class TooFast(Refused):
     def __init__(self, what: str, per_s: int) -> None:
         super().__init__(
             ResponseCode.SYSTEM_BUSY,
-            f"no new {what} now: by use alone {per_s} per second are made; try again later",
+            f"no new {what} now: autoCreateRate is {per_s} per second; try again later",
         )
 
 

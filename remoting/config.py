@@ -81,9 +81,19 @@ class RemotingConfig:
     )
     """The most that all connections together may hold of incomplete frames and of frames that wait
     to be served. Beyond it, only the connection with most is read, and closed in the end."""
-    max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True)
+    max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True, live=True)
     """Open connections; one more is closed at once. 0: as the limit on open files allows, less a
     reserve for the store."""
+    max_connections_of_address: int = setting(
+        "maxConnectionsOfAddress", 0, ge=0, le=10_000_000, own=True, live=True
+    )
+    """Open connections of one client address (of IPv6: one network of 64 bits); one more is closed
+    at once. 0: no limit."""
+    max_request_rate_of_address: int = setting(
+        "maxRequestRateOfAddress", 0, ge=0, le=10_000_000, own=True, live=True
+    )
+    """Requests per second of one such address, and as many at once after a pause; others get
+    SYSTEM_BUSY. 0: no limit."""
 
     # As a client of name servers
     connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")

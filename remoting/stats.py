@@ -19,6 +19,7 @@ class RemotingStats:
         "requests",
         "requests_failed",
         "requests_refused",
+        "requests_too_fast",
         "rounds",
         "unsent_bytes",
     )
@@ -34,6 +35,7 @@ class RemotingStats:
         self.requests = 0
         self.requests_failed = 0
         self.requests_refused = 0
+        self.requests_too_fast = 0
         self.rounds = 0
         self.unsent_bytes = 0
 

@@ -27,6 +27,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         f"{MEMORY}::test_a_flood_of_connections_costs_no_write_and_no_probe",
         "W3",
     ),
+    "connections of one address": (
+        f"{WIRE}::test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_in",
+        "remoting/server/test_addresses.py::test_connections_are_counted_by_address_or_network",
+    ),
+    "requests of one address": (
+        f"{WIRE}::test_beyond_its_rate_an_address_is_told_so_and_others_are_served",
+        "remoting/test_rate_limit.py::test_there_are_so_many_buckets_and_the_oldest_goes",
+    ),
     "a connection that is silent": (
         "remoting/server/test_reactor.py::test_an_idle_connection_is_closed",
     ),
@@ -72,7 +80,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/topics/test_topics.py"
         "::test_topics_are_limited_and_retry_topics_do_not_take_their_room",
         "broker/consumers/test_groups.py::test_groups_are_limited",
-        "broker/core/test_rate_limit.py::test_a_burst_and_then_so_many_per_second",
+        f"{WIRE}::test_a_table_at_its_limit_refuses_with_the_name_of_the_setting",
+        "remoting/test_rate_limit.py::test_a_burst_and_then_so_many_per_second",
     ),
     "connected groups": (
         TOO_MUCH,

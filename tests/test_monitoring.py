@@ -74,6 +74,12 @@ CASES = {
         "aerobee_pool_refused_total", "0+600x60", f'{NODE},processor="send"'
     ),
     "AerobeeRefusesConnections": one("aerobee_connections_refused_total", "0+1x60"),
+    "AerobeeNearLimit": Fires(
+        {
+            f'aerobee_limit_used{{{NODE},limit="maxTopics"}}': "9x60",
+            f'aerobee_limit{{{NODE},limit="maxTopics"}}': "10x60",
+        }
+    ),
     "AerobeeFewDescriptorsLeft": Fires(
         {f"process_open_fds{{{NODE}}}": "90x60", f"process_max_fds{{{NODE}}}": "100x60"}
     ),

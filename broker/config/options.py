@@ -104,6 +104,18 @@ class BrokerOptions:
     """Create an unknown topic on its first message."""
     default_topic_queue_nums: int = setting("defaultTopicQueueNums", 8, ge=1, le=1_024)
     """Queues of TBW102, whose settings such a topic gets."""
+    max_topics: int = setting("maxTopics", 10_000, ge=1, le=1_000_000, own=True, live=True)
+    """Topics, and as many retry and dead-letter topics of groups; one more is refused."""
+    max_queues_of_topic: int = setting(
+        "maxQueuesOfTopic", 1_024, ge=1, le=32_768, own=True, live=True
+    )
+    """Queues that a topic may be given."""
+    auto_create_burst: int = setting(
+        "autoCreateBurst", 1_000, ge=1, le=1_000_000, own=True, live=True
+    )
+    """Topics, and as many groups, that may be created by use at once."""
+    auto_create_rate: int = setting("autoCreateRate", 20, ge=0, le=1_000_000, own=True, live=True)
+    """And as many more in each second; beyond that, clients are told to try again later."""
     cluster_topic_enable: bool = setting("clusterTopicEnable", True)
     """Let clients use the topic named after the cluster."""
     broker_topic_enable: bool = setting("brokerTopicEnable", True)
@@ -136,6 +148,14 @@ class BrokerOptions:
     # Groups and pulling
     auto_create_subscription_group: bool = setting("autoCreateSubscriptionGroup", True, live=True)
     """Create an unknown group on its first request."""
+    max_consumer_groups: int = setting(
+        "maxConsumerGroups", 10_000, ge=1, le=1_000_000, own=True, live=True
+    )
+    """Consumer groups; one more is refused. As many may be connected at once."""
+    max_subscriptions_of_group: int = setting(
+        "maxSubscriptionsOfGroup", 1_024, ge=1, le=100_000, own=True, live=True
+    )
+    """Topics that a client may subscribe to in one group."""
     reject_pull_consumer_enable: bool = setting("rejectPullConsumerEnable", False, live=True)
     """Refuse groups that pull by themselves."""
     lite_pull_message_enable: bool = setting("litePullMessageEnable", True, live=True)
@@ -146,16 +166,16 @@ class BrokerOptions:
         "shortPollingTimeMills", 1_000, ge=100, le=60_000, unit="ms", live=True
     )
     """How long a pull is held without long polling."""
-    max_held_pulls: int = setting("maxHeldPulls", 100_000, ge=1, le=10_000_000, own=True)
+    max_held_pulls: int = setting("maxHeldPulls", 100_000, ge=1, le=10_000_000, own=True, live=True)
     """Pulls held in all. When so many are, one of a connection with fewer takes the place of
     one of a connection with more.
     """
     max_held_requests_of_connection: int = setting(
-        "maxHeldRequestsOfConnection", 20_000, ge=1, le=10_000_000, own=True
+        "maxHeldRequestsOfConnection", 20_000, ge=1, le=10_000_000, own=True, live=True
     )
     """Pulls held for one connection, and as many pops; the next is answered at once."""
     max_held_requests_of_group: int = setting(
-        "maxHeldRequestsOfGroup", 80_000, ge=1, le=10_000_000, own=True
+        "maxHeldRequestsOfGroup", 80_000, ge=1, le=10_000_000, own=True, live=True
     )
     """Pulls held for one group, and as many pops; the next is answered at once."""
     max_bulk_bytes: int = setting(

@@ -204,7 +204,7 @@ class ClientTable:
         entry = self.consumers.get(group)
         if entry is None:
             if len(self.consumers) >= self.max_groups:
-                raise LimitReached("connected consumer group", self.max_groups)
+                raise self._too_many("consumer")
             entry = self.consumers[group] = ConsumerGroup(group)
         entry.consume_type = consume_type
         entry.message_model = message_model
@@ -217,7 +217,11 @@ class ClientTable:
     def check_subscriptions(self, group: str, count: int) -> None:
         """Refuse more subscriptions than a group may have. Raises: LimitReached."""
         if count > self.max_subscriptions:
-            raise LimitReached(f"subscription of group {group[:120]}", self.max_subscriptions)
+            what = f"subscription of group {group[:120]}"
+            raise LimitReached(what, self.max_subscriptions, key="maxSubscriptionsOfGroup")
+
+    def _too_many(self, what: str) -> LimitReached:
+        return LimitReached(f"connected {what} group", self.max_groups, key="maxConsumerGroups")
 
     def check_room(
         self, connection_id: int, consumers: Iterable[str], producers: Iterable[str]
@@ -232,14 +236,14 @@ class ClientTable:
         ):
             new = sum(group not in entries for group, consumes in wanted if consumes is consume)
             if len(entries) + new > self.max_groups:
-                raise LimitReached(f"connected {what} group", self.max_groups)
+                raise self._too_many(what)
 
     def register_producer(self, group: str, client: Client) -> None:
         """Register a producer's heartbeat. Raises: LimitReached."""
         entry = self.producers.get(group)
         if entry is None:
             if len(self.producers) >= self.max_groups:
-                raise LimitReached("connected producer group", self.max_groups)
+                raise self._too_many("producer")
             entry = self.producers[group] = {}
         refresh(entry, client)
         self.name_producer(client)

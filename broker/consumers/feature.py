@@ -53,6 +53,7 @@ class ConsumersFeature(Feature):
                 max_entries=broker.max_consumer_offsets,
             ),
         )
+        self._limit_clients()
         self.group_file = core.tables.asked(self.tables.groups, "subscriptionGroup.json")
         # Offsets of pops refer to check points.
         self.offset_file = core.tables.changing(
@@ -130,6 +131,17 @@ class ConsumersFeature(Feature):
         if popped != self._popped_durable:
             await self._core.puts.durable()
             self._popped_durable = popped
+
+    def settings_changed(self) -> Iterator[None]:
+        """Take the limits on groups and clients from the settings."""
+        self.tables.groups.settings_changed()
+        self._limit_clients()
+        yield
+
+    def _limit_clients(self) -> None:
+        broker, clients = self._core.config.broker, self.tables.clients
+        clients.max_groups = broker.max_consumer_groups
+        clients.max_subscriptions = broker.max_subscriptions_of_group
 
     def load(self) -> None:
         """Load offsets, filters and groups."""

@@ -196,6 +196,9 @@ def check_config(config: SubscriptionGroupConfig) -> None:
         relaxed_json.check_depth(text, CONFIG_DEPTH_MAX)
     except ValueError as error:
         raise unfit(config, f"is {error}") from error
+    if relaxed_json.REFERENCE_KEY in text:
+        # In the list of all groups it would stand for another part of that list.
+        raise unfit(config, 'has a key "$ref", which readers take for a reference')
     try:
         msgspec.convert(msgspec.to_builtins(config), GroupRanges, strict=False)
     except msgspec.ValidationError as error:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from aerobee.broker.core import names
-from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import GroupNotExist, LimitReached, TooFast
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
+from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ class GroupSettings(Protocol):
 
     @property
     def auto_create_subscription_group(self) -> bool: ...
+    @property
+    def max_consumer_groups(self) -> int: ...
+    @property
+    def auto_create_burst(self) -> int: ...
+    @property
+    def auto_create_rate(self) -> int: ...
 
 
 class GroupTable:
@@ -55,15 +61,14 @@ class GroupTable:
         settings: GroupSettings,
         *,
         now_ms: int = 0,
-        max_groups: int = 10_000,
         max_forbidden: int = 100_000,
         on_change: Callable[[Iterable[str]], None] = lambda names: None,
     ) -> None:
         self.settings = settings
-        self.max_groups = max_groups
         self.max_forbidden = max_forbidden
         self.on_change = on_change
         self.rate = RateLimit()
+        self.settings_changed()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in BUILT_IN
@@ -72,6 +77,12 @@ class GroupTable:
         self.extra: dict[str, Any] = {}
         self.kept = KeptFields()
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self.configs.get
+
+    def settings_changed(self) -> None:
+        """Take the limits from the settings."""
+        settings = self.settings
+        self.max_groups = settings.max_consumer_groups
+        self.rate.allow(settings.auto_create_burst, settings.auto_create_rate)
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """The group, created with default settings if that is allowed; None if it is not.
@@ -119,7 +130,8 @@ class GroupTable:
     def check_room(self, count: int) -> None:
         """Refuse `count` more groups when they would be too many. Raises: LimitReached."""
         if count and len(self.configs) + count > self.max_groups:
-            raise LimitReached("consumer group", self.max_groups, "delete those that nobody uses")
+            unused = "delete those that nobody uses"
+            raise LimitReached("consumer group", self.max_groups, unused, key="maxConsumerGroups")
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
         """Set a config; whether that changed anything. Raises: NameIllegal, LimitReached."""

@@ -86,8 +86,9 @@ class Rounds:
         self.reactor.flush()
 
     def settings_changed(self) -> None:
-        """From now on requests wait in the pools for as long as the settings say."""
+        """Take the waits of the pools and the limits of clients from the settings."""
         set_waits(self.reactor.pools, self._config)
+        self.reactor.allow(limits_of(self._config))
 
     @property
     def waking(self) -> bool:
@@ -118,5 +119,7 @@ def limits_of(config: RemotingConfig) -> Limits:
         outbound_bytes=config.max_outbound_buffer_bytes,
         least_per_s=config.write_least_rate,
         max_connections=config.max_connections,
+        connections_of_address=config.max_connections_of_address,
+        requests_per_s_of_address=config.max_request_rate_of_address,
         descriptors=descriptor_limit(),
     )

@@ -106,6 +106,14 @@ class HoldQuota(Generic[H]):
         self.count -= 1
         connection.held -= 1
 
+    def most_of_connection(self) -> int:
+        """The weight of the connection that holds most."""
+        return max((share.weight for share in self.by_connection.values()), default=0)
+
+    def most_of_group(self) -> int:
+        """The weight of the group that holds most."""
+        return max(self.by_group.values(), default=0)
+
     def of(self, connection: Connected) -> list[H]:
         """All held requests of a connection."""
         share = self.by_connection.get(connection)

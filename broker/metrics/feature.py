@@ -12,6 +12,7 @@ from aerobee.store.files.local_time import local_day
 if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
+    from aerobee.broker.core.limits import LimitUses
     from aerobee.broker.metrics.stats import TimerFigures
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -28,6 +29,7 @@ class MetricsFeature(Feature):
         topics: TopicTable,
         consumers: ConsumerTables,
         transactions: Transactions,
+        limits: LimitUses,
         *,
         timers: TimerFigures | None,
     ) -> None:
@@ -43,5 +45,10 @@ class MetricsFeature(Feature):
         )
         self.services = (self.sampling,)
         self.sources = make_sources(
-            core, topics=topics, consumers=consumers, transactions=transactions, timers=timers
+            core,
+            topics=topics,
+            consumers=consumers,
+            transactions=transactions,
+            timers=timers,
+            limits=limits,
         )

@@ -12,11 +12,12 @@ from aerobee.broker.metrics.readings import (
     STORAGE,
     STORAGE_LABELS,
     Metric,
-    connections_max,
     consumers,
     dead_letters,
     half_messages,
     lag,
+    limits,
+    limits_used,
     of_store,
     of_timers,
     one,
@@ -381,17 +382,26 @@ METRICS: Final = (
         lambda s: s.remoting.connections,
     ),
     Metric(
-        "aerobee_connections_max",
+        "aerobee_limit",
         "gauge",
-        (),
-        "Connections that the broker takes: maxConnections. Missing while that is 0: then"
-        " process_max_fds is the limit, less what is kept for the store.",
-        connections_max,
+        ("limit",),
+        "The limits on clients, by the key of the setting (docs/limits.md); without those that"
+        " are off.",
+        limits,
+    ),
+    Metric(
+        "aerobee_limit_used",
+        "gauge",
+        ("limit",),
+        "What is used of each of them; of a limit on one client, group or topic, by the one that"
+        " uses most.",
+        limits_used,
     ),
     single(
         "aerobee_connections_refused_total",
         "counter",
-        "Connections closed as they came: maxConnections, or no descriptors but the store's.",
+        "Connections closed as they came: maxConnections, maxConnectionsOfAddress, or no"
+        " descriptors but the store's.",
         lambda s: s.remoting.connections_refused,
     ),
     single(
@@ -399,6 +409,12 @@ METRICS: Final = (
         "gauge",
         "Bytes of answers that peers have not taken, on all connections together.",
         lambda s: s.remoting.unsent_bytes,
+    ),
+    single(
+        "aerobee_requests_too_fast_total",
+        "counter",
+        "Requests refused because their address sends more than maxRequestRateOfAddress.",
+        lambda s: s.remoting.requests_too_fast,
     ),
     single(
         "aerobee_requests_total",

@@ -26,11 +26,12 @@ __all__ = [
     "STORAGE",
     "STORAGE_LABELS",
     "Metric",
-    "connections_max",
     "consumers",
     "dead_letters",
     "half_messages",
     "lag",
+    "limits",
+    "limits_used",
     "of_store",
     "of_timers",
     "one",
@@ -253,10 +254,16 @@ def producers(sources: Sources) -> Iterator[Reading]:
         yield (kind.language.lower(), describe(kind.version).lower(), "remoting"), count
 
 
-def connections_max(sources: Sources) -> Iterator[Reading]:
-    """The limit on connections, if one is set."""
-    if limit := sources.max_connections():
-        yield (), limit
+def limits(sources: Sources) -> Iterator[Reading]:
+    """The limits on clients, by setting."""
+    for key, _, limit in sources.limits:
+        yield (key,), limit
+
+
+def limits_used(sources: Sources) -> Iterator[Reading]:
+    """What is used of each limit."""
+    for key, used, _ in sources.limits:
+        yield (key,), used
 
 
 def consumers(sources: Sources) -> Iterator[Reading]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
+    from aerobee.broker.core.limits import LimitUses
     from aerobee.broker.metrics.http import Check
     from aerobee.broker.metrics.stats import BrokerStats, TimerFigures
     from aerobee.broker.topics.topics import TopicTable
@@ -63,6 +64,7 @@ def make_sources(
     consumers: ConsumerTables,
     transactions: Transactions,
     timers: TimerFigures | None,
+    limits: LimitUses,
 ) -> Sources:
     """The sources of the metrics."""
     broker, store, disk = core.config.broker, core.store, core.disk
@@ -87,7 +89,7 @@ def make_sources(
         read_backlog=backlog_reader(core, LagReader(core, topics, consumers)),
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,
-        max_connections=lambda: core.config.remoting.max_connections,
+        limits=limits,
         space=lambda: disk.free_space(store.root),
         refuses_puts=lambda: bool(store.flags.cause),
     )

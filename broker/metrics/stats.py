@@ -479,7 +479,8 @@ class Sources:
     """Monotonic seconds, as the pools read them."""
     now_ms: Callable[[], int]
     """The wall clock."""
-    max_connections: Callable[[], int]
+    limits: Iterable[tuple[str, float, float]]
+    """Key of a setting that limits clients, what is used of it, and the limit."""
     space: Callable[[], Space]
     """Of the file system that the store lies on."""
     refuses_puts: Callable[[], bool]

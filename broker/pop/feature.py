@@ -106,6 +106,12 @@ class PopFeature(Feature):
         arrivals = self._core.store.arrivals
         (arrivals.add if on else arrivals.remove)(self.hold.arrived)
 
+    def settings_changed(self) -> Iterator[None]:
+        """Take the limits on held pops from the settings; what is held already stays."""
+        core = self._core
+        self.hold.quota.limits = core.hold_limits(core.config.broker.max_pop_polling_size)
+        yield
+
     def load(self) -> None:
         """Load the table of orderly pops."""
         self._order_file.load(self.orders.load)

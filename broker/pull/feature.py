@@ -14,6 +14,8 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import pull as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -26,6 +28,7 @@ class PullFeature(Feature):
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
         broker = core.config.broker
+        self._core = core
         self.access = ReadAccess(broker, topics=topics, groups=consumers.groups, clock=core.clock)
         self.held = self.hold = Hold(
             core.store.max_offset, core.hold_limits(broker.max_held_pulls), core.rounds.flush
@@ -48,3 +51,9 @@ class PullFeature(Feature):
         core.store.space.queues.on_deleted.append(
             UnreadReport(consumers.offsets, core.stats).deleted
         )
+
+    def settings_changed(self) -> Iterator[None]:
+        """Take the limits on held pulls from the settings; what is held already stays."""
+        core = self._core
+        self.hold.quota.limits = core.hold_limits(core.config.broker.max_held_pulls)
+        yield

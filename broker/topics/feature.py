@@ -13,7 +13,7 @@ from aerobee.remoting.wire.headers import topic as headers
 from aerobee.store.errors import StoreForeign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -45,6 +45,11 @@ class TopicsFeature(Feature):
 
     def _changed(self, names: Iterable[str]) -> None:
         self.file.request()
+
+    def settings_changed(self) -> Iterator[None]:
+        """Take the limits on topics from the settings."""
+        self.table.settings_changed()
+        yield
 
     def load(self) -> None:
         """Load the table, and refuse unsupported topics."""

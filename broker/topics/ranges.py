@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -12,7 +12,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = ["check_ranges", "with_queues_in_range"]
+__all__ = ["TopicLimits", "check_ranges", "with_queues_in_range"]
 
 PERM_MAX: Final = 7
 """Read, write and inherit."""
@@ -22,11 +22,24 @@ STORED_QUEUES_MAX: Final = 32_768
 """Of a topic that a file has; many requests walk over all of them."""
 
 
+class TopicLimits(Protocol):
+    """The settings that limit topics and their creation by use."""
+
+    @property
+    def max_topics(self) -> int: ...
+    @property
+    def max_queues_of_topic(self) -> int: ...
+    @property
+    def auto_create_burst(self) -> int: ...
+    @property
+    def auto_create_rate(self) -> int: ...
+
+
 def check_ranges(wanted: TopicConfig, max_queues: int) -> None:
     """Refuse numbers that are out of range. Raises: Refused."""
     for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
         if not 0 <= queues <= max_queues:
-            raise invalid(f"a topic has 0 to {max_queues} queues, not {queues}")
+            raise invalid(f"a topic has 0 to {max_queues} queues (maxQueuesOfTopic), not {queues}")
     for name, bits, most in (
         ("perm", wanted.perm, PERM_MAX),
         ("topicSysFlag", wanted.topic_sys_flag, SYS_FLAG_MAX),

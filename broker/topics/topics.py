@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from aerobee.broker.core import names
-from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
 from aerobee.broker.topics.deleted_topics import KEY as DELETED_TOPICS
 from aerobee.broker.topics.deleted_topics import DeletedTopics
-from aerobee.broker.topics.ranges import check_ranges, with_queues_in_range
+from aerobee.broker.topics.ranges import TopicLimits, check_ranges, with_queues_in_range
+from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -52,7 +52,7 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable", DELETED_TOPICS})
 
 
-class TopicSettings(Protocol):
+class TopicSettings(TopicLimits, Protocol):
     """The settings about built-in topics and topic creation."""
 
     @property
@@ -89,19 +89,16 @@ class TopicTable:
         settings: TopicSettings,
         *,
         now_ms: int = 0,
-        max_topics: int = 10_000,
-        max_queues: int = 1_024,
     ) -> None:
         self.settings = settings
-        self.max_topics = max_topics
-        self.max_queues = max_queues
         self.listeners: list[Callable[[Iterable[str]], None]] = []
         """Called with the names of topics that are new, changed or deleted."""
         self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
         self.open_configs: dict[str, TopicConfig] = {}
-        self.deleted = DeletedTopics(max_topics)
+        self.deleted = DeletedTopics(0)
+        self.settings_changed()
         self.extra: dict[str, Any] = {}
         self.kept = KeptFields()
         self.group_topics: set[str] = set()
@@ -111,6 +108,14 @@ class TopicTable:
         for config in system_topics(settings):
             self.put(config)
         self.system: Final = frozenset(self.configs) | names.FORBIDDEN_TO_SEND | HIDDEN
+
+    def settings_changed(self) -> None:
+        """Take the limits from the settings."""
+        settings = self.settings
+        self.max_topics = settings.max_topics
+        self.max_queues = settings.max_queues_of_topic
+        self.deleted.limit = self.max_topics
+        self.rate.allow(settings.auto_create_burst, settings.auto_create_rate)
 
     def put(self, config: TopicConfig) -> None:
         """Set one topic; the version is unchanged."""
@@ -256,7 +261,7 @@ class TopicTable:
         """Check that each of these can have its retry topic. Raises: LimitReached."""
         new = sum(names.retry_topic(group) not in self.configs for group in groups)
         if new and len(self.group_topics) + new > self.max_topics:
-            raise LimitReached("topic", self.max_topics, UNUSED)
+            raise LimitReached("topic", self.max_topics, UNUSED, key="maxTopics")
 
     def check_room(self, *topics: str) -> None:
         """Refuse topics that cannot all be created.
@@ -278,7 +283,7 @@ class TopicTable:
             (len(self.configs) - of_groups, len(new) - new_of_groups),
         ):
             if more and there + more > self.max_topics:
-                raise LimitReached("topic", self.max_topics, UNUSED)
+                raise LimitReached("topic", self.max_topics, UNUSED, key="maxTopics")
 
     # ── Topics made by people ──
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import socket
+from collections import defaultdict
 from itertools import cycle
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import trio
 
+from aerobee.remoting.server.connection import packed_host
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aerobee.remoting.server.addresses import Addresses
     from aerobee.remoting.server.connection import FrameHandler
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.stats import RemotingStats
@@ -55,29 +58,43 @@ class Door:
     """The limits on connections. `descriptors` is how many the process may have open, None: any."""
 
     def __init__(
-        self, stats: RemotingStats, max_connections: int = 0, descriptors: int | None = None
+        self,
+        stats: RemotingStats,
+        addresses: Addresses,
+        max_connections: int = 0,
+        descriptors: int | None = None,
     ) -> None:
         self.stats = stats
+        self.addresses = addresses
         self.max_connections = max_connections
         self.first_reserved = (
             math.inf if descriptors is None else descriptors - reserve(descriptors)
         )
-        self._lines = LogLimit(1)
+        self._lines: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
 
-    def closed_for(self, sock: socket.socket) -> str | None:
+    def closed_for(self, sock: socket.socket, address: tuple[str, int]) -> str | None:
         """Why this connection must be refused; None if it may stay."""
         if self.max_connections and self.stats.connections >= self.max_connections:
             return f"maxConnections is {self.max_connections}"
+        most = self.addresses.max_connections
+        if most and self.addresses.full(packed_host(address)):
+            return f"maxConnectionsOfAddress is {most}"
         # The system assigns the lowest free number, so all below it are in use.
         if sock.fileno() >= self.first_reserved:
             return "the descriptors that are left are for the store"
         return None
 
-    def refused(self, listener: str, reason: str) -> None:
-        """Log the refusal, at a limited rate."""
-        left_out = self._lines.admit(monotonic())
+    def refused(self, listener: str, reason: str, address: str | None = None) -> None:
+        """Log a refusal, each reason at a limited rate."""
+        left_out = self._lines[reason].admit(monotonic())
         if left_out is not None:
-            log.warning("connection.refused", listener=listener, reason=reason, left_out=left_out)
+            log.warning(
+                "connection.refused",
+                listener=listener,
+                reason=reason,
+                address=address,
+                left_out=left_out,
+            )
 
 
 def reserve(descriptors: int) -> int:
@@ -167,11 +184,11 @@ def accept_ready(
             door.stats.accept_failures += 1
             door.refused(name, error.strerror or str(error))
             return False
-        reason = door.closed_for(sock)
+        reason = door.closed_for(sock, address)
         if reason is not None:
             sock.close()
             door.stats.connections_refused += 1
-            door.refused(name, reason)
+            door.refused(name, reason, address[0])
             continue
         adopt(sock, address, name, worker, next(selectors))
     return True

@@ -27,6 +27,7 @@ __all__ = [
     "Waiting",
     "stall_remark",
     "timeout_remark",
+    "too_fast_remark",
 ]
 
 REMARKS = 1_024
@@ -55,6 +56,11 @@ def stall_remark(waited_ms: int, queued: int) -> str:
         "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, "
         f"period in queue: {waited_ms}ms, size of queue: {queued}"
     )
+
+
+def too_fast_remark(per_s: int) -> str:
+    """The remark of a request beyond the rate of its client's address."""
+    return f"maxRequestRateOfAddress is {per_s} per second, and yours has used it up: wait"
 
 
 class Stall(NamedTuple):

@@ -65,7 +65,9 @@ class Reactor:
         self.selectors: list[Selector] = []
         self.gate: Gate | None = None
         """Checks each request of all listeners; set before `run`."""
-        self._door = boss.Door(self.stats, limits.max_connections, limits.descriptors)
+        self._door = boss.Door(
+            self.stats, self.shared.addresses, limits.max_connections, limits.descriptors
+        )
         self._hooks = hooks
         self._refusals = refusals
         self._selectors_wanted = selectors
@@ -95,12 +97,26 @@ class Reactor:
         self.selectors.append(selector)
         return selector
 
+    def allow(self, limits: Limits) -> None:
+        """Change the limits on connections, and those of each address."""
+        addresses = self.shared.addresses
+        self._door.max_connections = limits.max_connections
+        addresses.max_connections = limits.connections_of_address
+        addresses.requests.allow(limits.requests_per_s_of_address)
+
     def resume(self) -> None:
         """Serve the postponed requests again."""
         shared = self.shared
         postponed, shared.postponed = shared.postponed, []
         for resume in postponed:
             resume(monotonic())
+
+    @property
+    def most_connections(self) -> float:
+        """How many connections may be open: as set, or as there are descriptors for; infinite
+        where the system has no limit.
+        """
+        return self._door.max_connections or self._door.first_reserved
 
     @property
     def connections(self) -> list[Connection]:

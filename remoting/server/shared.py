@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.server.addresses import Addresses
 from aerobee.remoting.server.arrivals import NO_SLOW_ROUND
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.log_limit import LogLimit
@@ -37,6 +38,10 @@ class Limits(NamedTuple):
     """Bytes per second that a peer must read while data waits for it."""
     max_connections: int = 0
     """Open connections; 0: any."""
+    connections_of_address: int = 0
+    """Open connections of one client address; 0: any."""
+    requests_per_s_of_address: int = 0
+    """Requests per second of one client address; 0: any."""
     descriptors: int | None = None
     """How many the process may have open; None: any."""
 
@@ -50,6 +55,7 @@ class Shared:
 
     __slots__ = (
         "_numbers",
+        "addresses",
         "inbound",
         "limits",
         "long_requests",
@@ -64,6 +70,7 @@ class Shared:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.stats = RemotingStats()
+        self.addresses = Addresses(limits.connections_of_address, limits.requests_per_s_of_address)
         self.outbox: list[Peer] = []
         self.postponed: list[Callable[[float], None]] = []
         """Called by `Reactor.resume`, with the time of the loop's clock."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import structlog
 
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
+from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     KEPT_BYTES_MAX,
@@ -18,6 +19,7 @@ from aerobee.remoting.server.pools import (
     Waiting,
     stall_remark,
     timeout_remark,
+    too_fast_remark,
 )
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
@@ -67,6 +69,7 @@ class Worker:
         self._refusals = refusals
         self._nursery = nursery
         self._stats = shared.stats
+        self._rates = shared.addresses.requests
         self._long_requests = shared.long_requests
         self._flush = shared.flush
         self._gate = gate
@@ -91,6 +94,13 @@ class Worker:
         self._stats.requests += 1
         if not connection.requests:
             connection.announce(command)
+        rates = self._rates
+        if rates.per_s and not rates.take(
+            source_of(connection.host), connection.context.now * 1000
+        ):
+            self._stats.requests_too_fast += 1
+            connection.answer(command, Answer(SYSTEM_BUSY, remark=too_fast_remark(rates.per_s)))
+            return
         route = self._routes.get(command.code)
         if route is None:
             remark = f" request type {command.code} not supported"

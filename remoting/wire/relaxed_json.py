@@ -16,13 +16,15 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "check_depth", "decode"]
+__all__ = ["MAX_DEPTH", "REFERENCE_KEY", "check_depth", "decode"]
 
 MAX_DEPTH = 64
 MAX_BRACKETS = 1_000_000
 """Ten times what a table of 100,000 topics has; counting them takes a few milliseconds."""
 MAX_REFERRED = 100_000
 REFERENCE = "$ref"
+REFERENCE_KEY = b'"$ref":'
+"""As the key of an object in a document without spaces; within a string its quotes are escaped."""
 
 NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 # An unterminated string is one token, too: without that, each of its quotes would be tried anew.

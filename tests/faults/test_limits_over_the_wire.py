@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from aerobee.broker.config.schema import SCHEMA
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.raw_client import Closed, RawConnection, send_fields, topic_fields
+from tests.kit.health import events, metrics_of
+from tests.kit.raw_client import Closed, RawConnection, pull_fields, send_fields, topic_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.faults
 
 SEND, SEND_BATCH, CREATE_TOPIC, HEART_BEAT, LOCK, BATCH_ACK = 310, 320, 17, 34, 41, 200_151
-MEMBERS, UPDATE_OFFSET = 38, 15
+MEMBERS, UPDATE_OFFSET, CONFIGURE, PULL, BUSY = 38, 15, 25, 11, 2
+DEFAULTS: Final = {key.name: key.default for key in SCHEMA.values() if isinstance(key.default, int)}
 MAX_CONNECTIONS: Final = 12
 FRAME_BYTES: Final = 5 << 20
 SETTINGS = {
@@ -142,6 +147,110 @@ def test_beyond_max_connections_a_peer_is_closed_and_places_come_back(
             return False
 
     eventually(comes_in, within_s=10, what="a place is free again")
+
+
+def change(**settings: int) -> bytes:
+    return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+
+
+@contextmanager
+def limited(broker: BrokerProcess, **settings: int) -> Iterator[None]:
+    """These limits, changed while the broker runs, and their defaults afterwards."""
+    with RawConnection(broker.address) as admin:
+        assert admin.call(CONFIGURE, {}, change(**settings)).code == 0
+        try:
+            yield
+        finally:
+            defaults = {key: DEFAULTS[key] for key in settings}
+            done = admin.call(CONFIGURE, {}, change(**defaults))
+            while done.code == BUSY:
+                done = admin.call(CONFIGURE, {}, change(**defaults))
+            assert done.code == 0
+
+
+def test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_in(
+    broker: BrokerProcess,
+) -> None:
+    with limited(broker, maxConnectionsOfAddress=4):
+        used = dict(used_of(broker))
+        assert used["maxConnectionsOfAddress"] == (2, 4), used
+        with RawConnection(broker.address), RawConnection(broker.address) as fourth:
+            assert fourth.call(SEND, send_fields("plain", 0), b"the last").code == 0
+            with RawConnection(broker.address) as fifth:
+                fifth.hear_close()
+            with RawConnection(broker.address, source="127.0.0.2") as elsewhere:
+                assert elsewhere.call(SEND, send_fields("plain", 0), b"of another").code == 0
+        refused = [
+            (event["reason"], event["address"])
+            for event in events(broker.child.errors())
+            if event["event"] == "connection.refused"
+        ]
+        assert ("maxConnectionsOfAddress is 4", "127.0.0.1") in refused
+
+
+def test_beyond_its_rate_an_address_is_told_so_and_others_are_served(
+    broker: BrokerProcess,
+) -> None:
+    with (
+        limited(broker, maxRequestRateOfAddress=50),
+        RawConnection(broker.address) as greedy,
+        RawConnection(broker.address, source="127.0.0.2") as other,
+    ):
+        answers = [greedy.call(SEND, send_fields("plain", 0), b"x") for _ in range(200)]
+        refused = [answer for answer in answers if answer.code == BUSY]
+        assert 50 <= len(refused) < 200, len(refused)
+        remark = refused[0].remark or ""
+        assert remark.startswith("maxRequestRateOfAddress is 50 per second"), remark
+        assert other.call(SEND, send_fields("plain", 0), b"of another").code == 0
+        used, limit = dict(used_of(broker))["maxRequestRateOfAddress"]
+        assert (round(used) > 0, limit) == (True, 50)
+    # The bystander speaks from the address that was limited.
+
+
+LIMITED: Final = {
+    "maxTopics": (CREATE_TOPIC, topic_fields("one-more")),
+    "maxQueuesOfTopic": (CREATE_TOPIC, topic_fields("plain", 9)),
+    "maxConsumerGroups": (PULL, pull_fields("one-more-group", "plain", 0, 0)),
+    "autoCreateRate": (SEND, send_fields("made-by-use", 0)),
+}
+
+
+@pytest.mark.parametrize("key", LIMITED)
+def test_a_table_at_its_limit_refuses_with_the_name_of_the_setting(
+    broker: BrokerProcess, key: str
+) -> None:
+    code, fields = LIMITED[key]
+    values = {"maxQueuesOfTopic": 8, "autoCreateRate": 0}
+    settings = {key: values.get(key, 1)}
+    if key == "autoCreateRate":
+        settings["autoCreateBurst"] = 1
+    with limited(broker, **settings), RawConnection(broker.address) as peer:
+        answers = [peer.call(code, fields | {"a": f"p{n}"}, b"x") for n in range(2)]
+        if key == "autoCreateRate":
+            answers.append(peer.call(SEND, send_fields("made-by-use-2", 0), b"x"))
+        assert answers[-1].code != 0
+        assert key in (answers[-1].remark or ""), answers[-1]
+
+
+def test_every_limit_is_shown_with_what_is_used_of_it(broker: BrokerProcess) -> None:
+    used = dict(used_of(broker))
+    off = {"maxConnectionsOfAddress", "maxRequestRateOfAddress"}
+    assert off.isdisjoint(used), "what is off is not shown"
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
+    for key, (count, limit) in used.items():
+        assert 0 <= count <= limit, key
+        assert f"`{key}`" in page, f"{key} has no row"
+    assert used["maxConnections"] == (1, MAX_CONNECTIONS)
+    assert used["maxTopics"][0] >= 1
+
+
+def used_of(broker: BrokerProcess) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Key of each limit, what is used of it, and the limit."""
+    series = list(metrics_of(broker))
+    limits = {labels["limit"]: value for name, labels, value in series if name == "aerobee_limit"}
+    for name, labels, value in series:
+        if name == "aerobee_limit_used":
+            yield labels["limit"], (value, limits[labels["limit"]])
 
 
 def test_locks_of_queues_that_are_not_here_are_not_kept(broker: BrokerProcess) -> None:

@@ -279,6 +279,7 @@ FOLDERS: Final = {
 WORDS_AMONG_HANDS: Final = frozenset(
     f"remoting.server.{name}"
     for name in (
+        "addresses",
         "arrivals",
         "log_limit",
         "long_requests",
@@ -292,6 +293,7 @@ WORDS_AMONG_HANDS: Final = frozenset(
 AT_THE_ROOT: Final = {
     "config": Kind.PURE,
     "errors": Kind.PURE,
+    "rate_limit": Kind.PURE,
     "stats": Kind.PURE,
 }
 """Modules at the root of remoting that are no roots, so that its other files may import them."""

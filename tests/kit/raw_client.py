@@ -80,9 +80,11 @@ def _text(value: object) -> str:
 class RawConnection:
     """One socket to a broker or a name server. Answers are matched to calls by opaque alone."""
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 10.0, source: str = "") -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.socket = socket.create_connection(
+            (host, int(port)), timeout=timeout_s, source_address=(source, 0) if source else None
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.opaque = 0
         self.asked: list[RawAnswer] = []

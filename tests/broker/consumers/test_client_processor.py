@@ -14,12 +14,12 @@ from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.member_changes import MemberChanges
 from aerobee.broker.consumers.queue_locks import LOCK_LIVES_MS
 from aerobee.broker.consumers.tables import ConsumerTables
-from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import Refused
 from aerobee.broker.filters.consumer_filters import DEAD_KEPT_MS
 from aerobee.broker.process.log import LineLimits
 from aerobee.broker.topics.topics import TopicConfig, TopicTable
 from aerobee.remoting.errors import BodyError
+from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
@@ -551,7 +551,7 @@ def test_a_connection_does_not_get_into_more_groups_by_more_heartbeats(desk: Des
 
 def test_a_heartbeat_with_too_many_subscriptions_is_refused_whole(desk: Desk) -> None:
     greedy = consumer("g1", *(subscription(f"t{number}") for number in range(1_025)))
-    with pytest.raises(Refused, match="subscription of group g1: 1024 is the limit"):
+    with pytest.raises(Refused, match="subscription of group g1: maxSubscriptionsOfGroup is 1024"):
         desk.beat(desk.peer(), consumer("g0"), greedy)
     assert nothing_is_known(desk)
 

@@ -78,9 +78,9 @@ def test_no_look_up_creates_a_group_with_an_illegal_name(group: str) -> None:
 
 
 def test_groups_are_limited() -> None:
-    groups = GroupTable(OPTIONS, max_groups=9)
+    groups = GroupTable(dataclasses.replace(OPTIONS, max_consumer_groups=9))
     groups.find("g", 0)
-    with pytest.raises(LimitReached, match="9 is the limit"):
+    with pytest.raises(LimitReached, match="maxConsumerGroups is 9"):
         groups.find("h", 0)
     assert groups.find("g", 0) is not None
 

@@ -39,6 +39,8 @@ MADE_AGAIN = {
     "broker.namesrv.registration:__init__",
     "broker.pools.pools:make_pools",
     "broker.pools.pools:_wait_ms",
+    "broker.pull.feature:__init__",
+    "remoting.server.reactor:__init__",
 }
 """Where a live setting is read when something is built, and read again when it has changed."""
 

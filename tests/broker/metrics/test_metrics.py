@@ -81,7 +81,7 @@ def make_sources() -> Sources:
         read_backlog=nothing_stored,
         now=lambda: 10.0,
         now_ms=lambda: 5_000,
-        max_connections=lambda: 65_536,
+        limits=[("maxTopics", 7, 10_000)],
     )
 
 

@@ -39,7 +39,7 @@ def test_only_what_concerns_the_log_is_kept() -> None:
 
 
 def table() -> TopicTable:
-    return TopicTable(BrokerOptions(broker_name="broker-a"), max_topics=2)
+    return TopicTable(BrokerOptions(broker_name="broker-a", max_topics=2))
 
 
 def test_the_file_of_topics_keeps_deletions_until_the_topic_is_made_anew() -> None:

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import (
     AttributesIllegal,
     LimitReached,
@@ -18,6 +17,7 @@ from aerobee.broker.errors import (
     TopicNotExist,
 )
 from aerobee.broker.topics.topics import TopicConfig, TopicTable
+from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire import relaxed_json
 
 OPTIONS = BrokerOptions(broker_name="broker-a")

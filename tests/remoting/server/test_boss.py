@@ -58,7 +58,9 @@ def peer(listener: Listener) -> Iterator[socket.socket]:
 
 
 def door_of(stage: Stage, max_connections: int = 0, descriptors: int | None = None) -> boss.Door:
-    return boss.Door(stage.reactor.stats, max_connections, descriptors)
+    return boss.Door(
+        stage.reactor.stats, stage.reactor.shared.addresses, max_connections, descriptors
+    )
 
 
 @pytest.mark.parametrize(

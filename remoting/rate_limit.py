@@ -1,0 +1,89 @@
+"""Token buckets: for effects that any client can cause, and for the requests of each client.
+
+`now_ms` may be the wall clock: one that jumps back removes no tokens, one that jumps ahead adds no
+more than a full bucket.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+__all__ = ["BUCKETS_MAX", "RateLimit", "RateLimits"]
+
+BUCKETS_MAX: Final = 10_000
+"""Names with a bucket; beyond it, the one that asked longest ago is forgotten."""
+
+
+class RateLimit:
+    """A bucket that holds `burst` and gains `per_s` each second; full at first."""
+
+    __slots__ = ("_filled_ms", "_left", "burst", "per_s")
+
+    def __init__(self, burst: int = 1_000, per_s: int = 20) -> None:
+        assert burst > 0, "a bucket for nothing lets nothing happen"
+        self.burst = burst
+        self.per_s = per_s
+        self._left = float(burst)
+        self._filled_ms = 0.0
+
+    def allow(self, burst: int, per_s: int) -> None:
+        """Change the limits; tokens that were taken stay taken."""
+        self._left += burst - self.burst
+        self.burst, self.per_s = burst, per_s
+
+    def allows(self, count: int, now_ms: float) -> bool:
+        """Whether there are `count` tokens; takes none."""
+        gained = max(0.0, now_ms - self._filled_ms) * self.per_s / 1000
+        self._left = min(self.burst, self._left + gained)
+        self._filled_ms = now_ms
+        return self._left >= count
+
+    def take(self, now_ms: float) -> bool:
+        """Take a token, if there is one."""
+        if not self.allows(1, now_ms):
+            return False
+        self._left -= 1
+        return True
+
+    def taken(self, now_ms: float) -> int:
+        """How many tokens are missing from a full bucket."""
+        self.allows(0, now_ms)
+        return round(self.burst - self._left)
+
+
+class RateLimits:
+    """A bucket for each name, such as an address: `per_s` each second, and as many at once.
+
+    With `per_s` 0 there is no limit, and callers need not ask.
+    """
+
+    __slots__ = ("_buckets", "per_s")
+
+    def __init__(self, per_s: int = 0) -> None:
+        self.per_s = per_s
+        self._buckets: dict[Hashable, RateLimit] = {}
+
+    def allow(self, per_s: int) -> None:
+        """Change the limit; everybody begins with a full bucket."""
+        if per_s != self.per_s:
+            self.per_s = per_s
+            self._buckets.clear()
+
+    def take(self, name: Hashable, now_ms: float) -> bool:
+        """Take a token of `name`, if there is one."""
+        buckets = self._buckets
+        bucket = buckets.pop(name, None)
+        if bucket is None:
+            bucket = RateLimit(self.per_s, self.per_s)
+            if len(buckets) >= BUCKETS_MAX:
+                del buckets[next(iter(buckets))]
+        # The last in the order of a dict is the one that was put last.
+        buckets[name] = bucket
+        return bucket.take(now_ms)
+
+    def busiest(self, now_ms: float) -> int:
+        """How many tokens the name with the fewest left has taken."""
+        return max((bucket.taken(now_ms) for bucket in self._buckets.values()), default=0)

@@ -1,0 +1,58 @@
+"""The connections and requests of each client address, and their limits.
+
+An IPv6 client counts by its network of 64 bits, in which it may choose any address.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.remoting.rate_limit import RateLimits
+
+__all__ = ["Addresses", "source_of"]
+
+PORT_BYTES: Final = 4
+V6_NETWORK_BYTES: Final = 8
+
+
+def source_of(host: bytes) -> bytes:
+    """The part of a packed host (see `packed_host`) that is counted as one client."""
+    address = host[:-PORT_BYTES]
+    return address if len(address) == PORT_BYTES else address[:V6_NETWORK_BYTES]
+
+
+class Addresses:
+    """Open connections by client address; 0 is no limit.
+
+    Invariant: `open` has the open connections of all selectors, and no zeros.
+    """
+
+    __slots__ = ("max_connections", "open", "requests")
+
+    def __init__(self, max_connections: int = 0, requests_per_s: int = 0) -> None:
+        self.max_connections = max_connections
+        """The most connections of one address."""
+        self.open: dict[bytes, int] = {}
+        self.requests = RateLimits(requests_per_s)
+
+    def full(self, host: bytes) -> bool:
+        """Whether one more connection of this host is too many."""
+        return 0 < self.max_connections <= self.open.get(source_of(host), 0)
+
+    def opened(self, host: bytes) -> None:
+        """Count a connection."""
+        source = source_of(host)
+        self.open[source] = self.open.get(source, 0) + 1
+
+    def closed(self, host: bytes) -> None:
+        """Count it no more."""
+        source = source_of(host)
+        left = self.open[source] - 1
+        if left:
+            self.open[source] = left
+        else:
+            del self.open[source]
+
+    def most(self) -> int:
+        """Connections of the address that has most."""
+        return max(self.open.values(), default=0)
