@@ -7,12 +7,11 @@ Prints the ready line to stdout and nothing else; everything else is a log line 
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import signal
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -22,6 +21,7 @@ import trio
 
 from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
+from aerobee.broker.config.services import LogFormat
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
 from aerobee.broker.process.host import (
@@ -31,18 +31,23 @@ from aerobee.broker.process.host import (
     nearest,
     raise_descriptor_limit,
 )
-from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
+from aerobee.broker.process.log_stream import LineStream, LogFile, fill_standard_descriptors
+from aerobee.broker.process.service_manager import ServiceManager
+from aerobee.broker.process.signals import RELOAD, REOPEN, Signals
+from aerobee.broker.process.stall_watch import StallWatch
 from aerobee.remoting.server.boss import reserve
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.controller import BrokerController, Ready
+    from aerobee.broker.live_settings.live_settings import LiveSettings
     from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
+    from aerobee.broker.process.loop_stats import LoopStats
 
 __all__ = ["run", "run_nameserver"]
 
@@ -50,13 +55,6 @@ DONE: Final = 0
 FAILED: Final = 1
 STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
-
-STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-"""Ctrl-\\ sends SIGQUIT: it must stop the broker cleanly."""
-RELOADS: Final = signal.SIGHUP
-"""Reads the settings again. A terminal that closes sends it too: then it is a stop."""
-IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are ignored: their default action would end the process."""
 
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
 """Objects of a request are freed by reference count; frequent searches for cycles only cost time.
@@ -80,65 +78,96 @@ WHOLE_S: Final = 86_400.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-def run(
-    config: BrokerConfig,
-    log_level: str = "info",
-    *,
-    reread: Callable[[], BrokerConfig] | None = None,
-) -> int:
+def run(config: BrokerConfig, *, reread: Callable[[], BrokerConfig] | None = None) -> int:
     """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
     On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError.
     Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
     """
-    serve = partial(_serve, config, reread=reread or (lambda: config))
     return _in_foreground(
         config,
-        log_level,
-        serve,
+        partial(_serve, config, reread=reread or (lambda: config)),
         lambda *start: keeps_data(*start) and may_write(*start) and fits_disk(*start),
     )
 
 
-def run_nameserver(
-    config: BrokerConfig, log_level: str = "info", *, reread: Callable[[], BrokerConfig]
-) -> int:
+def run_nameserver(config: BrokerConfig, *, reread: Callable[[], BrokerConfig]) -> int:
     """Run a name server alone, in the same way. Returns the same exit codes."""
     serve = partial(_serve_names, config, reread=reread)
-    return _in_foreground(config, log_level, serve, lambda config, disk: True)
+    return _in_foreground(config, serve, lambda config, disk: True)
+
+
+class Surroundings:
+    """What the process has around its loop: the log and the service manager."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Set up the log. Raises: OSError when its file cannot be opened."""
+        said = self.said = config.process
+        path = said.log_file
+        self.lines = LogFile(Path(path)) if path else LineStream(sys.stderr)
+        self.service_manager = ServiceManager(os.environ)
+        logging.configure(
+            said.log_level.lower(),
+            stream=self.lines,
+            as_json=None if said.log_format == LogFormat.AUTO else said.log_format == "JSON",
+            journal=not path and sys.stderr is not None and logging.is_journal(2, os.environ),
+        )
+
+    def reopen(self) -> None:
+        """Open the log file again, which was renamed."""
+        if isinstance(self.lines, LogFile):
+            try:
+                self.lines.reopen()
+            except OSError as error:
+                log.error("log.not_reopened", path=str(self.lines.path), error=str(error))
+            else:
+                log.info("log.reopened", path=str(self.lines.path))
+
+    def follow(self, loop: LoopStats) -> Iterator[None]:
+        """Take over the settings that may change while it runs."""
+        logging.set_level(self.said.log_level.lower())
+        loop.stall_s = self.said.loop_stall_ms / 1000
+        yield from ()
 
 
 def _in_foreground(
     config: BrokerConfig,
-    log_level: str,
-    serve: Callable[[Disk], Awaitable[bool]],
+    serve: Callable[[Disk, Surroundings], Awaitable[bool]],
     may_start: Callable[[BrokerConfig, Disk], bool],
 ) -> int:
     fill_standard_descriptors()
-    lines = LineStream(sys.stderr)
-    logging.configure(log_level, stream=lines)
+    os.umask(0o077)
     try:
-        return _run(config, serve, may_start)
+        surroundings = Surroundings(config)
+    except OSError as error:
+        LineStream(sys.stderr).write(
+            f"logFile: {config.process.log_file}: {error.strerror}; name a file in a directory that"
+            " this user may write to\n"
+        )
+        return FAILED
+    try:
+        return _run(config, surroundings, serve, may_start)
     finally:
-        lines.drain()
+        surroundings.service_manager.close()
+        surroundings.lines.drain()
 
 
 def _run(
     config: BrokerConfig,
-    serve: Callable[[Disk], Awaitable[bool]],
+    surroundings: Surroundings,
+    serve: Callable[[Disk, Surroundings], Awaitable[bool]],
     may_start: Callable[[BrokerConfig, Disk], bool],
 ) -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
     raise_descriptor_limit()
-    os.umask(0o077)
     gc.set_threshold(*GC_THRESHOLDS)
     disk = Disk()
     if not may_start(config, disk):
         return STORE_REFUSED
     code = FAILED
     try:
-        clean = trio.run(serve, disk, strict_exception_groups=True)
+        clean = trio.run(serve, disk, surroundings, strict_exception_groups=True)
         code = DONE if clean else FAILED
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
@@ -148,104 +177,108 @@ def _run(
     return code
 
 
-async def _serve(config: BrokerConfig, disk: Disk, *, reread: Callable[[], BrokerConfig]) -> bool:
+async def _serve(
+    config: BrokerConfig,
+    disk: Disk,
+    surroundings: Surroundings,
+    *,
+    reread: Callable[[], BrokerConfig],
+) -> bool:
     from aerobee.broker.controller import BrokerController
 
     controller = BrokerController(config, disk=disk, clock=SystemClock())
-    ready = trio.Event()
+    life = Life(surroundings, controller, controller.broker.settings.live, reread)
 
     def serving(told: Ready) -> None:
         _announce(told)
-        ready.set()
+        life.serving(f"serving at {told.broker}")
 
-    reload = partial(controller.broker.settings.live.reload, reread)
-    return await _until_stopped(controller, partial(controller.run, serving), ready, reload)
+    return await life.run(partial(controller.run, serving))
 
 
 async def _serve_names(
-    config: BrokerConfig, disk: Disk, *, reread: Callable[[], BrokerConfig]
+    config: BrokerConfig,
+    disk: Disk,
+    surroundings: Surroundings,
+    *,
+    reread: Callable[[], BrokerConfig],
 ) -> bool:
     from aerobee.broker.namesrv_controller import NamesrvController
 
     controller = NamesrvController(config, disk=disk, clock=SystemClock())
-    ready = trio.Event()
+    life = Life(surroundings, controller, controller.live, reread)
 
     def serving(told: NamesrvReady) -> None:
         _announce_names(told)
-        ready.set()
+        life.serving(f"serving at {told.namesrv}")
 
-    reload = partial(controller.live.reload, reread)
-    return await _until_stopped(controller, partial(controller.run, serving), ready, reload)
+    return await life.run(partial(controller.run, serving))
 
 
-async def _until_stopped(
-    controller: BrokerController | NamesrvController,
-    serve: Callable[[], Awaitable[bool]],
-    ready: trio.Event,
-    reload: Callable[[], Awaitable[None]],
-) -> bool:
-    """Serve and obey signals; settings are read again once it is ready."""
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
+class Life:
+    """The life of the process around a controller: signals, settings, the service manager."""
 
-    async def reload_when_asked() -> NoReturn:
-        await ready.wait()
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        controller: BrokerController | NamesrvController,
+        live: LiveSettings,
+        reread: Callable[[], BrokerConfig],
+    ) -> None:
+        self._service_manager = surroundings.service_manager
+        self._controller = controller
+        self._reread = reread
+        self._live = live
+        self._ready = trio.Event()
+        self._status = ""
+        # Of signals that come while it reads, one is enough.
+        self._reload, self._reloads = trio.open_memory_channel[None](1)
+        self._signals = Signals(
+            controller.stop,
+            {RELOAD: self._wish_reload, REOPEN: surroundings.reopen},
+        )
+        follow = partial(surroundings.follow, controller.loop)
+        live.when_changed.append(follow)
+        for _ in follow():
+            pass
+
+    def serving(self, status: str) -> None:
+        """Note that it is ready."""
+        self._status = status
+        self._service_manager.ready(status)
+        self._ready.set()
+
+    async def run(self, serve: Callable[[], Awaitable[bool]]) -> bool:
+        """Serve and obey signals; settings are read again once it is ready."""
+        self._signals.start()
+        StallWatch(self._controller.loop, SystemClock()).start()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._service_manager.attend, self._ready)
+                nursery.start_soon(self._reload_when_asked)
+                nursery.start_soon(self._tell_stop)
+                nursery.start_soon(collect_cycles)
+                clean = await serve()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._signals.end()
+        return clean
+
+    def _wish_reload(self) -> None:
+        with suppress(trio.WouldBlock):
+            self._reload.send_nowait(None)
+
+    async def _reload_when_asked(self) -> NoReturn:
+        await self._ready.wait()
         while True:
-            await reloads.receive()
-            await reload()
+            await self._reloads.receive()
+            self._service_manager.reloading()
+            await self._live.reload(self._reread)
+            self._service_manager.ready(self._status)
 
-    # Of signals that come while it reads, one is enough.
-    wanted, reloads = trio.open_memory_channel[None](1)
-    obeyed = (*STOPS, *reload_signals())
-    early = signal.sigpending() & set(obeyed)
-    # What holds again after this block: one that comes while the process ends is no crash.
-    signal.signal(RELOADS, signal.SIG_IGN)
-    with trio.open_signal_receiver(*obeyed) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {RELOADS})
-        for number in early:
-            signal.raise_signal(number)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, signals, controller, wanted, Terminal())
-            nursery.start_soon(reload_when_asked)
-            nursery.start_soon(collect_cycles)
-            clean = await serve()
-            nursery.cancel_scope.cancel()
-    return clean
-
-
-def reload_signals() -> list[signal.Signals]:
-    """SIGHUP; not where it was ignored at the start (nohup)."""
-    return [] if signal.getsignal(RELOADS) is signal.SIG_IGN else [RELOADS]
-
-
-class Terminal:
-    """The terminal that the broker was started from, if any."""
-
-    def __init__(self) -> None:
-        self._descriptors = [one for one in range(3) if os.isatty(one)]
-
-    @property
-    def closed(self) -> bool:
-        """Whether there was one, and it is gone."""
-        return bool(self._descriptors) and not any(map(os.isatty, self._descriptors))
-
-
-async def _obey(
-    signals: AsyncIterator[int],
-    controller: BrokerController | NamesrvController,
-    reload: trio.MemorySendChannel[None],
-    terminal: Terminal,
-) -> NoReturn:
-    """First stop: stop. Second: exit now; the abort file stays and the next start recovers."""
-    async for number in signals:
-        if number == RELOADS and not terminal.closed:
-            with contextlib.suppress(trio.WouldBlock):
-                reload.send_nowait(None)
-            continue
-        if controller.stop_wanted.is_set():
-            os._exit(FAILED)
-        controller.stop()
-    raise AssertionError("signals never end")
+    async def _tell_stop(self) -> None:
+        await self._controller.stop_wanted.wait()
+        self._service_manager.stopping()
 
 
 async def collect_cycles() -> NoReturn:

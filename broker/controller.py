@@ -72,7 +72,8 @@ class BrokerController:
     ) -> None:
         self.config = config
         self.broker = Broker(config, disk=disk, clock=clock, without=without)
-        self.ticker = LoopTicker(self.broker.core.stats.loop, clock)
+        self.loop = self.broker.core.stats.loop
+        self.ticker = LoopTicker(self.loop, clock)
         self.stop_wanted = trio.Event()
         self.serving = False
 

@@ -23,10 +23,10 @@ from aerobee.broker.core.rounds import limits_of
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.metrics import http
-from aerobee.broker.metrics.stats import LoopStats
 from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.saved.tables import Tables

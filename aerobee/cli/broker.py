@@ -6,7 +6,6 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from aerobee.cli.lazy import LazyGroup
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
 
-__all__ = ["broker", "log_level_option", "set_option"]
+__all__ = ["LOG_LEVELS", "broker", "log_level_option", "log_setting", "set_option"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -29,16 +28,23 @@ set_option = click.option(
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
-    envvar="AEROBEE_LOG_LEVEL",
-    default="info",
-    help="Also AEROBEE_LOG_LEVEL; info unless given.",
+    help="logLevel, also AEROBEE_LOG_LEVEL; info unless given.",
 )
+
+
+def log_setting(level: str | None) -> list[str]:
+    """The setting that `--log-level` stands for."""
+    return [] if level is None else [f"logLevel={level.upper()}"]
 
 
 @click.group(
     cls=LazyGroup,
     table={
         "config": ("aerobee.cli.broker_config:config", "Settings of a running broker."),
+        "log-level": (
+            "aerobee.cli.broker_config:log_level",
+            "Print or set the level of a broker's log.",
+        ),
         "clean": ("aerobee.cli.broker_ops:clean", "Have brokers delete what is past its time."),
         "write-permission": (
             "aerobee.cli.broker_ops:write_permission",
@@ -74,24 +80,28 @@ def run(
     data: Path | None,
     overrides: tuple[str, ...],
     ephemeral: bool,
-    log_level: str,
+    log_level: str | None,
 ) -> None:
     """Run a broker and its name server in the foreground until Ctrl-C.
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
-    # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    from aerobee.broker.process.signals import block
+
+    # Until they can be obeyed; otherwise one would kill the process in the imports.
+    block()
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host
     from aerobee.cli.config import or_problems
 
+    given = (*overrides, *(("ephemeral=true",) if ephemeral else ()), *log_setting(log_level))
+
     def read() -> BrokerConfig:
         return load_config(
             file,
             environ=environ,
-            overrides=(*overrides, "ephemeral=true") if ephemeral else overrides,
+            overrides=given,
             namesrv=namesrv,
             data=data.absolute() if data else None,
             cpu_count=host.cpu_count(),
@@ -101,4 +111,4 @@ def run(
 
     environ = dict(os.environ)
     config = or_problems(read)
-    sys.exit(run_broker(config, log_level.lower(), reread=read))
+    sys.exit(run_broker(config, reread=read))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from aerobee.cli.broker import LOG_LEVELS
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.output import Output, output_options
+from aerobee.cli.output import Output, escaped, output_options
 
-__all__ = ["config"]
+__all__ = ["config", "log_level"]
 
 broker_option = click.option(
     "--broker", metavar="NAME", help="Name or address; needed where there are several."
@@ -55,11 +56,31 @@ def set_values(
     """
     pairs = dict(split(value) for value in values)
     with connection.admin() as admin:
-        admin.update_broker_config(pairs, broker)
+        remark = admin.update_broker_config(pairs, broker)
+    if remark:
+        click.echo(f"aerobee: {escaped(remark)}", err=True)
     if output.for_programs:
         output.rows({"key": name, "value": value} for name, value in pairs.items())
     for name, value in pairs.items():
         output.say(f"{name}={value}")
+
+
+@click.command("log-level")
+@click.argument("level", type=click.Choice(LOG_LEVELS, case_sensitive=False), required=False)
+@broker_option
+@connection_options
+@output_options
+def log_level(
+    level: str | None, broker: str | None, connection: Connection, output: Output
+) -> None:
+    """Print the level of a broker's log, or set it, now and for later starts."""
+    with connection.admin() as admin:
+        if level is not None:
+            admin.update_broker_config({"logLevel": level.upper()}, broker)
+        now = admin.broker_config(broker)["logLevel"].lower()
+    if output.for_programs:
+        output.record({"level": now})
+    output.say(now)
 
 
 def split(text: str) -> tuple[str, str]:

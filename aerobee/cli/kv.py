@@ -71,4 +71,6 @@ def delete(
 
 def show(key: str, before: str | None, after: str | None, dry_run: bool, output: Output) -> None:
     """What was changed, or would be."""
-    output.record({"key": key, "before": before, "after": after, "changed": not dry_run})
+    output.record(
+        {"key": key, "before": before, "after": after, "changed": not dry_run and before != after}
+    )

@@ -6,14 +6,13 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.broker import log_level_option, set_option
+from aerobee.cli.broker import log_level_option, log_setting, set_option
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
@@ -52,7 +51,7 @@ def run(
     port: int | None,
     data: Path | None,
     overrides: tuple[str, ...],
-    log_level: str,
+    log_level: str | None,
 ) -> None:
     """Run a name server in the foreground until Ctrl-C.
 
@@ -60,22 +59,26 @@ def run(
     Aerobee's and RocketMQ's brokers register with it. Run several name servers, and give their
     addresses to all brokers and clients.
     """
-    # SIGHUP is blocked until it can be handled; otherwise it would kill the process in the imports.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    from aerobee.broker.process.signals import block
+
+    # Until they can be obeyed; otherwise one would kill the process in the imports.
+    block()
     from aerobee.broker.__main__ import run_nameserver
     from aerobee.broker.namesrv_config import load_namesrv_config
     from aerobee.broker.process import host
     from aerobee.cli.config import or_problems
 
+    given = (*overrides, *log_setting(log_level), *([] if port is None else [f"listenPort={port}"]))
+
     def read() -> BrokerConfig:
         return load_namesrv_config(
             file,
             environ=environ,
-            overrides=overrides if port is None else (*overrides, f"listenPort={port}"),
+            overrides=given,
             data=data.absolute() if data else None,
             cpu_count=host.cpu_count(),
         )
 
     environ = dict(os.environ)
     config = or_problems(read)
-    sys.exit(run_nameserver(config, log_level.lower(), reread=read))
+    sys.exit(run_nameserver(config, reread=read))

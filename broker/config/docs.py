@@ -34,6 +34,7 @@ TITLES = {
     "remoting": "The network",
     "namesrv": "The name server",
     "metrics": "Metrics and health",
+    "process": "The process",
 }
 
 YAML_HEAD = """\

@@ -6,7 +6,7 @@ from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read a
 from dataclasses import dataclass, field
 
 from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.config.services import MetricsConfig, NamesrvConfig
+from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.store.config import StoreConfig
 
@@ -26,6 +26,7 @@ class BrokerConfig:
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     unknown: Mapping[str, str] = field(default_factory=dict)
     without_effect: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)

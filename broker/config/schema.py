@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from msgspec import Meta
 
 from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.config.services import MetricsConfig, NamesrvConfig
+from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.setting import KEY, Declaration
 from aerobee.store.config import StoreConfig
@@ -42,7 +42,7 @@ Value = int | str
 SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 """Keys whose value is never printed."""
 
-YAML_SECTIONS = {"metrics": "broker"}
+YAML_SECTIONS = {"metrics": "broker", "process": "broker"}
 """The section of each part that has no section of its own in a file."""
 
 
@@ -124,6 +124,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "remoting": RemotingConfig,
     "namesrv": NamesrvConfig,
     "metrics": MetricsConfig,
+    "process": ProcessConfig,
 }
 """Part of `BrokerConfig` → the class of its settings."""
 

@@ -1,4 +1,4 @@
-"""The settings of the embedded name server, and of metrics and health.
+"""The settings of the embedded name server, of metrics and health, and of the process itself.
 
 Source: configuration §2.5, §3.5, §3.6.
 """
@@ -8,7 +8,14 @@ from enum import StrEnum
 
 from aerobee.setting import setting
 
-__all__ = ["MetricsConfig", "MetricsExporterType", "NamesrvConfig"]
+__all__ = [
+    "LogFormat",
+    "LogLevel",
+    "MetricsConfig",
+    "MetricsExporterType",
+    "NamesrvConfig",
+    "ProcessConfig",
+]
 
 
 class MetricsExporterType(StrEnum):
@@ -18,6 +25,23 @@ class MetricsExporterType(StrEnum):
     PROM = "PROM"
     OTLP_GRPC = "OTLP_GRPC"
     LOG = "LOG"
+
+
+class LogLevel(StrEnum):
+    """The least level of a log line that is written."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class LogFormat(StrEnum):
+    """The format of log lines; AUTO: TEXT on a terminal, else JSON."""
+
+    AUTO = "AUTO"
+    JSON = "JSON"
+    TEXT = "TEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +94,19 @@ class MetricsConfig:
         "metricsPromExporterHost", "127.0.0.1", derived="bindAddress"
     )
     """Local address of metrics and health."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessConfig:
+    """The log, and the watch over the event loop."""
+
+    log_level: LogLevel = setting("logLevel", LogLevel.INFO, own=True, live=True)
+    """The least level of log lines."""
+    log_format: LogFormat = setting("logFormat", LogFormat.AUTO, own=True)
+    """AUTO writes TEXT to a terminal and JSON elsewhere."""
+    log_file: str = setting("logFile", "", kind="path", own=True)
+    """File of the log, opened again on SIGUSR1; empty: stderr."""
+    loop_stall_ms: int = setting(
+        "loopStallMillis", 1_000, ge=100, le=3_600_000, unit="ms", own=True, live=True
+    )
+    """An event loop that stands still for longer is logged, with the place."""

@@ -27,7 +27,8 @@ import trio
 from aerobee.remoting.server.boss import listen
 
 if TYPE_CHECKING:
-    from aerobee.broker.metrics.stats import LoopStats, Sources
+    from aerobee.broker.metrics.stats import Sources
+    from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
 
 __all__ = [

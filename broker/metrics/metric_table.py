@@ -469,6 +469,18 @@ METRICS: Final = (
         lambda s: s.broker.loop.lag,
     ),
     single(
+        "aerobee_loop_lag_longest_seconds",
+        "gauge",
+        "The longest of these, since the start.",
+        lambda s: s.broker.loop.lag.max_s,
+    ),
+    single(
+        "aerobee_loop_stalls_total",
+        "counter",
+        "How often the event loop stood still for longer than loopStallMillis.",
+        lambda s: s.broker.loop.stalls,
+    ),
+    single(
         "aerobee_fdatasync_seconds",
         "histogram",
         "Time of one sync of a store file.",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from aerobee.broker.access.access_stats import AccessStats
+from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DELAY",
     "LAGS_MAX",
-    "LOOP_LAG_BOUNDS_S",
     "NORMAL",
     "PUT_BOUNDS_S",
     "SERIES_LIMIT",
@@ -38,7 +38,6 @@ __all__ = [
     "ClientKind",
     "GroupLag",
     "GroupTopicStats",
-    "LoopStats",
     "PoolFigures",
     "PopStats",
     "Sources",
@@ -67,7 +66,6 @@ LAGS_MAX = SERIES_LIMIT // 5
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
 """RocketMQ's buckets for put times; those below the first are not counted."""
-LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Key = TypeVar("Key", bound=tuple[str, ...])
 
@@ -225,17 +223,6 @@ class PopStats:
             counts[key] = known + 1
         elif len(counts) < self._limit:
             counts[key] = 1
-
-
-class LoopStats:
-    """How long the loop was blocked, as its ticker measured it."""
-
-    __slots__ = ("lag", "last_turn")
-
-    def __init__(self) -> None:
-        self.lag = Durations(LOOP_LAG_BOUNDS_S)
-        self.last_turn = float("-inf")
-        """Monotonic seconds of the ticker's last turn; minus infinity before the first."""
 
 
 class BrokerStats:

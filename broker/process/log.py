@@ -2,8 +2,9 @@
 
 Each event has a limit of lines per period; the next line after that says how many were left out. So
 clients can neither fill the disk nor keep the loop busy with log lines. JSON when stderr is not a
-terminal. Values from peers cannot forge a line or move the cursor: control characters are escaped,
-values are truncated, secrets never appear.
+terminal. Lines for journald begin with their level and have no time, which it adds. Values from
+peers cannot forge a line or move the cursor: control characters are escaped, values are truncated,
+secrets never appear.
 """
 
 from __future__ import annotations
@@ -21,11 +22,20 @@ from aerobee.broker.process.log_stream import LineStream
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping, Sequence
 
     from structlog.typing import Processor
 
-__all__ = ["LEVELS", "LINES", "MAX_VALUE_CHARS", "LineLimits", "configure", "harmless"]
+__all__ = [
+    "LEVELS",
+    "LINES",
+    "MAX_VALUE_CHARS",
+    "LineLimits",
+    "configure",
+    "harmless",
+    "is_journal",
+    "set_level",
+]
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -33,12 +43,16 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-"""Names of `--log-level` → numbers of the standard library."""
+"""Names of levels → numbers of the standard library."""
+PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""Names of levels → those of syslog, which journald reads at the begin of a line."""
 
 MAX_VALUE_CHARS = 256
 MAX_REFUSAL_CHARS = 2_048
 """The reason of a refused start ends with the remedy, after paths of any length."""
 MAX_TRACEBACK_CHARS = 32_768
+LONG_KEYS: Final = frozenset({"exception", "stack"})
+"""Their values have several lines."""
 REDACTED = "***"
 LINES: Final = 100
 """Lines of one event in `PERIOD_S`, at levels above debug."""
@@ -46,6 +60,7 @@ LINES_OF: Final = {
     "access.refused": 20,
     "client.expired": 20,
     "group.changed": 20,
+    "loop.stalled": 5,
     "request.failed": 5,
     "topic.created": 20,
 }
@@ -70,23 +85,53 @@ def configure(
     *,
     stream: TextIO | LineStream | None = None,
     as_json: bool | None = None,
+    journal: bool = False,
 ) -> None:
     """Set up logging for the process; loggers made before obey as well.
 
     `level`: a name of `LEVELS`. `stream`: stderr unless given. `as_json`: unless given, whether the
-    stream is not a terminal. Raises: KeyError for an unknown level.
+    stream is not a terminal. `journal`: journald reads it. Raises: KeyError for an unknown level.
     """
     target = cast("TextIO", stream if stream is not None else sys.stderr)
     before = [dropped_first(stream)] if isinstance(stream, LineStream) else []
     json_lines = as_json if as_json is not None else not target.isatty()
     render = json_renderer() if json_lines else console_renderer(target)
+    processors: list[Processor] = PROCESSORS if journal else [TIME, *PROCESSORS]
+    if journal:
+        render = with_priority(render)
     structlog.configure(
-        processors=[LineLimits(), *before, *PROCESSORS, render],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        processors=[LineLimits(), *before, *processors, render],
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    adopt_standard_library(target, render, LEVELS[level])
+    adopt_standard_library(target, processors, render)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Write lines of this level and above from now on. Raises: KeyError for an unknown level."""
+    number = LEVELS[level]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
+    logging.getLogger().setLevel(max(number, logging.WARNING))
+
+
+def is_journal(descriptor: int, environ: Mapping[str, str]) -> bool:
+    """Whether journald reads what is written to the descriptor. Source: systemd.exec(5)."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def with_priority(render: Processor) -> Processor:
+    """Lines that begin with their level, as journald reads it. Source: sd-daemon(3)."""
+
+    def rendered(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        priority = PRIORITIES.get(str(event.get("level")), PRIORITIES["info"])
+        return f"<{priority}>{render(logger, method, event)!s}"
+
+    return rendered
 
 
 def dropped_first(stream: LineStream) -> Processor:
@@ -157,7 +202,7 @@ def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping
     """Make every value safe to print; numbers, booleans and None stay as they are."""
     most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
     for key, value in event.items():
-        if key == "exception":
+        if key in LONG_KEYS:
             event[key] = escaped(str(value), CONTROL_BUT_NEWLINE, MAX_TRACEBACK_CHARS)
         elif SECRET_KEY.search(key):
             event[key] = REDACTED
@@ -174,25 +219,26 @@ def escaped(text: str, control: re.Pattern[str], max_chars: int) -> str:
     return shown if len(shown) <= max_chars else shown[: max_chars - 1] + "…"
 
 
+TIME: Final[Processor] = structlog.processors.TimeStamper(fmt="iso", utc=True)
 PROCESSORS: list[Processor] = [
     structlog.processors.add_log_level,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
     harmless,
 ]
-"""The processors of every event before it is rendered."""
+"""The processors of every event before it is rendered, and after it has got its time."""
 
 
-def adopt_standard_library(target: TextIO, render: Processor, level: int) -> None:
+def adopt_standard_library(
+    target: TextIO, processors: Sequence[Processor], render: Processor
+) -> None:
     """Send warnings of libraries to the same stream, and nothing below a warning."""
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=PROCESSORS,
+            foreign_pre_chain=processors,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
         )
     )
     handler.addFilter(LibraryLimits())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.WARNING))

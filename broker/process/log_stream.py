@@ -13,9 +13,12 @@ import select
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
-__all__ = ["LineStream", "fill_standard_descriptors"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["LineStream", "LogFile", "fill_standard_descriptors"]
 
 PIECE_BYTES: Final = 4_096
 """What a ready pipe takes without blocking (PIPE_BUF)."""
@@ -30,9 +33,11 @@ class LineStream:
     Invariant: while lines are queued, all new lines are queued behind them.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
-        self._descriptor = -1 if stream is None else stream.fileno()
-        self._terminal = stream is not None and stream.isatty()
+    def __init__(self, stream: TextIO | int | None) -> None:
+        """`stream`: also an open descriptor."""
+        number = -1 if stream is None else stream if isinstance(stream, int) else stream.fileno()
+        self._descriptor = number
+        self._terminal = number >= 0 and os.isatty(number)
         self._lock = threading.Lock()
         self.waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -108,6 +113,30 @@ class LineStream:
                 self.waiting.popleft()
                 self._waiting_bytes -= len(data)
                 self._dropped += failed
+
+
+class LogFile(LineStream):
+    """The lines of a file, which may be renamed and opened again while lines are written."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file for appending. Raises: OSError naming the path."""
+        self.path = path
+        super().__init__(_opened(path))
+
+    def reopen(self) -> None:
+        """Go on in a file of this name, which may be new. Raises: OSError; then all is as before.
+
+        The descriptor keeps its number, so a thread that writes meanwhile needs no lock.
+        """
+        opened = _opened(self.path)
+        try:
+            os.dup2(opened, self._descriptor, inheritable=False)
+        finally:
+            os.close(opened)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _ready(descriptor: int) -> bool:

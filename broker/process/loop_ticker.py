@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import trio
 
 if TYPE_CHECKING:
-    from aerobee.broker.metrics.stats import LoopStats
+    from aerobee.broker.process.loop_stats import LoopStats
 
 __all__ = ["TICK_S", "LoopTicker", "MonotonicClock"]
 
@@ -41,15 +41,23 @@ class LoopTicker:
     ) -> NoReturn:
         """Tick until cancelled."""
         slept_from = self.stats.last_turn = self.clock.monotonic()
+        self.stats.turning = True
         task_status.started()
-        while True:
-            await trio.sleep(self.tick_s)
-            slept_from = self.note(slept_from)
+        try:
+            while True:
+                await trio.sleep(self.tick_s)
+                slept_from = self.note(slept_from)
+        finally:
+            self.stats.turning = False
 
     def note(self, slept_from: float) -> float:
         """Record a tick due `tick_s` after `slept_from`; returns the present time."""
         now = self.clock.monotonic()
         late = max(0.0, now - slept_from - self.tick_s)
-        self.stats.lag.add(late)
-        self.stats.last_turn = now
+        stats = self.stats
+        stats.lag.add(late)
+        stats.last_turn = now
+        if late > stats.stall_s:
+            stats.last_stall_s = late
+            stats.stalls += 1
         return now

@@ -20,9 +20,11 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from aerobee.broker import __main__ as main
+from aerobee.broker.process import signals
 from aerobee.remoting.server import boss
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
+from tests.broker.process.test_service_manager import Systemd
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
@@ -143,19 +145,32 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.service
-def test_the_ready_line_is_all_that_stdout_has(data: Path) -> None:
-    with BrokerProcess(data=data) as broker:
+def test_the_ready_line_is_all_that_stdout_has(data: Path, tmp_path: Path) -> None:
+    """And what systemd hears meanwhile."""
+    notify = Systemd(str(tmp_path / "notify"))
+    env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000"}
+    with BrokerProcess(data=data, env=env) as broker:
         ready = broker.ready
         assert ready is not None
         assert (ready.broker, ready.namesrv) == (broker.address, broker.namesrv_address)
         assert (ready.data, ready.recovered) == (data, "clean")
         assert 0 < ready.elapsed_s < 30
+        told = notify.told()
+        broker.child.signal(signal.SIGHUP)
+        broker.child.let_run(0.5)
+        told += notify.told()
         broker.child.signal(signal.SIGTERM)
         with pytest.raises(DidNotStart, match="ended; stdout b''") as end:
             broker.child.read_line(within_s=STOPS_WITHIN_S)
         assert end.value.exit_code == main.DONE
         assert "broker.started" in broker.child.errors()
         assert "broker.stopped" in broker.child.errors()
+    told += notify.told()
+    notify.socket.close()
+    order = ["STATUS=recovering", "READY=1", "RELOADING=1", "STOPPING=1"]
+    assert sorted(order, key=told.index) == order
+    assert told.count("READY=1") == 2
+    assert told.count("WATCHDOG=1") > 2
 
 
 @pytest.mark.service
@@ -179,7 +194,7 @@ def test_no_other_user_may_read_what_it_writes(data: Path) -> None:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("number", main.STOPS)
+@pytest.mark.parametrize("number", signals.STOPS)
 def test_a_signal_stops_it_clean(data: Path, number: signal.Signals) -> None:
     with BrokerProcess(data=data) as broker:
         broker.child.signal(number)
@@ -245,10 +260,10 @@ def test_a_hang_up_at_any_time_of_start_and_stop_ends_nothing(tmp_path: Path) ->
     broker.file.write_text("max_message_size: 4096\n")
     child = broker.launch()
     try:
-        # The mask of blocked signals shows that the command has begun.
-        hang_up = 1 << (signal.SIGHUP - 1)
+        # The mask of blocked signals shows that the command has begun: it alone blocks just these.
+        mask = sum(1 << (number - 1) for number in signals.TAKEN)
         eventually(
-            lambda: int(status_of(child.pid)["SigBlk"], 16) & hang_up,
+            lambda: int(status_of(child.pid)["SigBlk"], 16) == mask,
             within_s=STOPS_WITHIN_S,
             what="begin",
         )
@@ -259,9 +274,10 @@ def test_a_hang_up_at_any_time_of_start_and_stop_ends_nothing(tmp_path: Path) ->
         with RawConnection(broker.address) as client:
             assert client.call(SEND, send_fields("t", 0), b"x" * 8192).code == 0
         child.signal(signal.SIGTERM)
+        # As fast as it goes: handlers written in Python called each other until they could not.
         while child.running:
             child.signal(signal.SIGHUP)
-            child.let_run(0.002)
+        assert "Traceback" not in child.errors()
         assert child.wait(within_s=STOPS_WITHIN_S) == 0
     finally:
         child.kill()
@@ -319,7 +335,7 @@ def test_a_terminal_that_closes_stops_it(data: Path) -> None:
 @pytest.mark.service
 def test_signals_that_mean_nothing_here_end_nothing(data: Path) -> None:
     with BrokerProcess(data=data) as broker, RawConnection(broker.address) as client:
-        for number in main.IGNORED:
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             broker.child.signal(number)
             assert client.call(SEND, send_fields("t", 0), b"x").code == 0
         assert broker.stop() == 0
@@ -379,6 +395,47 @@ def open_connections(broker: BrokerProcess, count: int) -> None:
     """Two lines of the log each."""
     for _ in range(count):
         RawConnection(broker.address).close()
+
+
+@pytest.mark.service
+def test_the_level_changes_while_it_runs_and_a_renamed_log_file_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    file, before = tmp_path / "aerobee.log", tmp_path / "aerobee.log.1"
+    settings = {"logFile": file, "logFormat": "json"}
+    env = {"AEROBEE_LOG_LEVEL": "warning"}
+    with BrokerProcess(data=tmp_path / "data", settings=settings, env=env) as broker:
+        assert b"broker.started" not in file.read_bytes()
+        with RawConnection(broker.address) as client:
+            for level in ("info", "debug"):
+                body = b"logLevel=%s\n" % level.encode()
+                assert client.call(UPDATE_BROKER_CONFIG, {}, body).code == 0
+            assert client.call(UPDATE_BROKER_CONFIG, {}, b"logLevel=loud\n").code != 0
+        open_connections(broker, 1)
+        eventually(
+            lambda: b"connection.opened" in file.read_bytes(),
+            within_s=STOPS_WITHIN_S,
+            what="debug lines",
+        )
+        file.rename(before)
+        broker.child.signal(signal.SIGUSR1)
+        eventually(file.exists, within_s=STOPS_WITHIN_S, what="open it again")
+        size = before.stat().st_size
+        open_connections(broker, 1)
+        assert broker.stop() == 0
+        assert b"log.reopened" in file.read_bytes()
+        assert b"broker.stopped" in file.read_bytes()
+        assert before.stat().st_size == size
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert broker.child.errors() == ""
+
+
+@pytest.mark.service
+def test_a_log_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
+    settings = {"logFile": tmp_path / "none" / "aerobee.log"}
+    with pytest.raises(DidNotStart, match=r"logFile: .*No such file or directory; name") as refused:
+        BrokerProcess(data=tmp_path / "data", settings=settings).start()
+    assert refused.value.exit_code == main.FAILED
 
 
 @pytest.mark.service

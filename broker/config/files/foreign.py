@@ -25,7 +25,7 @@ PLANNED: Mapping[str, str] = {
 }
 """Keys of Aerobee that have no effect yet."""
 
-ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "loglevel", "testjava", "namesrv"})
+ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava", "namesrv"})
 """`AEROBEE_…` variables that are known but not settings of the broker."""
 
 OFF = frozenset({"", "false"})

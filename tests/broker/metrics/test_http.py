@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from aerobee.broker.metrics import http, http_app
 from aerobee.broker.metrics.http import LOOP_LIMIT_S, Health, loop_turns, open_listener, serve_http
-from aerobee.broker.metrics.stats import LoopStats
+from aerobee.broker.process.loop_stats import LoopStats
 from tests.broker.metrics.test_metrics import make_sources
 from tests.kit.ports import HOST, free_port
 

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import logging
+import os
 import re
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -257,3 +258,37 @@ def test_names_of_events_without_end_take_no_memory() -> None:
     for number in range(3 * log.EVENTS_MAX):
         limits(None, "warning", {"event": f"of a library {number}"})
     assert len(limits.limits) <= log.EVENTS_MAX
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_journald_gets_the_level_in_front_and_no_second_time(as_json: bool) -> None:
+    out = io.StringIO()
+    log.configure(stream=out, as_json=as_json, journal=True)
+    structlog.get_logger().warning("part.happened")
+    logging.getLogger("lib").error("failed")
+    ours, theirs = out.getvalue().splitlines()
+    assert ours.startswith("<4>")
+    assert theirs.startswith("<3>")
+    assert not re.search(r"20\d\d-", out.getvalue())
+    if as_json:
+        assert json.loads(ours[3:]) == {"event": "part.happened", "level": "warning"}
+
+
+def test_the_stream_of_the_journal_is_known_by_its_device_and_inode(tmp_path: Path) -> None:
+    with (tmp_path / "stream").open("w") as stream:
+        status = os.fstat(stream.fileno())
+        environ = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+        assert log.is_journal(stream.fileno(), environ)
+        assert not log.is_journal(stream.fileno(), {"JOURNAL_STREAM": "1:2"})
+        assert not log.is_journal(stream.fileno(), {})
+    assert not log.is_journal(-1, environ)
+
+
+def test_the_level_changes_at_run_time_for_loggers_made_before() -> None:
+    out = io.StringIO()
+    before = structlog.get_logger()
+    log.configure("warning", stream=out)
+    before.info("part.left_out")
+    log.set_level("debug")
+    before.debug("part.happened")
+    assert [line["event"] for line in lines(out)] == ["part.happened"]

@@ -202,8 +202,8 @@ def broker_config(routes: Routes, broker: str | None = None) -> Steps[dict[str, 
 
 def update_broker_config(
     routes: Routes, values: Mapping[str, str], broker: str | None = None
-) -> Steps[None]:
-    """Change settings of a running broker.
+) -> Steps[str]:
+    """Change settings of a running broker; returns its warnings about the new values, or nothing.
 
     Raises: PermissionDeniedError for settings that cannot be changed, BrokerError, TransportError.
     """
@@ -212,7 +212,8 @@ def update_broker_config(
             raise ConfigurationError(f"setting {name!r}: name and value stand on one line")
     body = "".join(f"{name}={value}\n" for name, value in values.items()).encode()
     target = yield from one_broker(routes, broker)
-    yield from ask(routes, target, UpdateBrokerConfig(), body=body)
+    answered = yield from ask(routes, target, UpdateBrokerConfig(), body=body)
+    return answered.answer.remark or ""
 
 
 def broker_stats(routes: Routes, broker: str | None = None) -> Steps[dict[str, str]]:
