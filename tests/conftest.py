@@ -45,8 +45,14 @@ class AnyBroker(Protocol):
     def restart(self) -> object: ...
 
 
-WITH_TIMERS: dict[str, object] = {"timerWheelEnable": True}
-"""As ours always. Without it Java's brokers of 5.x neither pop nor delete topics."""
+SHARED_JAVA: dict[str, object] = {
+    # As ours always. Without it Java's brokers of 5.x neither pop nor delete topics.
+    "timerWheelEnable": True,
+    "recallMessageEnable": True,
+    "messageDelayLevel": "1s 1s 1s 1s",
+}
+"""What tests ask of the brokers that they share. One of Java's has all of it: it takes ten seconds
+to start."""
 
 LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
@@ -118,7 +124,7 @@ def _java_broker(version: str, data: Path, settings: Mapping[str, object]) -> It
             data=data,
             home=data.with_name(f"{data.name}-home"),
             namesrv_address=namesrv.address,
-            settings={**WITH_TIMERS, **settings},
+            settings={"timerWheelEnable": True, **settings},
         ) as broker:
             yield broker
     finally:
@@ -159,10 +165,13 @@ def shared_broker(
 
     For tests with topics and groups of their own, that neither stop it nor look at all it has.
     """
+    java = request.config.getoption("--against") != OURS
     started: dict[tuple[tuple[str, object], ...], AnyBroker] = {}
     with _starting(request, tmp_path_factory) as start:
 
         def get(**settings: object) -> AnyBroker:
+            if java:
+                settings = SHARED_JAVA | settings
             wanted = tuple(sorted(settings.items()))
             if wanted not in started:
                 started[wanted] = start(**settings)

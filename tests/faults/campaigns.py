@@ -18,6 +18,7 @@ from tests.faults.scarcity import R5B
 from tests.faults.sweeps import B1
 from tests.faults.tears import R3, R4
 from tests.faults.wire_fuzz import W1
+from tests.interop.sdk_against_java import J1
 from tests.kit.campaign import Campaign
 
 __all__ = ["CAMPAIGNS"]
@@ -47,4 +48,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W3,
     G1,
     B1,
+    J1,
 )

@@ -12,8 +12,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 TIMED = {"R1", "R1b", "R21", "S1", "A1", "G1", "B1"}
 """They say how long something may take, too."""
-OF_SPARK = {"Q1"}
-"""They share the session of Spark's own tests, and run there."""
+ELSEWHERE = {"Q1", "J1"}
+"""Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`."""
 
 
 def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
@@ -31,7 +31,7 @@ def test_the_keys_of_campaigns_are_their_own() -> None:
     [
         pytest.param(one, id=one.key, marks=marks_of(one))
         for one in CAMPAIGNS
-        if one.key not in OF_SPARK
+        if one.key not in ELSEWHERE
     ],
 )
 def test_campaign(campaign: Campaign, tmp_path: Path, pytestconfig: pytest.Config) -> None:

@@ -1,11 +1,13 @@
 """The SDK with the Java broker 5.4.0."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.interop.sdk_against_java import check_sdk
+from tests.interop.sdk_against_java import check_choice
 
 pytestmark = pytest.mark.interop
 
 
-def test_the_sdk_keeps_its_promises_with_javas_broker() -> None:
-    check_sdk("5.4.0")
+def test_the_sdk_keeps_its_promises_with_javas_broker(tmp_path: Path) -> None:
+    check_choice("5.4.0", tmp_path / "report.xml")
