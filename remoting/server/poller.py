@@ -77,12 +77,15 @@ class EpollPoller:
         self.unwatched.discard(sock.fileno())
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
-        await trio.lowlevel.checkpoint()
-        self.waited = False
-        while not (events := self._epoll.poll(0, MAX_EVENTS)) and wait:
-            self.waited = True
+        self.waited = wait and not self._epoll.poll(0, 1)
+        if not self.waited:
+            await trio.lowlevel.checkpoint()
+            return self._epoll.poll(0, MAX_EVENTS)
+        # The wait is a checkpoint. A second one would cost a lone client a turn of the whole loop.
+        while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
-        return events
+            if events := self._epoll.poll(0, MAX_EVENTS):
+                return events
 
     def holding(self) -> Collection[int]:
         ready = self._epoll.poll(0, max(1, self._count))

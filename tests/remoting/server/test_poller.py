@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from aerobee.remoting.server.poller import READ, WRITE, EpollPoller, Poller, TaskPoller, make_poller
 
@@ -55,6 +56,43 @@ async def test_what_can_be_read_is_said_until_it_is_read(
     ours.recv(10)
     assert await is_idle(poller)
     poller.remove(ours)
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often the loop came to a task."""
+
+    def __init__(self) -> None:
+        self.task: trio.lowlevel.Task | None = None
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task is self.task
+
+
+async def test_a_wait_takes_one_turn_of_the_loop(
+    nursery: trio.Nursery, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    steps = Steps()
+    poller = EpollPoller()
+    poller.add(ours)
+    served = trio.Event()
+
+    async def wait() -> None:
+        steps.task = trio.lowlevel.current_task()
+        assert await poller.ready() == [(ours.fileno(), READ)]
+        assert poller.waited
+        served.set()
+
+    trio.lowlevel.add_instrument(steps)
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    theirs.send(b"x")
+    with trio.fail_after(5):
+        await served.wait()
+    assert steps.count == 1, "beside the one that began it"
+    trio.lowlevel.remove_instrument(steps)
+    poller.close()
 
 
 async def test_it_says_who_has_something_to_read_without_waiting_and_as_often_as_asked(
