@@ -228,7 +228,6 @@ class Life:
         self._service_manager = surroundings.service_manager
         self._controller = controller
         self._reread = reread
-        self._live = live
         self._ready = trio.Event()
         self._status = ""
         # Of signals that come while it reads, one is enough.
@@ -273,7 +272,7 @@ class Life:
         while True:
             await self._reloads.receive()
             self._service_manager.reloading()
-            await self._live.reload(self._reread)
+            await self._controller.reload(self._reread)
             self._service_manager.ready(self._status)
 
     async def _tell_stop(self) -> None:

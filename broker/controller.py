@@ -22,6 +22,7 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.metrics import http
 from aerobee.broker.metrics.sources import make_health
 from aerobee.broker.namesrv.advertised import with_port
+from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
@@ -74,12 +75,18 @@ class BrokerController:
         self.broker = Broker(config, disk=disk, clock=clock, without=without)
         self.loop = self.broker.core.stats.loop
         self.ticker = LoopTicker(self.loop, clock)
+        self.tls = ListenerTls(config.tls, self.broker.core.rounds.reactor, clock)
         self.stop_wanted = trio.Event()
         self.serving = False
 
     def stop(self) -> None:
         """Ask for a clean stop; callable from anywhere in the loop."""
         self.stop_wanted.set()
+
+    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
+        """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
+        await self.broker.settings.live.reload(reread)
+        await self.tls.reload()
 
     async def run(self, ready: Callable[[Ready], None]) -> bool:
         """Serve until `stop`; whether the stop was clean.
@@ -88,6 +95,7 @@ class BrokerController:
         failed service.
         """
         store = self.broker.core.store
+        self.tls.open()
         with ExitStack() as opened:
             # Bound before the store is opened: a port in use refuses the start at no cost. Until
             # recovery is done clients are refused, so that they turn to another broker.
@@ -162,7 +170,7 @@ class BrokerController:
             log.info("store.recovery_progress", **msgspec.structs.asdict(store.stats.recovery))
 
     async def _open_house(self, house: trio.Nursery) -> None:
-        for service in self.broker.services:
+        for service in (self.tls, *self.broker.services):
             await house.start(service.run)
 
     async def _serve_http(self, listener: socket.socket) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_namesrv_config"]
 
-PARTS: Final = ("namesrv", "remoting", "metrics", "process")
+PARTS: Final = ("namesrv", "remoting", "tls", "metrics", "process")
 OTHERS: Final = ("insecure", "storePathRootDir", "configOverlayPath", "allowRuntimeConfig")
 LOCATION: Final = "name server"
 DEFAULTS: Final = {

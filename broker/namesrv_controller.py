@@ -26,6 +26,7 @@ from aerobee.broker.metrics import http
 from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.saved.save import Saver
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.feature import Service
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
@@ -87,6 +89,7 @@ class NamesrvController:
             refusals=answers.refusal,
             hooks=Hooks(connected=self._connected),
         )
+        self.tls = ListenerTls(config.tls, self.reactor, clock)
         self.health = self._health(http.loop_turns(self.loop, clock))
         self.stop_wanted = trio.Event()
         self.serving = False
@@ -95,11 +98,17 @@ class NamesrvController:
         """Ask for a clean stop; callable from anywhere in the loop."""
         self.stop_wanted.set()
 
+    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
+        """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
+        await self.live.reload(reread)
+        await self.tls.reload()
+
     async def run(self, ready: Callable[[NamesrvReady], None]) -> bool:
         """Serve until `stop`; whether the key-value table was saved.
 
         Raises: StoreRefused, TableDamaged, OSError when it does not start.
         """
+        self.tls.open()
         with ExitStack() as opened:
             listener, probes = self._bind(opened)
             self.disk.mkdir(self.root)
@@ -113,7 +122,8 @@ class NamesrvController:
             self.role.load()
             async with trio.open_nursery() as house:
                 await house.start(self.ticker.run)
-                for service in (self.saver, *self.role.services):
+                services: list[Service] = [self.saver, self.tls, *self.role.services]
+                for service in services:
                     await house.start(service.run)
                 await self._open_door(house, listener, probes, ready)
                 house.cancel_scope.cancel()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["RemotingStats"]
+from typing import Final
+
+__all__ = ["TLS_FAILURES", "RemotingStats"]
+
+TLS_FAILURES: Final = ("certificate", "closed", "crowded", "plain", "protocol", "timeout")
+"""Why a connection got no further than its handshake."""
 
 
 class RemotingStats:
-    """Counters over all connections of a process. Bytes are those on the wire, frames included."""
+    """Counters over all connections of a process. Bytes are those of frames, as they are
+    before encryption.
+    """
 
     __slots__ = (
         "accept_failures",
@@ -21,6 +28,10 @@ class RemotingStats:
         "requests_refused",
         "requests_too_fast",
         "rounds",
+        "tls_connections",
+        "tls_expires_s",
+        "tls_failed",
+        "tls_handshakes",
         "unsent_bytes",
     )
 
@@ -37,6 +48,13 @@ class RemotingStats:
         self.requests_refused = 0
         self.requests_too_fast = 0
         self.rounds = 0
+        self.tls_connections = 0
+        """Open ones."""
+        self.tls_expires_s: float | None = None
+        """When the certificate of the listeners ends, in seconds since 1970."""
+        self.tls_failed = dict.fromkeys(TLS_FAILURES, 0)
+        self.tls_handshakes = 0
+        """Those that were completed."""
         self.unsent_bytes = 0
 
     @property

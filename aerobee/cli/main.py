@@ -17,6 +17,7 @@ __all__ = ["cli", "main"]
 COMMANDS = {
     "bench": ("aerobee.cli.bench.command:bench", "Measure sending and consuming."),
     "broker": ("aerobee.cli.broker:broker", "Run a broker, change a running one."),
+    "certs": ("aerobee.cli.certs:certs", "Make certificates to try TLS with."),
     "cluster": ("aerobee.cli.cluster:cluster", "What brokers there are."),
     "completion": ("aerobee.cli.completion:completion", "Print a completion script for a shell."),
     "config": ("aerobee.cli.config:config", "Check and convert configuration files."),

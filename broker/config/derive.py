@@ -12,6 +12,7 @@ from aerobee.broker.config.conflicts import contradictions, oddities
 from aerobee.broker.config.options import BrokerRole
 from aerobee.broker.config.schema import SCHEMA, canon
 from aerobee.broker.config.services import MetricsExporterType
+from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Value
+    from aerobee.remoting.tls_config import TlsConfig
 
 __all__ = ["Machine", "derived", "hints", "is_loopback", "is_wildcard", "objections", "own_address"]
 
@@ -144,8 +146,28 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield "metricsExporterType", "only PROM and DISABLE are there"
     if "," in store.store_path_commit_log:
         yield "storePathCommitLog", "several directories are not supported, give one"
+    yield from tls_objections(config.tls)
     yield from contradictions(config)
     yield from port_clashes(config)
+
+
+def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
+    """What TLS of the listeners lacks."""
+    if not tls.tls_server_cert_path:
+        if tls.tls_server_mode is TlsMode.ENFORCING:
+            yield (
+                "tlsServerMode",
+                "enforcing needs a certificate: set tlsServerCertPath and tlsServerKeyPath"
+                " (for tests, `aerobee certs dev` makes them)",
+            )
+        if tls.tls_server_key_path:
+            yield "tlsServerKeyPath", "a key without a certificate: set tlsServerCertPath"
+    if tls.tls_server_need_client_auth is not ClientAuth.NONE and not tls.tls_server_trust_cert_path:
+        yield (
+            "tlsServerNeedClientAuth",
+            f"{tls.tls_server_need_client_auth} needs the certificates of the CAs that sign those"
+            " of clients: set tlsServerTrustCertPath",
+        )
 
 
 def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ TITLES = {
     "broker": "The broker",
     "store": "The store",
     "remoting": "The network",
+    "tls": "TLS",
     "namesrv": "The name server",
     "metrics": "Metrics and health",
     "process": "The process",
@@ -58,8 +59,8 @@ A setting comes from, and the later one wins: its default · the file given by `
 `store_path_root_dir`, `NAMESRV_ADDR` as RocketMQ) · the changes made while an earlier run was up
 (`config_overlay_path`) · the command line (`--set key=value`, `--data`, `-n`).
 
-**YAML** (`.yaml`, `.yml`): flat, or under the headings `broker`, `store`, `remoting`, `namesrv`,
-`auth`, which mean nothing except that `listen_port` under `namesrv` is `namesrv_listen_port`. Any
+**YAML** (`.yaml`, `.yml`): flat, or under the headings `broker`, `store`, `remoting`, `tls`,
+`namesrv`, `auth`, which mean nothing except that `listen_port` under `namesrv` is `namesrv_listen_port`. Any
 spelling of a key will do. A number may say its unit: `ms s m h d`, `B KiB MiB GiB`, `%`; a bare
 number is in the unit of the table. The three disk limits also take a size, which is then the space
 to keep free. Names that look like numbers must be quoted. A list may be written as a YAML list or

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.config.derive import Machine, derived, hints, objections
-from aerobee.broker.config.files.entries import ConfigurationError, Entry, where
+from aerobee.broker.config.files.entries import ConfigurationError, Entry, Form, where
 from aerobee.broker.config.files.properties_file import read_properties
 from aerobee.broker.config.layers import (
     Layer,
@@ -259,6 +259,7 @@ def given(settings: Mapping[str, Setting]) -> dict[str, Value]:
 
 def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, str]) -> BrokerConfig:
     """The checked configuration. Raises: ConfigurationError."""
+    layers = [rocketmq_tls(layers), *layers]
     config = replace(
         built(layers, machine),
         unknown={name: text for layer in layers for name, text in layer.unknown.items()},
@@ -278,6 +279,22 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
     explicit = given(merged(layers))
     warnings += [sentence(config, *hint) for hint in hints(explicit, config, machine)]
     return replace(config, warnings=tuple(warnings))
+
+
+def rocketmq_tls(layers: Sequence[Layer]) -> Layer:
+    """What the file of `tlsConfigFile` says of TLS; it may say more, for RocketMQ's clients."""
+    file = str(given(merged(layers)).get("tlsConfigFile", ""))
+    if not file:
+        return Layer()
+    try:
+        read = read_properties(Path(file).read_bytes(), file)
+    except OSError as error:
+        return Layer(problems=[f"tlsConfigFile: {file}: {error.strerror or error}"])
+    except ConfigurationError as error:
+        return Layer(problems=list(error.problems))
+    keys = ((SCHEMA.get(canon(entry.name)), entry) for entry in read)
+    own = [entry for key, entry in keys if key is not None and key.part == "tls"]
+    return take([entry._replace(form=Form.TEXT) for entry in own])
 
 
 def built(layers: Sequence[Layer], machine: Machine) -> BrokerConfig:

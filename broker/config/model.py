@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.tls_config import TlsConfig
 from aerobee.store.config import StoreConfig
 
 __all__ = ["BrokerConfig"]
@@ -24,6 +25,7 @@ class BrokerConfig:
     broker: BrokerOptions = field(default_factory=BrokerOptions)
     store: StoreConfig = field(default_factory=StoreConfig)
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)

@@ -62,9 +62,12 @@ def beyond_disk(config: BrokerConfig, keys: Iterable[Key], disk_bytes: int) -> l
 
 
 def shown(config: BrokerConfig, key: Key) -> str:
-    """The value of a setting as text."""
+    """The value of a setting as text; a secret is masked."""
     free = free_bytes(config, key)
-    return written_free(FreeSpace(free)) if free else text_of(value_of(config, key))
+    if free:
+        return written_free(FreeSpace(free))
+    text = text_of(value_of(config, key))
+    return MASK if text and key.name in SECRET else text
 
 
 def exported(config: BrokerConfig) -> dict[str, str]:

@@ -17,6 +17,7 @@ from msgspec import Meta
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.tls_config import TlsConfig
 from aerobee.setting import KEY, Declaration
 from aerobee.store.config import StoreConfig
 
@@ -39,7 +40,13 @@ __all__ = [
 Value = int | str
 """The type of a setting's value; bool and the enums are subclasses of these."""
 
-SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
+SECRET = frozenset(
+    {
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "tlsServerKeyPassword",
+    }
+)
 """Keys whose value is never printed."""
 
 YAML_SECTIONS = {"metrics": "broker", "process": "broker"}
@@ -48,7 +55,7 @@ YAML_SECTIONS = {"metrics": "broker", "process": "broker"}
 
 def canon(name: str) -> str:
     """The canonical form of a key, common to all its spellings."""
-    return name.replace("_", "").replace("-", "").lower()
+    return name.replace("_", "").replace("-", "").replace(".", "").lower()
 
 
 def snake(name: str) -> str:
@@ -122,6 +129,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "broker": BrokerOptions,
     "store": StoreConfig,
     "remoting": RemotingConfig,
+    "tls": TlsConfig,
     "namesrv": NamesrvConfig,
     "metrics": MetricsConfig,
     "process": ProcessConfig,

@@ -116,11 +116,17 @@ def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
     if key.type is int:
         return whole(text.strip()) if java else number(key, text.strip())
     if issubclass(key.type, StrEnum):
-        return text.strip() if java else text.strip().upper()
+        return text.strip() if java else member_text(key, text.strip())
     if is_hours(key) and not text.strip():
         raise ValueError("nothing is not an hour (00 to 23)")
     check = KINDS.get(key.declaration.kind)
     return check(text.strip()) if check and text.strip() else text.strip()
+
+
+def member_text(key: Key, text: str) -> str:
+    """The value of an enum in its own case; other texts as they are."""
+    members = {str(choice).lower(): str(choice) for choice in key.choices}
+    return members.get(text.lower(), text)
 
 
 def boolean(text: str) -> bool:

@@ -12,9 +12,11 @@ from aerobee.broker.metrics.readings import (
     STORAGE,
     STORAGE_LABELS,
     Metric,
+    certificate_ends,
     consumers,
     dead_letters,
     half_messages,
+    handshakes_failed,
     lag,
     limits,
     limits_used,
@@ -403,6 +405,34 @@ METRICS: Final = (
         "Connections closed as they came: maxConnections, maxConnectionsOfAddress, or no"
         " descriptors but the store's.",
         lambda s: s.remoting.connections_refused,
+    ),
+    single(
+        "aerobee_tls_connections",
+        "gauge",
+        "Connections through TLS open on the broker's ports, of aerobee_connections.",
+        lambda s: s.remoting.tls_connections,
+    ),
+    single(
+        "aerobee_tls_handshakes_total",
+        "counter",
+        "TLS handshakes done.",
+        lambda s: s.remoting.tls_handshakes,
+    ),
+    Metric(
+        "aerobee_tls_handshakes_failed_total",
+        "counter",
+        ("reason",),
+        "Connections closed before or in their TLS handshake: plain ones where TLS is enforced, a"
+        " certificate that one side does not trust, no common version or cipher (protocol), closed"
+        " by the peer, not done in time, too many at once (crowded).",
+        handshakes_failed,
+    ),
+    Metric(
+        "aerobee_tls_certificate_ends_timestamp_seconds",
+        "gauge",
+        (),
+        "When the certificate of the listeners ends. Missing without one that is valid.",
+        certificate_ends,
     ),
     single(
         "aerobee_unsent_bytes",

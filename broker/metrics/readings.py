@@ -26,9 +26,11 @@ __all__ = [
     "STORAGE",
     "STORAGE_LABELS",
     "Metric",
+    "certificate_ends",
     "consumers",
     "dead_letters",
     "half_messages",
+    "handshakes_failed",
     "lag",
     "limits",
     "limits_used",
@@ -264,6 +266,18 @@ def limits_used(sources: Sources) -> Iterator[Reading]:
     """What is used of each limit."""
     for key, used, _ in sources.limits:
         yield (key,), used
+
+
+def handshakes_failed(sources: Sources) -> Iterator[Reading]:
+    """Failed TLS handshakes by reason."""
+    for reason, count in sources.remoting.tls_failed.items():
+        yield (reason,), count
+
+
+def certificate_ends(sources: Sources) -> Iterator[Reading]:
+    """When the certificate of the listeners ends, if they have a valid one."""
+    if (expires_s := sources.remoting.tls_expires_s) is not None:
+        yield (), expires_s
 
 
 def consumers(sources: Sources) -> Iterator[Reading]:

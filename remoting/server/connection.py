@@ -20,13 +20,13 @@ from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from aerobee.remoting.errors import FrameError
-    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.server.route_table import Unfinished
     from aerobee.remoting.server.shared import SelectorContext
+    from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -109,6 +109,7 @@ class Connection:
         "stalled_since",
         "starved",
         "taken",
+        "tls",
         "unfinished",
         "unsent",
         "worker",
@@ -116,7 +117,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Wire,
         address: tuple[Any, ...],
         listener: str,
         *,
@@ -126,6 +127,8 @@ class Connection:
     ) -> None:
         """`forget` is called once, with the reason, while the socket is still open."""
         self.sock = sock
+        self.tls: TlsSocket | None = None
+        """The same, once a TLS handshake is done."""
         self.context = context
         self.worker = worker
         self.id = context.shared.next_number()
@@ -388,7 +391,9 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether something that was read has to be served before more is read."""
-        return bool(self.backlog) or self.unfinished is not None
+        if self.backlog or self.unfinished is not None:
+            return True
+        return self.tls is not None and self.tls.pending and not self.starved
 
     def watch(self) -> None:
         """Update the poller's interest: nothing is read before the backlog has been served.

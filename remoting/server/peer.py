@@ -1,14 +1,36 @@
-"""What the modules below `connection` may ask of a connection."""
+"""What the modules below `connection` may ask of a connection, and of its socket."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Peer"]
+__all__ = ["Peer", "Wire"]
+
+
+class Wire(Protocol):
+    """A non-blocking socket, or a stage above one with the same methods."""
+
+    def fileno(self) -> int:
+        """Its file descriptor."""
+
+    def getsockname(self) -> Any:
+        """Its local address."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Read into the buffer; 0 at the end of the stream. Raises: BlockingIOError, OSError."""
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        """As `sendmsg`, for one buffer."""
+
+    def sendmsg(self, buffers: list[bytes | memoryview], /) -> int:
+        """Send the first bytes of the buffers; returns how many. Raises: as `recv_into`."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class Peer(Protocol):

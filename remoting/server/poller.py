@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Collection
+
+    from aerobee.remoting.server.peer import Wire
 
 __all__ = ["MAX_EVENTS", "READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
 
@@ -32,13 +33,13 @@ class Poller(Protocol):
     def unwatched(self) -> set[int]:
         """File descriptors of the sockets that are not watched for reading."""
 
-    def add(self, sock: socket.socket) -> None:
+    def add(self, sock: Wire) -> None:
         """Watch for reading."""
 
-    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+    def interest(self, sock: Wire, *, read: bool, write: bool) -> None:
         """Change what `sock` is watched for."""
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: Wire) -> None:
         """Stop watching; called before the socket is closed."""
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
@@ -63,15 +64,15 @@ class EpollPoller:
         self.waited = False
         self.unwatched: set[int] = set()
 
-    def add(self, sock: socket.socket) -> None:
+    def add(self, sock: Wire) -> None:
         self._epoll.register(sock.fileno(), READ)
         self._count += 1
 
-    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+    def interest(self, sock: Wire, *, read: bool, write: bool) -> None:
         self._epoll.modify(sock.fileno(), READ * read | WRITE * write)
         _note(self.unwatched, sock.fileno(), not read)
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: Wire) -> None:
         self._epoll.unregister(sock.fileno())
         self._count -= 1
         self.unwatched.discard(sock.fileno())
@@ -107,10 +108,10 @@ class TaskPoller:
         self._some = trio.Event()
         self._served: dict[tuple[int, int], trio.Event] = {}
 
-    def add(self, sock: socket.socket) -> None:
+    def add(self, sock: Wire) -> None:
         self._watch(sock, READ)
 
-    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+    def interest(self, sock: Wire, *, read: bool, write: bool) -> None:
         _note(self.unwatched, sock.fileno(), not read)
         for bit, wanted in ((READ, read), (WRITE, write)):
             watched = (sock.fileno(), bit) in self._scopes
@@ -119,7 +120,7 @@ class TaskPoller:
             elif watched and not wanted:
                 self._unwatch(sock.fileno(), bit)
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: Wire) -> None:
         for bit in (READ, WRITE):
             if (sock.fileno(), bit) in self._scopes:
                 self._unwatch(sock.fileno(), bit)
@@ -150,14 +151,14 @@ class TaskPoller:
             scope.cancel()
         self._scopes.clear()
 
-    def _watch(self, sock: socket.socket, bit: int) -> None:
+    def _watch(self, sock: Wire, bit: int) -> None:
         scope = self._scopes[sock.fileno(), bit] = trio.CancelScope()
         self._nursery.start_soon(self._wait, sock, sock.fileno(), bit, scope)
 
     def _unwatch(self, fd: int, bit: int) -> None:
         self._scopes.pop((fd, bit)).cancel()
 
-    async def _wait(self, sock: socket.socket, fd: int, bit: int, scope: trio.CancelScope) -> None:
+    async def _wait(self, sock: Wire, fd: int, bit: int, scope: trio.CancelScope) -> None:
         wait = trio.lowlevel.wait_readable if bit == READ else trio.lowlevel.wait_writable
         with scope:
             while True:

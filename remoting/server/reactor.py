@@ -12,11 +12,13 @@ from aerobee.remoting.server.poller import make_poller
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
 from aerobee.remoting.server.shared import Shared
+from aerobee.remoting.server.tls_handshakes import Handshakes
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.server.worker import Worker
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.remoting.server.arrivals import SlowRound
@@ -84,10 +86,22 @@ class Reactor:
             async with trio.open_nursery() as nursery:
                 self._open(nursery, listeners)
                 nursery.start_soon(self._sweep)
+                if self.shared.handshakes is not None:
+                    nursery.start_soon(self.shared.handshakes.run)
                 task_status.started()
         finally:
             for pool in self.pools.values():
                 pool.clear()
+
+    def accept_tls(self, context: ssl.SSLContext, *, enforcing: bool) -> None:
+        """Speak TLS with every new connection that begins so; `enforcing`: and with no other.
+
+        To be called before `run`, and again for connections to come when certificates change.
+        """
+        shared = self.shared
+        if shared.handshakes is None:
+            shared.handshakes = Handshakes(self.stats, context, enforcing=enforcing)
+        shared.handshakes.context = context
 
     def add_selector(self, poller: Poller) -> Selector:
         """Add a selector, which the caller runs."""

@@ -30,6 +30,7 @@ from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.shared import SelectorContext
+from aerobee.remoting.server.tls_handshakes import FirstByte
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aerobee.remoting.server.connection import FrameHandler
+    from aerobee.remoting.server.peer import Wire
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.tls_socket import TlsSocket
 
 __all__ = [
     "BACKLOG_FRAME_BYTES",
@@ -139,6 +142,8 @@ class Selector:
         connection = Connection(
             sock, address, listener, context=self.context, worker=worker, forget=self._forget
         )
+        if self.shared.handshakes is not None:
+            connection.sock = FirstByte(connection, sock, self.poller, self.shared.handshakes)
         self.poller.add(sock)
         self.connections[sock.fileno()] = connection
         self.shared.addresses.opened(connection.host)
@@ -205,8 +210,21 @@ class Selector:
                 self._serve_backlog(connection)
             if bits & WRITE and not connection.closed and not connection.waits:
                 connection.watch()
+        elif connection.tls is not None and not connection.closed:
+            self._turn_of_tls(connection, connection.tls, bits)
         elif bits & ~WRITE and not connection.closed:
             self._drain(connection)
+
+    def _turn_of_tls(self, connection: Connection, tls: TlsSocket, bits: int) -> None:
+        """Read, where the socket has data or its stage has: no poller tells of the latter."""
+        pending = tls.pending
+        if bits & ~WRITE or (pending and not (connection.paused or connection.starved)):
+            self._drain(connection)
+        if (pending or tls.pending) and not connection.closed:
+            if connection.waits:
+                self._wait(connection)
+            else:
+                connection.watch()
 
     def note_empty(self, until: float) -> None:
         """Find the sockets that are empty now: data that they have later came after `until`.
@@ -372,7 +390,7 @@ def _cost(connection: Connection) -> int:
     return cost
 
 
-def unread_bytes(sock: socket.socket) -> int:
+def unread_bytes(sock: Wire) -> int:
     """How many bytes the kernel still holds for us; 0 where it does not say."""
     left = array("i", [0])
     with suppress(OSError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.poller import Poller
+    from aerobee.remoting.server.tls_handshakes import Handshakes
 
 __all__ = ["Limits", "SelectorContext", "Shared"]
 
@@ -56,6 +57,7 @@ class Shared:
     __slots__ = (
         "_numbers",
         "addresses",
+        "handshakes",
         "inbound",
         "limits",
         "long_requests",
@@ -71,6 +73,8 @@ class Shared:
         self.limits = limits
         self.stats = RemotingStats()
         self.addresses = Addresses(limits.connections_of_address, limits.requests_per_s_of_address)
+        self.handshakes: Handshakes | None = None
+        """None where no TLS is spoken."""
         self.outbox: list[Peer] = []
         self.postponed: list[Callable[[float], None]] = []
         """Called by `Reactor.resume`, with the time of the loop's clock."""

@@ -72,7 +72,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "revive",
             "revive_log",
         ),
-        "process": ("loop_ticker",),
+        "process": ("listener_tls", "loop_ticker"),
         "pull": (
             "hold",
             "protection",
@@ -298,6 +298,7 @@ AT_THE_ROOT: Final = {
     "errors": Kind.PURE,
     "rate_limit": Kind.PURE,
     "stats": Kind.PURE,
+    "tls_config": Kind.PURE,
 }
 """Modules at the root of remoting that are no roots, so that its other files may import them."""
 

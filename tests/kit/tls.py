@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that signs itself, and a door to a server that speaks TLS."""
+"""Certificates for 127.0.0.1, raw connections through TLS, and a door to a plain server."""
 
 import shutil
 import socket
@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.remoting.client.tls_socket import TlsSocket
 from tests.kit.ports import HOST
+from tests.kit.raw_client import RawConnection
 
-__all__ = ["Certificate", "certificate", "tls_door"]
+__all__ = [
+    "Certificate",
+    "TlsConnection",
+    "certificate",
+    "client_context",
+    "server_context",
+    "tls_door",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,41 @@ def certificate(directory: Path) -> Certificate:
     return made
 
 
+def server_context(shown: Certificate) -> ssl.SSLContext:
+    """What a server with this certificate speaks."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.cert, shown.key)
+    return context
+
+
+def client_context(trusted: Certificate) -> ssl.SSLContext:
+    """What a client speaks that trusts this certificate alone."""
+    return ssl.create_default_context(cafile=str(trusted.cert))
+
+
+class WholeSends(TlsSocket):
+    """Sends all or fails; one thread may receive meanwhile."""
+
+    def sendall(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self.send(left) :]
+
+
+class TlsConnection(RawConnection):
+    """A raw connection through TLS, once the handshake is done."""
+
+    def __init__(self, address: str, context: ssl.SSLContext, *, timeout_s: float = 10.0) -> None:
+        super().__init__(address, timeout_s=timeout_s)
+        stage = WholeSends(self.socket, context, HOST, timeout_s)
+        try:
+            stage.shake_hands()
+        except OSError:
+            self.close()
+            raise
+        self.socket = stage  # type: ignore[assignment]  # it has the methods that are used
+
+
 def hand_on(source: socket.socket, target: socket.socket) -> bool:
     """Move what is there; False at the end."""
     try:
@@ -52,8 +96,7 @@ def hand_on(source: socket.socket, target: socket.socket) -> bool:
 @contextmanager
 def tls_door(to: str, shown: Certificate) -> Iterator[str]:
     """The address of a door that decrypts and hands on to the plain server at `to`."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown.cert, shown.key)
+    context = server_context(shown)
     host, _, port = to.rpartition(":")
 
     def serve(raw: socket.socket) -> None:

@@ -20,7 +20,6 @@ PLANNED: Mapping[str, str] = {
     for name in (
         "metricsLegacyNames",
         "proxyProtocolFrom",
-        "tlsServerMode",
     )
 }
 """Keys of Aerobee that have no effect yet."""
@@ -41,7 +40,6 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom",
         ),
         (frozenset({"", "default"}), "storeType"),
-        (frozenset({"", "disabled", "permissive"}), "tlsServerMode"),
     )
     for name in names.split()
 }

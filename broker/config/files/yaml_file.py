@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_SECTIONS", "read_yaml"]
 
-FILE_SECTIONS = ("broker", "store", "remoting", "namesrv", "auth")
+FILE_SECTIONS = ("broker", "store", "remoting", "tls", "namesrv", "auth")
 MAX_DEPTH = 4
 
 

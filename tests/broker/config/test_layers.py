@@ -105,7 +105,15 @@ def test_a_value_that_asks_for_what_is_not_done_is_refused(line: str) -> None:
 def test_a_setting_of_ours_that_is_not_there_yet_is_refused_not_ignored() -> None:
     assert "does not do" in yaml("metrics_legacy_names: true").problems[0]
     assert yaml("metrics_legacy_names: false").problems == []
-    assert "does not do" in yaml("tls_server_mode: enforcing").problems[0]
+    assert "does not do" in yaml("proxy_protocol_from: 10.0.0.0/8").problems[0]
+
+
+def test_a_mode_of_tls_is_read_in_any_case_and_another_word_is_refused() -> None:
+    assert yaml("tls_server_mode: ENFORCING").settings["tlsservermode"].value == "enforcing"
+    assert yaml("tls:\n  tls_server_mode: disabled").settings["tlsservermode"].value == "disabled"
+    assert java("tlsServerMode=permissive").settings["tlsservermode"].value == "permissive"
+    [problem] = yaml("tls_server_mode: strict").problems
+    assert problem.endswith("strict is none of disabled, permissive, enforcing")
 
 
 def test_an_unknown_key_in_a_rocketmq_file_is_kept() -> None:

@@ -305,6 +305,36 @@ def test_what_is_exported_has_every_key_in_order_and_no_secret(write: Any) -> No
     assert list(values) == sorted(values)
 
 
+def test_tls_is_also_set_by_a_file_of_rocketmq(write: Any) -> None:
+    theirs = write(
+        "tls.properties",
+        "tls.test.mode.enable=false\ntls.server.need.client.auth=require\n"
+        "tls.server.keyPath=/k.pem\ntls.server.keyPassword=sesame\ntls.server.certPath=/c.pem\n"
+        "tls.server.trustCertPath=/ca.pem\ntls.client.keyPath=/x\n",
+    )
+    config = load(None, overrides=[f"tlsConfigFile={theirs}", "tlsServerCertPath=/other.pem"])
+    tls = config.tls
+    assert (tls.tls_server_cert_path, tls.tls_server_key_path) == ("/other.pem", "/k.pem")
+    assert (tls.tls_server_key_password, tls.tls_server_need_client_auth) == ("sesame", "require")
+    assert "sesame" not in check_report(config, every=True)
+    assert exported(config)["tlsServerKeyPassword"] == "********"
+    with pytest.raises(ConfigurationError, match=r"tlsConfigFile: /none: No such file"):
+        load(None, overrides=["tlsConfigFile=/none"])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("tlsServerMode=enforcing", "enforcing needs a certificate: set tlsServerCertPath"),
+        ("tlsServerKeyPath=/k.pem", "a key without a certificate: set tlsServerCertPath"),
+        ("tlsServerNeedClientAuth=optional", "optional needs the certificates of the CAs"),
+    ],
+)
+def test_tls_that_lacks_a_file_is_refused(given: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load(None, overrides=[given])
+
+
 def test_the_report_says_what_differs_and_where_it_comes_from(write: Any) -> None:
     file = write("b.conf", "flushDiskType=SYNC_FLUSH\ntraceOn=true\nfoo=1\nuseTLS=false\n")
     report = check_report(load(file, overrides=["diskMaxUsedSpaceRatio=1536M"])).splitlines()

@@ -83,6 +83,8 @@ def test_every_setting_has_an_effect_or_says_why_not() -> None:
     used |= {"write_buffer_low_water_mark_bytes"} if "low_water_bytes" in used else set()
     # These decide what start is refused: `derive.objections`.
     used |= {"broker_role", "insecure"}
+    # This names a further source of settings: `load.rocketmq_tls`.
+    used |= {"tls_config_file"}
     unused = [
         key.name
         for key in SCHEMA.values()

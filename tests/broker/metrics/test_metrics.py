@@ -306,6 +306,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
     ended.latency.add(7)
     sources.broker.repeated["orders"] = 1
     sources.store.set_aside["timers"] = 1
+    sources.remoting.tls_expires_s = 2e9
     timer = sources.broker.timer("orders")
     timer.enqueued = timer.dequeued = 1
     timer.latency.add(7)

@@ -163,8 +163,10 @@ def test_connections_go_to_the_selectors_in_turn(listener: Listener) -> None:
     assert [len(s.selector.connections) for s in (first, second)] == [2, 1]
     for stage in (first, second):
         for connection in list(stage.selector.connections.values()):
-            assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            assert not connection.sock.getblocking()
+            sock = connection.sock
+            assert isinstance(sock, socket.socket)
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert not sock.getblocking()
             connection.close("test")
     for sock in peers:
         sock.close()

@@ -22,7 +22,7 @@ from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import LIMITS, Stage, TrickleSocket
-from tests.remoting.server.test_reactor import MAX_OFFSET, call, in_thread, running
+from tests.remoting.server.test_reactor import MAX_OFFSET, Way, call, in_thread, running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ async def test_a_first_request_with_odd_fields_disturbs_nobody(ext: bytes) -> No
             header,
         )
     )
-    async with running(portable=False) as server:
+    async with running(Way()) as server:
         with await server.client() as client, await server.client() as other:
             client.send_bytes(frame)
             assert (await in_thread(client.hear)).code == ResponseCode.SYSTEM_ERROR
@@ -57,7 +57,7 @@ async def test_a_first_request_with_odd_fields_disturbs_nobody(ext: bytes) -> No
 @pytest.mark.trio
 async def test_the_offer_of_msgpack_is_granted_once(fields: Mapping[str, object]) -> None:
     asked = {"topic": "t", "queueId": 1, **fields}
-    async with running(portable=False) as server:
+    async with running(Way()) as server:
         with await server.client() as client:
             for opaque, granted in ((1, "2" if "aeroSer" in fields else None), (2, None)):
                 client.send_bytes(request_frame(MAX_OFFSET, opaque, asked))

@@ -1,13 +1,13 @@
 """The reactor over real sockets: frames in any cut, one bad peer among good ones, limits, stalls.
 
-Every test runs on both pollers: epoll, and the portable form.
+Every test runs on both pollers, epoll and the portable form, and through TLS.
 """
 
 from __future__ import annotations
 
 import struct
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import trio
@@ -22,6 +22,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
 from tests.kit.raw_client import Closed, RawConnection, request_frame
+from tests.kit.tls import Certificate, TlsConnection, certificate, client_context, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -62,22 +63,40 @@ def echo(header: GetMaxOffset, command: Command, connection: Connection) -> Answ
 class Running:
     """A reactor on a free port."""
 
-    def __init__(self, reactor: Reactor, port: int) -> None:
+    def __init__(self, reactor: Reactor, port: int, trusted: Certificate | None) -> None:
         self.reactor = reactor
         self.address = f"127.0.0.1:{port}"
+        self.trusted = trusted
 
     async def client(self) -> RawConnection:
-        return await trio.to_thread.run_sync(RawConnection, self.address)
+        if self.trusted is None:
+            return await trio.to_thread.run_sync(RawConnection, self.address)
+        context = client_context(self.trusted)
+        return await trio.to_thread.run_sync(TlsConnection, self.address, context)
 
 
-@pytest.fixture(params=[False, True], ids=["epoll", "portable"])
-def portable(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+class Way(NamedTuple):
+    """How the tests reach the reactor."""
+
+    portable: bool = False
+    shown: Certificate | None = None
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(params=["epoll", "portable", "tls"])
+def way(request: pytest.FixtureRequest) -> Way:
+    if request.param == "tls":
+        return Way(shown=request.getfixturevalue("shown"))
+    return Way(portable=request.param == "portable")
 
 
 @asynccontextmanager
 async def running(
-    portable: bool,
+    way: Way,
     handler: Callable[..., Any] = echo,
     *,
     pool: Pool | None = None,
@@ -86,13 +105,15 @@ async def running(
 ) -> AsyncIterator[Running]:
     pools = {"admin": pool or Pool("admin", width=2, capacity=100, max_wait_ms=5000)}
     reactor = Reactor(
-        pools=pools, limits=limits, selectors=2, refusals=refusal, portable=portable, **options
+        pools=pools, limits=limits, selectors=2, refusals=refusal, portable=way.portable, **options
     )
+    if way.shown is not None:
+        reactor.accept_tls(server_context(way.shown), enforcing=True)
     routes = (Route(GetMaxOffset, handler, "admin"), Route(GetMinOffset, echo, "admin"))
     sock = boss.listen("127.0.0.1", 0, 64)
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run, [Listener("test", sock, routes)])
-        yield Running(reactor, sock.getsockname()[1])
+        yield Running(reactor, sock.getsockname()[1], way.shown)
         nursery.cancel_scope.cancel()
 
 
@@ -106,16 +127,16 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     return await trio.to_thread.run_sync(function, *arguments)
 
 
-async def test_a_request_is_answered(portable: bool) -> None:
-    async with running(portable) as server:
+async def test_a_request_is_answered(way: Way) -> None:
+    async with running(way) as server:
         with await server.client() as client:
             answer = await call(client, body=b"hello")
             assert (answer.code, answer.ext["offset"], answer.body) == (0, "7", b"hello")
 
 
-async def test_frames_cut_anywhere_are_answered_alike(portable: bool) -> None:
+async def test_frames_cut_anywhere_are_answered_alike(way: Way) -> None:
     frame = request_frame(MAX_OFFSET, 5, {"topic": "t", "queueId": 3}, b"body")
-    async with running(portable) as server:
+    async with running(way) as server:
         with await server.client() as client:
             for cut in (1, 4, 7, 8, 20, len(frame) - 1):
                 client.send_bytes(frame[:cut])
@@ -125,28 +146,28 @@ async def test_frames_cut_anywhere_are_answered_alike(portable: bool) -> None:
                 assert (answer.opaque, answer.ext["offset"]) == (5, "3")
 
 
-async def test_pipelined_requests_are_all_answered(portable: bool) -> None:
+async def test_pipelined_requests_are_all_answered(way: Way) -> None:
     frames = [
         request_frame(MAX_OFFSET, number, {"topic": "t", "queueId": number}, b"x" * number)
         for number in range(1, 300)
     ]
-    async with running(portable) as server:
+    async with running(way) as server:
         with await server.client() as client:
             client.send_bytes(b"".join(frames))
             opaques = [(await in_thread(client.hear)).opaque for _ in frames]
             assert opaques == list(range(1, 300))
 
 
-async def test_an_unknown_code_is_answered_as_java_does(portable: bool) -> None:
-    async with running(portable) as server:
+async def test_an_unknown_code_is_answered_as_java_does(way: Way) -> None:
+    async with running(way) as server:
         with await server.client() as client:
             answer = await call(client, code=9999)
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             assert answer.remark == " request type 9999 not supported"
 
 
-async def test_a_bad_field_is_named_and_the_connection_stays(portable: bool) -> None:
-    async with running(portable) as server:
+async def test_a_bad_field_is_named_and_the_connection_stays(way: Way) -> None:
+    async with running(way) as server:
         with await server.client() as client:
             answer = await call(client, queue_id="seven")
             assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -154,8 +175,8 @@ async def test_a_bad_field_is_named_and_the_connection_stays(portable: bool) -> 
             assert (await call(client)).code == 0
 
 
-async def test_a_refusal_and_a_fault_of_ours_become_answers(portable: bool) -> None:
-    async with running(portable) as server:
+async def test_a_refusal_and_a_fault_of_ours_become_answers(way: Way) -> None:
+    async with running(way) as server:
         with await server.client() as client:
             assert (await call(client, "refused")).code == 16
             broken = await call(client, "broken")
@@ -176,8 +197,8 @@ async def test_a_refusal_and_a_fault_of_ours_become_answers(portable: bool) -> N
     ],
     ids=["http", "too long", "header beyond frame", "unknown type", "broken json", "negative"],
 )
-async def test_garbage_closes_its_connection_and_no_other(portable: bool, garbage: bytes) -> None:
-    async with running(portable) as server:
+async def test_garbage_closes_its_connection_and_no_other(way: Way, garbage: bytes) -> None:
+    async with running(way) as server:
         with await server.client() as good, await server.client() as bad:
             assert (await call(good)).code == 0
             bad.send_bytes(garbage)
@@ -187,16 +208,16 @@ async def test_garbage_closes_its_connection_and_no_other(portable: bool, garbag
             assert server.reactor.stats.connections == 1
 
 
-async def test_a_one_way_request_is_never_answered(portable: bool) -> None:
+async def test_a_one_way_request_is_never_answered(way: Way) -> None:
     oneway = request_frame(MAX_OFFSET, 1, {"topic": "refused", "queueId": 1}, b"", flag=2)
-    async with running(portable) as server:
+    async with running(way) as server:
         with await server.client() as client:
             client.send_bytes(oneway)
             answer = await call(client)
             assert answer.code == 0
 
 
-async def test_handlers_that_wait_share_a_bounded_pool(portable: bool) -> None:
+async def test_handlers_that_wait_share_a_bounded_pool(way: Way) -> None:
     pool = Pool("admin", width=2, capacity=3, max_wait_ms=5000)
     go = trio.Event()
     active = 0
@@ -210,7 +231,7 @@ async def test_handlers_that_wait_share_a_bounded_pool(portable: bool) -> None:
         active -= 1
         return Answer(0, body=bytes(command.body))
 
-    async with running(portable, slow, pool=pool) as server:
+    async with running(way, slow, pool=pool) as server:
         with await server.client() as client:
             for number in range(5):
                 client.send_bytes(
@@ -227,7 +248,7 @@ async def test_handlers_that_wait_share_a_bounded_pool(portable: bool) -> None:
             assert (pool.depth, pool.running, most) == (0, 0, 2)
 
 
-async def test_a_parked_request_counts_until_it_is_answered(portable: bool) -> None:
+async def test_a_parked_request_counts_until_it_is_answered(way: Way) -> None:
     pool = Pool("admin", width=2, capacity=100, max_wait_ms=5000)
     parked: list[tuple[Command, Connection]] = []
 
@@ -235,7 +256,7 @@ async def test_a_parked_request_counts_until_it_is_answered(portable: bool) -> N
         parked.append((command, connection))
         return PARKED
 
-    async with running(portable, park, pool=pool) as server:
+    async with running(way, park, pool=pool) as server:
         with await server.client() as client:
             client.send_bytes(request_frame(MAX_OFFSET, 3, {"topic": "t", "queueId": 0}, b""))
             await call(client, code=MIN_OFFSET)
@@ -247,10 +268,10 @@ async def test_a_parked_request_counts_until_it_is_answered(portable: bool) -> N
             assert pool.depth == 0
 
 
-async def test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed(portable: bool) -> None:
+async def test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed(way: Way) -> None:
     body = b"x" * 60_000
     limits = LIMITS._replace(stall_s=0.3)
-    async with running(portable, limits=limits) as server:
+    async with running(way, limits=limits) as server:
         with await server.client() as good, await server.client() as deaf:
             deaf.socket.settimeout(5)
             frame = request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": 0}, body)
@@ -269,13 +290,13 @@ async def test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed(porta
             assert server.reactor.stats.connections == 1
 
 
-async def test_a_slow_reader_gets_every_answer_in_the_end(portable: bool) -> None:
+async def test_a_slow_reader_gets_every_answer_in_the_end(way: Way) -> None:
     count = 100
     body = b"y" * 50_000
     frames = b"".join(
         request_frame(MAX_OFFSET, n + 1, {"topic": "t", "queueId": n}, body) for n in range(count)
     )
-    async with running(portable) as server:
+    async with running(way) as server:
         with await server.client() as client:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(in_thread, client.send_bytes, frames)
@@ -285,14 +306,14 @@ async def test_a_slow_reader_gets_every_answer_in_the_end(portable: bool) -> Non
 
 
 async def test_a_backlog_goes_on_although_another_round_sent_the_last_answer(
-    portable: bool,
+    way: Way,
 ) -> None:
     body = b"z" * 100_000
     count = 60
     frames = b"".join(
         request_frame(MAX_OFFSET, n + 1, {"topic": "t", "queueId": n}, body) for n in range(count)
     )
-    async with running(portable) as server:
+    async with running(way) as server:
         with await server.client() as client:
 
             async def flush_from_elsewhere() -> None:
@@ -310,14 +331,14 @@ async def test_a_backlog_goes_on_although_another_round_sent_the_last_answer(
             assert [answer.opaque for answer in seen] == list(range(1, count + 1))
 
 
-async def test_an_idle_connection_is_closed(portable: bool) -> None:
-    async with running(portable, limits=LIMITS._replace(idle_s=0.2)) as server:
+async def test_an_idle_connection_is_closed(way: Way) -> None:
+    async with running(way, limits=LIMITS._replace(idle_s=0.2)) as server:
         with await server.client() as client:
             await in_thread(client.hear_close)
         assert server.reactor.stats.connections == 0
 
 
-async def test_a_close_is_told_once_and_leaves_nothing(portable: bool) -> None:
+async def test_a_close_is_told_once_and_leaves_nothing(way: Way) -> None:
     told: list[str] = []
     gone = trio.Event()
 
@@ -328,7 +349,7 @@ async def test_a_close_is_told_once_and_leaves_nothing(portable: bool) -> None:
     def connected(connection: Connection) -> None:
         connection.on_close.append(closed)
 
-    async with running(portable, hooks=Hooks(connected)) as server:
+    async with running(way, hooks=Hooks(connected)) as server:
         client = await server.client()
         assert (await call(client)).code == 0
         client.close()

@@ -1,0 +1,145 @@
+"""TLS of the listeners of a process: loaded at the start, and again when its files change.
+
+New connections get the new certificate; open ones keep what they have. Files are compared by
+content, for Kubernetes replaces links and not files. New files that cannot work change nothing: the
+old ones stay in use, and the problem is logged. Source: semantics §18.4 (TlsHelper,
+FileWatchService).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+import structlog
+import trio
+
+from aerobee.remoting.server.tls_files import CertificateUnusable, Loaded, load
+from aerobee.remoting.tls_config import TlsMode
+
+if TYPE_CHECKING:
+    from aerobee.remoting.server.reactor import Reactor
+    from aerobee.remoting.tls_config import TlsConfig
+    from aerobee.store.clock import Clock
+
+__all__ = ["PAIR_S", "SETTLE_S", "WATCH_S", "ListenerTls"]
+
+WATCH_S: Final = 0.5
+"""How often the files are compared with those in use."""
+SETTLE_S: Final = 1.0
+"""How long files that cannot work may stay so before it is reported: they may be half written."""
+PAIR_S: Final = 10.0
+"""The same where only the certificate or only the key is new: the other is still to come."""
+DAY_S: Final = 86_400
+SOON_DAYS: Final = 14
+"""A certificate that ends within this time is reported."""
+
+Contents: TypeAlias = tuple[bytes | None, ...]
+"""Of certificate, key and trusted certificates; None for a file that cannot be read."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class ListenerTls:
+    """The certificates that `reactor` shows and trusts. Nothing happens where TLS is off."""
+
+    def __init__(self, config: TlsConfig, reactor: Reactor, clock: Clock) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._clock = clock
+        off = config.tls_server_mode is TlsMode.DISABLED
+        self.wanted = bool(config.tls_server_cert_path) and not off
+        self._used: Contents = ()
+        self._refused: Contents = ()
+        """Of these it was reported that they cannot work."""
+        self._seen: Contents = ()
+        self._seen_at = 0.0
+        """Since when the files are as they were seen last."""
+
+    def open(self) -> None:
+        """Read the files for the first time. Blocking. Raises: CertificateUnusable."""
+        if self.wanted:
+            self._used = self._contents()
+            self._take(load(self._config))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch the files until cancelled."""
+        task_status.started()
+        if self.wanted:
+            await self._watch()
+
+    async def reload(self) -> None:
+        """Read the files again now, and report what is wrong with them."""
+        if self.wanted:
+            found = await trio.to_thread.run_sync(self._contents)
+            problem = await self._try(found)
+            if problem is not None:
+                self._report(found, problem)
+
+    async def _watch(self) -> NoReturn:
+        while True:
+            await trio.sleep(WATCH_S)
+            await self.look(trio.current_time())
+
+    async def look(self, now: float) -> None:
+        """Take over files that have changed. `now`: seconds of the loop's clock."""
+        found = await trio.to_thread.run_sync(self._contents)
+        if found in (self._used, self._refused):
+            return
+        if found != self._seen:
+            self._seen, self._seen_at = found, now
+        problem = await self._try(found)
+        if problem is not None:
+            (cert, key, _), (old_cert, old_key, _) = found, self._used
+            half = (cert == old_cert) != (key == old_key)
+            if now - self._seen_at >= (PAIR_S if half else SETTLE_S):
+                self._report(found, problem)
+
+    async def _try(self, found: Contents) -> CertificateUnusable | None:
+        try:
+            loaded = await trio.to_thread.run_sync(load, self._config)
+        except CertificateUnusable as problem:
+            return problem
+        self._used, self._refused = found, ()
+        self._take(loaded)
+        return None
+
+    def _report(self, found: Contents, problem: CertificateUnusable) -> None:
+        self._refused = found
+        log.error("tls.reload_failed", reason=str(problem))
+
+    def _take(self, loaded: Loaded) -> None:
+        config, warnings = self._config, loaded.warnings
+        enforcing = config.tls_server_mode is TlsMode.ENFORCING
+        self._reactor.accept_tls(loaded.context, enforcing=enforcing)
+        self._reactor.stats.tls_expires_s = loaded.expires_s
+        days = 0
+        if loaded.expires_s is not None:
+            days = int((loaded.expires_s - self._clock.now_ms() / 1000) // DAY_S)
+            if days < SOON_DAYS:
+                cert = config.tls_server_cert_path
+                warnings = [*warnings, f"tlsServerCertPath: {cert}: it ends in {days} days"]
+        log.info(
+            "tls.loaded",
+            mode=config.tls_server_mode.value,
+            certificate=config.tls_server_cert_path,
+            ends_in_days=days,
+        )
+        for warning in warnings:
+            log.warning("tls.doubtful", reason=warning)
+
+    def _contents(self) -> Contents:
+        config = self._config
+        files = (
+            config.tls_server_cert_path,
+            config.tls_server_key_path,
+            config.tls_server_trust_cert_path,
+        )
+        return tuple(map(_content, files))
+
+
+def _content(file: str) -> bytes | None:
+    try:
+        return Path(file).read_bytes() if file else b""
+    except OSError:
+        return None

@@ -1,0 +1,166 @@
+"""Reads the certificates and keys of the listeners, and says what is wrong with them.
+
+Every way in which the files cannot work is an error that names the setting and the file. What works
+now and will not for long, or should not be so, is a warning. Reading is blocking.
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.remoting.tls_config import ClientAuth
+
+if TYPE_CHECKING:
+    from aerobee.remoting.tls_config import TlsConfig
+
+__all__ = ["CIPHERS", "CertificateUnusable", "Loaded", "load"]
+
+CIPHERS: Final = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"
+    ":ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
+)
+"""For TLS 1.2: Mozilla's intermediate profile, less the ciphers that need parameters of a group."""
+VERIFY: Final = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
+}
+EXPIRED, NOT_YET_VALID = 10, 9
+"""Codes of OpenSSL's verification."""
+STEPS: Final = 4
+"""Turns of a handshake, with some to spare."""
+
+
+class CertificateUnusable(OSError):
+    """A file of TLS is missing, unreadable, or not what its setting says."""
+
+
+class Loaded(NamedTuple):
+    """What connections are encrypted with, and what is odd about it."""
+
+    context: ssl.SSLContext
+    warnings: list[str]
+    expires_s: float | None
+    """When the certificate ends, in seconds since 1970; None where it is not valid now."""
+
+
+class Password:
+    """Gives the password of a key to OpenSSL, and remembers whether it was asked for it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.asked = False
+
+    def __call__(self) -> str:
+        self.asked = True
+        return self.text
+
+
+def load(config: TlsConfig) -> Loaded:
+    """The context of the listeners. Raises: CertificateUnusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    # Clients that are no faster with AES choose for themselves, as Mozilla has it.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    add_certificate(context, config)
+    context.verify_mode = VERIFY[config.tls_server_need_client_auth]
+    if config.tls_server_need_client_auth is not ClientAuth.NONE:
+        trust(context, "tlsServerTrustCertPath", config.tls_server_trust_cert_path)
+    key = config.tls_server_key_path or config.tls_server_cert_path
+    warnings = doubts_about_key("tlsServerKeyPath", Path(key))
+    expires_s, doubt = try_out(config)
+    return Loaded(context, [*warnings, *([doubt] if doubt else [])], expires_s)
+
+
+def add_certificate(context: ssl.SSLContext, config: TlsConfig) -> None:
+    """Let the context show the certificate of the listeners. Raises: CertificateUnusable."""
+    cert, key = config.tls_server_cert_path, config.tls_server_key_path
+    readable("tlsServerCertPath", cert)
+    if key:
+        readable("tlsServerKeyPath", key)
+    trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "tlsServerCertPath", cert)
+    place = f"tlsServerKeyPath: {key}" if key else f"tlsServerCertPath: {cert}"
+    password = Password(config.tls_server_key_password)
+    try:
+        context.load_cert_chain(cert, key or None, password)
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if reason == "KEY_VALUES_MISMATCH":
+            raise CertificateUnusable(f"{place}: it is not the key of {cert}") from None
+        if password.asked:
+            remedy = (
+                "the password of tlsServerKeyPassword does not open it"
+                if password.text
+                else "it is encrypted: set tlsServerKeyPassword"
+            )
+            raise CertificateUnusable(f"{place}: {remedy}") from None
+        if "TOO_SMALL" in reason or "TOO_WEAK" in reason:
+            raise CertificateUnusable(f"tlsServerCertPath: {cert}: {reason}") from None
+        raise CertificateUnusable(f"{place}: it holds no private key in PEM format") from None
+    except ValueError:
+        # OpenSSL takes passwords of up to 1,024 bytes.
+        raise CertificateUnusable("tlsServerKeyPassword: it is too long") from None
+
+
+def readable(setting: str, file: str) -> None:
+    """Check that the file can be read. Raises: CertificateUnusable."""
+    try:
+        with open(file, "rb"):
+            pass
+    except OSError as error:
+        raise CertificateUnusable(f"{setting}: {file}: {error.strerror or error}") from None
+
+
+def trust(context: ssl.SSLContext, setting: str, file: str) -> None:
+    """Let the context trust the certificates of a file. Raises: CertificateUnusable."""
+    readable(setting, file)
+    try:
+        context.load_verify_locations(file)
+    except ssl.SSLError:
+        raise CertificateUnusable(
+            f"{setting}: {file}: it holds no certificate in PEM format"
+        ) from None
+
+
+def doubts_about_key(setting: str, key: Path) -> list[str]:
+    """What others than its owner may do with the key. Raises: CertificateUnusable: write it."""
+    mode = key.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CertificateUnusable(f"{setting}: {key}: others may write it: chmod 600 it")
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        return [f"{setting}: {key}: others may read it: chmod 600 it"]
+    return []
+
+
+def try_out(config: TlsConfig) -> tuple[float | None, str]:
+    """A handshake in memory with a client that trusts this certificate: its end, or a doubt."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    add_certificate(server, config)
+    cert = config.tls_server_cert_path
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cert)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = client.wrap_bio(to_client, to_server)
+    far = server.wrap_bio(to_server, to_client, server_side=True)
+    try:
+        for _ in range(STEPS):
+            for side in (near, far):
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+    except ssl.SSLCertVerificationError as error:
+        said = {EXPIRED: "it has expired", NOT_YET_VALID: "it is not valid yet"}
+        problem = said.get(error.verify_code, error.verify_message)
+        return None, f"tlsServerCertPath: {cert}: {problem}; clients will refuse it"
+    except ssl.SSLError as error:
+        raise CertificateUnusable(f"tlsServerCertPath: {cert}: {error.reason}") from None
+    shown = near.getpeercert() or {}
+    return ssl.cert_time_to_seconds(str(shown["notAfter"])), ""

@@ -1,0 +1,161 @@
+"""Real clients through TLS: a broker and name server that demand it, and a certificate of theirs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import aerobee
+import aerobee.blocking
+from aerobee import ConsumeFrom, Message, TLSConfig
+from aerobee.cli.certs import make
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import events, metrics_of
+from tests.kit.java import VERSIONS, toolkit
+from tests.kit.java_driver import JavaClient, JavaError
+from tests.kit.raw_client import RawConnection
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certs")
+    make(directory, ["127.0.0.1"])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def broker(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {
+        "tlsServerMode": "enforcing",
+        "tlsServerCertPath": certs / "server.pem",
+        "tlsServerKeyPath": certs / "server-key.pem",
+        "tlsServerNeedClientAuth": "require",
+        "tlsServerTrustCertPath": certs / "ca.pem",
+    }
+    with BrokerProcess(data=tmp_path_factory.mktemp("tls") / "data", settings=settings) as broker:
+        yield broker
+
+
+def tls_of(certs: Path) -> TLSConfig:
+    return TLSConfig(
+        ca_file=str(certs / "ca.pem"),
+        cert_file=str(certs / "client.pem"),
+        key_file=str(certs / "client-key.pem"),
+    )
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def java(
+    request: pytest.FixtureRequest, certs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaClient]:
+    home = tmp_path_factory.mktemp("java")
+    (home / "tls.properties").write_text(
+        "tls.client.authServer=true\n"
+        f"tls.client.trustCertPath={certs}/ca.pem\n"
+        f"tls.client.certPath={certs}/client.pem\n"
+        f"tls.client.keyPath={certs}/client-key.pem\n"
+    )
+    options = (
+        "-Dtls.enable=true",
+        "-Dtls.test.mode.enable=false",
+        f"-Dtls.config.file={home}/tls.properties",
+    )
+    client = JavaClient(toolkit(request.param), home, options=options)
+    yield client
+    client.child.kill()
+
+
+def test_java_clients_send_consume_and_administer(java: JavaClient, broker: BrokerProcess) -> None:
+    topic = f"Java{java.version.replace('.', '_')}"
+    java.producer("p", broker.namesrv_address)
+    bodies = [f"{number}".rjust(50_000, "x") for number in range(20)]
+    sent = java.send("p", topic, bodies)
+    assert {one.status for one in sent} == {"SEND_OK"}
+    java.consumer("c", broker.namesrv_address, topic)
+    assert sorted(one.body for one in java.received("c", 20)) == sorted(bodies)
+    assert broker.address in java.mqadmin(f"clusterList -n {broker.namesrv_address}")
+
+
+def test_java_clients_without_tls_are_refused(
+    broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    client = JavaClient(toolkit("5.4.0"), tmp_path_factory.mktemp("plain"))
+    try:
+        client.producer("p", broker.namesrv_address)
+        with pytest.raises(JavaError):
+            client.send("p", "Nothing", ["x"])
+    finally:
+        client.child.kill()
+    failed = metrics_of(broker)
+    assert failed['aerobee_tls_handshakes_failed_total{reason="plain"}'] > 0
+
+
+async def send_and_poll(namesrv: str, tls: TLSConfig) -> set[bytes]:
+    async with aerobee.Client(namesrv, tls=tls) as client:
+        async with aerobee.Producer(client=client) as producer:
+            await producer.send(Message("Async", b"async"))
+        async with aerobee.PullConsumer("a", client=client, start_from=ConsumeFrom.FIRST) as one:
+            await one.subscribe("Async")
+            return {message.body for message in await one.poll(timeout=20.0)}
+
+
+@pytest.mark.anyio
+async def test_the_asynchronous_client(broker: BrokerProcess, certs: Path) -> None:
+    assert await send_and_poll(broker.namesrv_address, tls_of(certs)) == {b"async"}
+
+
+def test_new_certificates_count_while_connections_stay(
+    broker: BrokerProcess, certs: Path, tmp_path: Path
+) -> None:
+    """By SIGHUP; the watch of the files has tests of its own."""
+    with aerobee.blocking.Producer(broker.namesrv_address, tls=tls_of(certs)) as before:
+        before.send(Message("Renewed", b"1"))
+        (tmp_path / "new").mkdir()
+        for name in ("server.pem", "server-key.pem", "client.pem", "client-key.pem"):
+            (certs / name).rename(tmp_path / name)
+        make(certs, ["127.0.0.1"])
+        os.kill(broker.child.pid, signal.SIGHUP)
+        eventually(
+            lambda: "config.reloaded" in broker.log.read_text(), within_s=20, what="the signal"
+        )
+        before.send(Message("Renewed", b"2"))
+        with aerobee.blocking.Producer(broker.namesrv_address, tls=tls_of(certs)) as after:
+            after.send(Message("Renewed", b"3"))
+    loaded = [one for one in events(broker.log.read_text()) if one["event"] == "tls.loaded"]
+    assert len(loaded) >= 2
+
+
+@pytest.mark.parametrize(("version", "works"), [("1_1", False), ("1_2", True), ("1_3", True)])
+def test_versions(broker: BrokerProcess, certs: Path, version: str, works: bool) -> None:
+    """S16: nothing below TLS 1.2, whatever the client offers."""
+    command = [
+        *("openssl", "s_client", "-connect", broker.address, f"-tls{version}", "-brief"),
+        *("-cipher", "ALL:@SECLEVEL=0", "-CAfile", str(certs / "ca.pem")),
+        *("-cert", str(certs / "client.pem"), "-key", str(certs / "client-key.pem")),
+    ]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=30, check=False)
+    said = done.stderr.decode()
+    assert ("CONNECTION ESTABLISHED" in said) is works, said
+
+
+def test_a_client_without_a_certificate_is_refused(broker: BrokerProcess, certs: Path) -> None:
+    nobody = TLSConfig(ca_file=str(certs / "ca.pem"))
+    with (
+        aerobee.blocking.Producer(broker.namesrv_address, tls=nobody, timeout=2.0) as producer,
+        pytest.raises(aerobee.errors.AerobeeError),
+    ):
+        producer.send(Message("Nothing", b"x"))
+    with RawConnection(broker.address) as plain:
+        plain.ask(31, {})
+        plain.hear_close()
