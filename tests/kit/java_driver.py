@@ -66,12 +66,19 @@ class JavaClient:
     """One driver process; `headers` is the header type its clients send: JSON or ROCKETMQ."""
 
     def __init__(
-        self, toolkit: Toolkit, home: Path, *, headers: str = "JSON", heap_mib: int = HEAP_MIB
+        self,
+        toolkit: Toolkit,
+        home: Path,
+        *,
+        headers: str = "JSON",
+        heap_mib: int = HEAP_MIB,
+        options: Sequence[str] = (),
     ) -> None:
+        """`options`: further ones of the JVM."""
         self.version = toolkit.version
         self.headers = headers
         option = f"-Drocketmq.serialize.type={headers}"
-        command = toolkit.command("Driver", option, heap_mib=heap_mib, home=home)
+        command = toolkit.command("Driver", option, *options, heap_mib=heap_mib, home=home)
         home.mkdir(parents=True, exist_ok=True)
         self.child = Child(command, log=home / "driver.log", at=home)
         self._number = 0
