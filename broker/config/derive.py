@@ -162,7 +162,10 @@ def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
             )
         if tls.tls_server_key_path:
             yield "tlsServerKeyPath", "a key without a certificate: set tlsServerCertPath"
-    if tls.tls_server_need_client_auth is not ClientAuth.NONE and not tls.tls_server_trust_cert_path:
+    if (
+        tls.tls_server_need_client_auth is not ClientAuth.NONE
+        and not tls.tls_server_trust_cert_path
+    ):
         yield (
             "tlsServerNeedClientAuth",
             f"{tls.tls_server_need_client_auth} needs the certificates of the CAs that sign those"
