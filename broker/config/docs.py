@@ -61,11 +61,11 @@ A setting comes from, and the later one wins: its default · the file given by `
 
 **YAML** (`.yaml`, `.yml`): flat, or under the headings `broker`, `store`, `remoting`, `tls`,
 `namesrv`, `auth`, which mean nothing except that `listen_port` under `namesrv` is
-`namesrv_listen_port`. Any spelling of a key will do. A number may say its unit:
-`ms s m h d`, `B KiB MiB GiB`, `%`; a bare number is in the unit of the table. The three disk limits
-also take a size, which is then the space to keep free. Names that look like numbers must be quoted. A list may be written as a YAML list or
-as RocketMQ's text. A key that does not exist, or a value of the wrong kind, unit or range, stops
-the start and is named with file and line.
+`namesrv_listen_port`. Any spelling of a key will do. A number may say its unit: `ms s m h d`, `B
+KiB MiB GiB`, `%`; a bare number is in the unit of the table. The three disk limits also take a
+size, which is then the space to keep free. Names that look like numbers must be quoted. A list may
+be written as a YAML list or as RocketMQ's text. A key that does not exist, or a value of the wrong
+kind, unit or range, stops the start and is named with file and line.
 
 **RocketMQ's `broker.conf`** (every other name): read as RocketMQ reads it, so the file of a Java
 broker can be used as it is. Keys that have no effect here are kept, those that nobody knows are
