@@ -16,7 +16,7 @@ from aerobee.broker.metrics.readings import (
     consumers,
     dead_letters,
     half_messages,
-    handshakes_failed,
+    handshakes,
     lag,
     limits,
     limits_used,
@@ -107,11 +107,7 @@ METRICS: Final = (
         per_transaction("latency"),
     ),
     Metric(
-        "rocketmq_half_messages",
-        "gauge",
-        ("topic",),
-        "Transactions that are open.",
-        half_messages,
+        "rocketmq_half_messages", "gauge", ("topic",), "Transactions that are open.", half_messages
     ),
     of_store(
         "rocketmq_timer_enqueue_lag",
@@ -134,11 +130,7 @@ METRICS: Final = (
         of_timers(lambda t: t.late_ms / 1000),
     ),
     Metric(
-        "rocketmq_timing_messages",
-        "gauge",
-        (*STORAGE_LABELS, "topic"),
-        "Timers that wait.",
-        timing,
+        "rocketmq_timing_messages", "gauge", (*STORAGE_LABELS, "topic"), "Timers that wait.", timing
     ),
     Metric(
         "rocketmq_timer_enqueue_total",
@@ -340,10 +332,7 @@ METRICS: Final = (
         lambda s: 0,
     ),
     single(
-        "rocketmq_pop_offset_buffer_size",
-        "gauge",
-        "Always 0, for the same reason.",
-        lambda s: 0,
+        "rocketmq_pop_offset_buffer_size", "gauge", "Always 0, for the same reason.", lambda s: 0
     ),
     single(
         "aerobee_index_behind_bytes",
@@ -412,20 +401,13 @@ METRICS: Final = (
         "Connections through TLS open on the broker's ports, of aerobee_connections.",
         lambda s: s.remoting.tls_connections,
     ),
-    single(
+    Metric(
         "aerobee_tls_handshakes_total",
         "counter",
-        "TLS handshakes done.",
-        lambda s: s.remoting.tls_handshakes,
-    ),
-    Metric(
-        "aerobee_tls_handshakes_failed_total",
-        "counter",
-        ("reason",),
-        "Connections closed before or in their TLS handshake: plain ones where TLS is enforced, a"
-        " certificate that one side does not trust, no common version or cipher (protocol), closed"
-        " by the peer, not done in time, too many at once (crowded).",
-        handshakes_failed,
+        ("result",),
+        "TLS handshakes that were done, and connections closed before: plain ones where TLS is"
+        " enforced, no trust in a certificate, no common protocol, too late, too many (crowded).",
+        handshakes,
     ),
     Metric(
         "aerobee_tls_certificate_ends_timestamp_seconds",

@@ -30,7 +30,7 @@ __all__ = [
     "consumers",
     "dead_letters",
     "half_messages",
-    "handshakes_failed",
+    "handshakes",
     "lag",
     "limits",
     "limits_used",
@@ -268,8 +268,9 @@ def limits_used(sources: Sources) -> Iterator[Reading]:
         yield (key,), used
 
 
-def handshakes_failed(sources: Sources) -> Iterator[Reading]:
-    """Failed TLS handshakes by reason."""
+def handshakes(sources: Sources) -> Iterator[Reading]:
+    """TLS handshakes by result."""
+    yield ("done",), sources.remoting.tls_handshakes
     for reason, count in sources.remoting.tls_failed.items():
         yield (reason,), count
 
