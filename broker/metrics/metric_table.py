@@ -11,12 +11,11 @@ from typing import Final
 from aerobee.broker.metrics.readings import (
     STORAGE,
     STORAGE_LABELS,
+    TLS_METRICS,
     Metric,
-    certificate_ends,
     consumers,
     dead_letters,
     half_messages,
-    handshakes,
     lag,
     limits,
     limits_used,
@@ -395,27 +394,7 @@ METRICS: Final = (
         " descriptors but the store's.",
         lambda s: s.remoting.connections_refused,
     ),
-    single(
-        "aerobee_tls_connections",
-        "gauge",
-        "Connections through TLS open on the broker's ports, of aerobee_connections.",
-        lambda s: s.remoting.tls_connections,
-    ),
-    Metric(
-        "aerobee_tls_handshakes_total",
-        "counter",
-        ("result",),
-        "TLS handshakes that were done, and connections closed before: plain ones where TLS is"
-        " enforced, no trust in a certificate, no common protocol, too late, too many (crowded).",
-        handshakes,
-    ),
-    Metric(
-        "aerobee_tls_certificate_ends_timestamp_seconds",
-        "gauge",
-        (),
-        "When the certificate of the listeners ends. Missing without one that is valid.",
-        certificate_ends,
-    ),
+    *TLS_METRICS,
     single(
         "aerobee_unsent_bytes",
         "gauge",

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 __all__ = [
     "STORAGE",
     "STORAGE_LABELS",
+    "TLS_METRICS",
     "Metric",
-    "certificate_ends",
     "consumers",
     "dead_letters",
     "half_messages",
-    "handshakes",
     "lag",
     "limits",
     "limits_used",
@@ -352,3 +351,29 @@ def single(
 def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric:
     """A gauge of the store's medium."""
     return Metric(name, "gauge", STORAGE_LABELS, text, read)
+
+
+TLS_METRICS: Final = (
+    single(
+        "aerobee_tls_connections",
+        "gauge",
+        "Connections through TLS open on the broker's ports, of aerobee_connections.",
+        lambda s: s.remoting.tls_connections,
+    ),
+    Metric(
+        "aerobee_tls_handshakes_total",
+        "counter",
+        ("result",),
+        "TLS handshakes that were done, and connections closed before: plain ones where TLS is"
+        " enforced, no trust in a certificate, no common protocol, too late, too many (crowded).",
+        handshakes,
+    ),
+    Metric(
+        "aerobee_tls_certificate_ends_timestamp_seconds",
+        "gauge",
+        (),
+        "When the certificate of the listeners ends. Missing without one that is valid.",
+        certificate_ends,
+    ),
+)
+"""All about TLS of the listeners."""
