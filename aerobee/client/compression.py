@@ -20,8 +20,14 @@ TYPE_MASK = 0x700
 TYPE_BITS: dict[str, int] = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
 TYPE_NAMES = {bits: name for name, bits in TYPE_BITS.items()} | {0: "zlib"}
 LEVEL = 5
-UNPACKED_MAX = 64 << 20
-"""The limit of a decompressed body: a few kilobytes can expand to gigabytes."""
+UNPACKED_MAX = 16 << 20
+"""The limit of a decompressed body, four times the largest that a broker takes unless told
+otherwise: a few kilobytes can expand to gigabytes.
+"""
+PIECE = 256 << 10
+"""Bytes that are decompressed between two looks at the size."""
+ZSTD_WINDOW_MAX = 8 << 20
+"""What a frame may ask a decoder to remember; RocketMQ's clients ask for 2 MiB."""
 
 
 def check(method: Compression | None) -> None:
@@ -60,14 +66,12 @@ def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
     if method is None:
         raise CompressionError(f"compression type {(sys_flag & TYPE_MASK) >> 8} is not known")
     try:
-        unpacked, whole = UNPACKERS[method](bytes(body))
+        unpacked = UNPACKERS[method](bytes(body))
     except ImportError:
         raise CompressionError(f"the body is packed with {method}, which needs {EXTRA}") from None
     except (zlib.error, RuntimeError, EOFError, ValueError, MemoryError) as error:
         raise CompressionError(f"the body does not unpack as {method}: {error}") from error
-    if len(unpacked) > UNPACKED_MAX:
-        raise CompressionError(f"the body unpacks to more than {UNPACKED_MAX} bytes")
-    if not whole:
+    if unpacked is None:
         raise CompressionError(f"the body ends in the middle of its {method} data")
     return unpacked
 
@@ -81,40 +85,57 @@ def _compress(method: str, body: bytes) -> bytes:
     return zlib.compress(body, LEVEL)
 
 
-def _inflate(body: bytes) -> tuple[bytes, bool]:
-    """The start of a decompressed zlib body, and whether it is complete. Raises: zlib.error."""
+def _inflate(body: bytes) -> bytes | None:
+    """A decompressed zlib body, None if it is cut. Raises: CompressionError, zlib.error."""
     unpacker = zlib.decompressobj()
-    return unpacker.decompress(body, UNPACKED_MAX + 1), unpacker.eof
+    kept, left, size = [], body, 0
+    while not unpacker.eof and (piece := unpacker.decompress(left, PIECE)):
+        left = unpacker.unconsumed_tail
+        kept.append(piece)
+        size = _counted(size, piece)
+    return b"".join(kept) if unpacker.eof else None
 
 
-def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
-    """The start of a decompressed LZ4 body, and whether it is complete.
+def _unpack_lz4(body: bytes) -> bytes | None:
+    """A decompressed LZ4 body, None if it is cut.
 
-    Raises: ImportError, RuntimeError.
+    Raises: CompressionError, ImportError, RuntimeError.
     """
     unpacker = import_module("lz4.frame").LZ4FrameDecompressor()
-    unpacked = unpacker.decompress(body, max_length=UNPACKED_MAX + 1)
-    return bytes(unpacked), bool(unpacker.eof)
+    kept, left, size = [], body, 0
+    while not unpacker.eof and (piece := unpacker.decompress(left, max_length=PIECE)):
+        left = b""  # It keeps the rest itself.
+        kept.append(piece)
+        size = _counted(size, piece)
+    return b"".join(kept) if unpacker.eof else None
 
 
-def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
-    """The start of a decompressed zstd body, and whether it is complete.
+def _unpack_zstd(body: bytes) -> bytes | None:
+    """A decompressed zstd body, None if it is cut.
 
-    It is fed in pieces, because the decompressor takes no limit. Raises: ImportError, ValueError.
+    It is measured first, because what tells the end of a frame takes no limit of the output.
+    Raises: CompressionError, ImportError, ValueError.
     """
     zstandard = import_module("zstandard")
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
-    unpacked = bytearray()
+    unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
     try:
-        for at in range(0, len(body), ZSTD_PIECE):
-            unpacked += unpacker.decompress(body[at : at + ZSTD_PIECE])
-            if unpacker.eof or len(unpacked) > UNPACKED_MAX:
-                break
+        size, measured = 0, unpacker.stream_reader(body)
+        while piece := measured.read(PIECE):
+            size = _counted(size, piece)
+        whole = unpacker.decompressobj()
+        unpacked = bytes(whole.decompress(body))
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
-    return bytes(unpacked), bool(unpacker.eof)
+    return unpacked if whole.eof else None
 
 
-ZSTD_PIECE = 1024
+def _counted(size: int, piece: bytes) -> int:
+    """The size with one more piece. Raises: CompressionError when that is too much."""
+    size += len(piece)
+    if size > UNPACKED_MAX:
+        raise CompressionError(f"the body unpacks to more than {UNPACKED_MAX} bytes")
+    return size
+
+
 UNPACKERS = {"zlib": _inflate, "lz4": _unpack_lz4, "zstd": _unpack_zstd}
-"""Method → decompressor; returns the body, cut just above UNPACKED_MAX, and if it is complete."""
+"""Method → decompressor; returns the body, or None if its data is cut."""

@@ -1,16 +1,19 @@
 """The attacks of `docs/reference` on older brokers, by number, against the real process.
 
 S1: settings as a way to run commands or to write files. S2: names as paths. S3: open to everybody
-by default. S4: secrets in answers.
+by default. S4: secrets in answers. S17: links in the data directory.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from aerobee.broker.config import schema
 from tests.faults.bad_requests import routed
@@ -126,6 +129,38 @@ def test_s2_no_name_leads_out_of_the_store(
         assert path.name != "x", path
 
 
+NAMES = st.text(st.sampled_from("./\\~%|-_aZ0 \0\n\x1b:*é€"), min_size=1, max_size=40)
+LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(name=NAMES, prefix=st.sampled_from(["", "%RETRY%", "%DLQ%", "%LMQ%", "../"]))
+def test_s2_whatever_the_name_all_files_have_legal_names(
+    broker: BrokerProcess, name: str, prefix: str
+) -> None:
+    name = prefix + name
+    before = files(broker)
+    group = json.dumps({"groupName": name}).encode()
+    beat = json.dumps({"clientID": name, "consumerDataSet": [], "producerDataSet": []}).encode()
+    with RawConnection(broker.address) as client:
+        sent = client.call(310, send_fields(name, 0), b"x")
+        assert sent.code != 0 or LEGAL.fullmatch(name), name
+        for code, fields, body in (
+            (17, topic_fields(name), b""),
+            (200, {}, group),
+            (11, pull_fields(name, name, 0, 0), b""),
+            (15, {"consumerGroup": name, "topic": name, "queueId": 0, "commitOffset": 1}, b""),
+            (34, {}, beat),
+            (207, {"groupName": name}, b""),
+            (215, {"topic": name}, b""),
+        ):
+            client.call(code, fields, body)
+    assert files(broker) == before
+    for folder in ("consumequeue", "config", "index"):
+        for path in (broker.data / folder).rglob("*"):
+            assert re.fullmatch(r"[%|a-zA-Z0-9_.-]+", path.name), path
+
+
 def test_s3_an_address_for_everybody_needs_a_word(tmp_path: Path) -> None:
     broker = BrokerProcess(data=tmp_path / "data", settings={"bindAddress": "0.0.0.0"})
     with pytest.raises(DidNotStart) as refused:
@@ -151,3 +186,23 @@ def test_s4_no_answer_and_no_log_line_holds_a_secret(broker: BrokerProcess) -> N
             text = f"{answer.remark}{dict(answer.ext)}".encode() + answer.body
             assert SECRET.encode() not in text, one.name
     assert SECRET not in broker.log.read_text(encoding="utf-8")
+
+
+def test_s17_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    data, outside = tmp_path / "data", tmp_path / "outside"
+    outside.mkdir()
+    with BrokerProcess(data=data) as broker, RawConnection(broker.address) as client:
+        assert client.call(310, send_fields("linked", 0), b"x").code == 0
+    moved = [path for path in data.rglob("*") if path.is_file() and path.name != "lock"]
+    assert {path.parent.name for path in moved} >= {"data", "config", "commitlog"}
+    kept: dict[Path, tuple[int, int]] = {}
+    for number, path in enumerate(moved):
+        target = path.rename(outside / str(number))
+        path.symlink_to(target)
+        kept[target] = (target.stat().st_mtime_ns, target.stat().st_size)
+    broker = BrokerProcess(data=data)
+    with pytest.raises(DidNotStart) as refused:
+        broker.start()
+    assert "symbolic link" in str(refused.value)
+    told = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in kept}
+    assert told == kept

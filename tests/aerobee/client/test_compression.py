@@ -1,10 +1,13 @@
 """Bodies come back as they were, and what claims too much does not come back at all."""
 
+import subprocess
+import sys
 import zlib
 from importlib import import_module
 from typing import get_args
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +52,58 @@ def test_a_bomb_is_refused(method: Compression, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(compression, "UNPACKED_MAX", 1_000_000)
     with pytest.raises(CompressionError, match="more than 1000000"):
         unpack(packed, flags)
+
+
+WEIGH = """
+import resource, sys, zlib, zstandard, lz4.frame
+from aerobee.client.compression import TYPE_BITS, unpack
+from aerobee.errors import CompressionError
+
+def peak_kib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+method, bomb = sys.argv[1], sys.stdin.buffer.read()
+unpack(zlib.compress(b"x"), 1)
+before = peak_kib()
+try:
+    unpack(bomb, 1 | TYPE_BITS[method])
+except CompressionError as refused:
+    print(peak_kib() - before, refused)
+"""
+BOMB_BYTES = 100 << 20
+GROWTH_MAX_KIB = 17 << 10
+"""The limit of a body, and the window of a decoder."""
+
+
+def bomb(method: str, declared: bool) -> bytes:
+    """100 MiB of zeros; zstd says so in its head, or leaves it to be found out."""
+    if method == "zstd" and not declared:
+        packer = zstandard.ZstdCompressor(level=5).compressobj()
+        return bytes(packer.compress(bytes(BOMB_BYTES)) + packer.flush())
+    return compression._compress(method, bytes(BOMB_BYTES))
+
+
+@pytest.mark.parametrize(
+    ("method", "declared"), [("zlib", True), ("lz4", True), ("zstd", True), ("zstd", False)]
+)
+def test_s8_a_bomb_costs_no_memory_beyond_the_limit(method: str, declared: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WEIGH, method],
+        input=bomb(method, declared),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    growth, _, refused = done.stdout.decode().partition(" ")
+    assert "unpacks to more than" in refused
+    assert int(growth) <= GROWTH_MAX_KIB
+
+
+def test_s8_a_window_beyond_that_of_any_client_is_refused() -> None:
+    asked = zstandard.ZstdCompressionParameters(window_log=27)
+    packer = zstandard.ZstdCompressor(compression_params=asked).compressobj()
+    with pytest.raises(CompressionError, match="memory"):
+        unpack(packer.compress(b"x") + packer.flush(), 0x201)
 
 
 @pytest.mark.parametrize("method", METHODS)
