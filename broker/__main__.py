@@ -33,7 +33,7 @@ from aerobee.broker.process.host import (
 )
 from aerobee.broker.process.log_stream import LineStream, LogFile, fill_standard_descriptors
 from aerobee.broker.process.service_manager import ServiceManager
-from aerobee.broker.process.signals import RELOAD, REOPEN, Signals
+from aerobee.broker.process.signals import LAME_DUCK, RELOAD, REOPEN, Signals
 from aerobee.broker.process.stall_watch import StallWatch
 from aerobee.remoting.server.boss import reserve
 from aerobee.store.errors import StoreRefused
@@ -234,7 +234,11 @@ class Life:
         self._reload, self._reloads = trio.open_memory_channel[None](1)
         self._signals = Signals(
             controller.stop,
-            {RELOAD: self._wish_reload, REOPEN: surroundings.reopen},
+            {
+                RELOAD: self._wish_reload,
+                REOPEN: surroundings.reopen,
+                LAME_DUCK: controller.lame_duck,
+            },
         )
         follow = partial(surroundings.follow, controller.loop)
         live.when_changed.append(follow)

@@ -166,9 +166,10 @@ class Broker:
             yield from feature.scan()
 
     async def leave(self) -> None:
-        """Unregister from name servers, and answer every held request."""
+        """Unregister from name servers, take no new work, and answer every held request."""
         for feature in self.features:
             await feature.leave()
+        self.core.rounds.leave()
         for held in self.core.rounds.held:
             held.release_all()
         self.core.rounds.flush()

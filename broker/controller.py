@@ -26,6 +26,7 @@ from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
+from aerobee.remoting.server.turns import in_slices
 from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
@@ -40,8 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerController", "Ready"]
 
-DRAIN_S: Final = 5.0
+DRAIN_S: Final = 3.0
 """How long answers in flight may take once the broker stops."""
+LAME_GRACE_S: Final = 10.0
+"""How long a lame duck serves everybody, after producers were told to leave."""
+LAME_SPREAD_S: Final = 120.0
+"""Over how long it closes its connections then, a second each at most."""
+LAME_CLOSE_S: Final = 1.0
 DRAIN_LOOK_S: Final = 0.01
 PROGRESS_S: Final = 2.0
 """Seconds between two log lines about a long recovery."""
@@ -77,6 +83,7 @@ class BrokerController:
         self.ticker = LoopTicker(self.loop, clock)
         self.tls = ListenerTls(config.tls, self.broker.core.rounds.reactor, clock)
         self.stop_wanted = trio.Event()
+        self.lame = trio.Event()
         self.serving = False
 
     def stop(self) -> None:
@@ -87,6 +94,10 @@ class BrokerController:
         """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
         await self.broker.settings.live.reload(reread)
         await self.tls.reload()
+
+    def lame_duck(self) -> None:
+        """Ask for a stop that has clients leave first; callable from anywhere in the loop."""
+        self.lame.set()
 
     async def run(self, ready: Callable[[Ready], None]) -> bool:
         """Serve until `stop`; whether the stop was clean.
@@ -108,7 +119,7 @@ class BrokerController:
                     recovery = await self._recover()
                     await self._open_house(house)
                     opened.pop_all()
-                    await self._open_door(listeners, recovery, ready)
+                    await self._open_door(house, listeners, recovery, ready)
                     house.cancel_scope.cancel()
             finally:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
@@ -177,7 +188,7 @@ class BrokerController:
         core = self.broker.core
         health = make_health(
             serving=lambda: self.serving,
-            stopping=self.stop_wanted.is_set,
+            stopping=self._why_not_ready,
             stats=core.stats,
             store=core.store,
             disk=core.disk,
@@ -186,10 +197,20 @@ class BrokerController:
         )
         await http.serve_http(listener, self.broker.metrics.sources, health)
 
+    def _why_not_ready(self) -> str | None:
+        if self.stop_wanted.is_set():
+            return "the broker is stopping"
+        return (
+            "the broker is a lame duck: it has clients leave, then stops"
+            if self.lame.is_set()
+            else None
+        )
+
     # ── Serve and stop ──
 
     async def _open_door(
         self,
+        house: trio.Nursery,
         listeners: list[Listener],
         recovery: Recovery,
         ready: Callable[[Ready], None],
@@ -201,6 +222,7 @@ class BrokerController:
             await door.start(core.rounds.reactor.run, listeners)
             self.serving = True
             ready(self._ready(recovery))
+            house.start_soon(self._leave_slowly)
             await self.stop_wanted.wait()
             log.info("broker.stopping")
             self.serving = False
@@ -213,6 +235,24 @@ class BrokerController:
         if not saved:
             # So that this is no clean stop: what a table lacks, the next start reads from the log.
             core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
+
+    async def _leave_slowly(self) -> None:
+        """Once it is a lame duck: have producers leave, then the others one by one, then stop."""
+        await self.lame.wait()
+        reactor = self.broker.core.rounds.reactor
+        log.info("broker.lame_duck", grace_s=LAME_GRACE_S, spread_s=LAME_SPREAD_S)
+        await in_slices(self.broker.namesrv.registration.wipe_write_permission())
+        await trio.sleep(LAME_GRACE_S)
+        reactor.stop_accepting()
+        connections = reactor.connections
+        pause_s = min(LAME_CLOSE_S, LAME_SPREAD_S / max(1, len(connections)))
+        log.info("broker.closing_connections", connections=len(connections))
+        for connection in connections:
+            if not connection.closed:
+                connection.write()
+                connection.close("the broker is about to stop")
+                await trio.sleep(pause_s)
+        self.stop()
 
     def _ready(self, recovery: Recovery) -> Ready:
         remoting, namesrv = self.config.remoting, self.config.namesrv

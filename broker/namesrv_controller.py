@@ -103,6 +103,9 @@ class NamesrvController:
         await self.live.reload(reread)
         await self.tls.reload()
 
+    def lame_duck(self) -> None:
+        """Nothing to do before a stop: clients ask another name server."""
+
     async def run(self, ready: Callable[[NamesrvReady], None]) -> bool:
         """Serve until `stop`; whether the key-value table was saved.
 

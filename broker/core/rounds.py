@@ -6,7 +6,7 @@ for them are answered before anything is sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker import answers
 from aerobee.broker.pools.pools import make_pools, set_waits
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from aerobee.store.stats import Durations
 
 __all__ = ["Rounds"]
+
+NEW_WORK: Final = ("send", "pull", "lite_pull", "reply", "query", "load_balance")
+"""The pools of the requests that a client may make of another broker as well. What it says of its
+messages here (offsets, acknowledgements, ends of transactions) is taken until the end."""
 
 
 class Rounds:
@@ -84,6 +88,10 @@ class Rounds:
         for held in self.held:
             held.wake()
         self.reactor.flush()
+
+    def leave(self) -> None:
+        """Take no new work; requests about work that was handed out before are served."""
+        self.reactor.leave(NEW_WORK)
 
     def settings_changed(self) -> None:
         """Take the waits of the pools and the limits of clients from the settings."""

@@ -112,7 +112,7 @@ def backlog_reader(core: Core, lags: LagReader) -> Callable[[], Awaitable[Backlo
 def make_health(
     *,
     serving: Callable[[], bool],
-    stopping: Callable[[], bool],
+    stopping: Check,
     stats: BrokerStats,
     store: StoreDoor,
     disk: Disk,
@@ -121,14 +121,11 @@ def make_health(
 ) -> Health:
     """The checks of the three probes.
 
-    `serving`: recovered, and accepting connections. `stopping`: asked to stop.
+    `serving`: recovered, and accepting connections. `stopping`: the reason, once it is to stop.
     """
 
     def started() -> str | None:
         return None if serving() else "recovery is not finished"
-
-    def wanted() -> str | None:
-        return "the broker is stopping" if stopping() else None
 
     def writable() -> str | None:
         return store.flags.cause or None
@@ -138,7 +135,7 @@ def make_health(
         live={"loop": loop_turns(stats.loop, clock)},
         ready={
             "recovered": started,
-            "running": wanted,
+            "running": stopping,
             "store_writable": writable,
             "disk": disk_has_room(disk, root, lambda: store.config),
         },

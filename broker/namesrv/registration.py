@@ -39,7 +39,7 @@ __all__ = ["Identity", "NameServer", "Registration"]
 
 RETRY_S: Final = 3.0
 """The pause after a failed attempt."""
-LEAVE_S: Final = 3.0
+LEAVE_S: Final = 1.0
 """The timeout for unregistering."""
 BOTH: Final = PERM_READ | PERM_WRITE
 TOPICS_AT_ONCE: Final = 200
@@ -91,6 +91,7 @@ class Registration:
         self.permission = settings.broker_permission
         self.links = [Link(self, address) for address in name_servers]
         self.leaving = False
+        self.lame = False
 
     def register_own(self) -> None:
         """Register this broker with the embedded name server."""
@@ -112,6 +113,8 @@ class Registration:
     def settings_changed(self) -> Iterator[None]:
         """Register all topics again: with a new brokerPermission their permissions change."""
         permission, self.permission = self.permission, self.settings.broker_permission
+        if self.lame:
+            self.permission &= ~PERM_WRITE
         if permission == self.permission:
             return
         self.topics.touch(self.clock.now_ms())
@@ -120,6 +123,11 @@ class Registration:
             self._tell_own(names[at : at + TOPICS_AT_ONCE])
             yield
         self._tell_others(names)
+
+    def wipe_write_permission(self) -> Iterator[None]:
+        """Register all topics again without the permission to write: producers leave."""
+        self.lame = True
+        return self.settings_changed()
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """Register topics that are new, changed or deleted, at once: clients may ask for them."""

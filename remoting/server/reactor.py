@@ -19,7 +19,7 @@ from aerobee.remoting.server.worker import Worker
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.connection import Connection
@@ -65,6 +65,8 @@ class Reactor:
         self.flush = self.shared.flush
         """Write every connection that has answers queued."""
         self.selectors: list[Selector] = []
+        self._workers: list[Worker] = []
+        self._accepting: list[trio.CancelScope] = []
         self.gate: Gate | None = None
         """Checks each request of all listeners; set before `run`."""
         self._door = boss.Door(
@@ -118,6 +120,17 @@ class Reactor:
         addresses.max_connections = limits.connections_of_address
         addresses.requests.allow(limits.requests_per_s_of_address)
 
+    def stop_accepting(self) -> None:
+        """Close the listeners; connections stay."""
+        for accepting in self._accepting:
+            accepting.cancel()
+
+    def leave(self, pools: Collection[str]) -> None:
+        """Accept no connection, and have clients go elsewhere with what these pools serve."""
+        self.stop_accepting()
+        for worker in self._workers:
+            worker.leave([self.pools[name] for name in pools])
+
     def resume(self) -> None:
         """Serve the postponed requests again."""
         shared = self.shared
@@ -149,7 +162,13 @@ class Reactor:
         for name, sock, routes in listeners:
             table = resolve(routes, self.pools)
             worker = Worker(table, self._refusals, nursery, self.shared, self.gate)
-            nursery.start_soon(boss.run, sock, name, worker, self.selectors, self._door)
+            self._workers.append(worker)
+            nursery.start_soon(self._accept, sock, name, worker)
+
+    async def _accept(self, sock: socket.socket, name: str, worker: Worker) -> None:
+        with trio.CancelScope() as accepting:
+            self._accepting.append(accepting)
+            await boss.run(sock, name, worker, self.selectors, self._door)
 
     def _slow_round(self, slow: SlowRound) -> None:
         self.shared.slow_round = slow

@@ -28,7 +28,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import trio
 
@@ -50,6 +50,9 @@ SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
+GO_AWAY_ABOVE = 475
+"""Clients of a later version than this, V5_3_1, understand GO_AWAY."""
+LEAVING_REMARK = "the broker is stopping, go to another one"
 AGE_CHECK_S = 0.010
 """A round younger than this needs no check of queue times: it is the shortest limit one may set."""
 
@@ -73,6 +76,8 @@ class Worker:
         self._long_requests = shared.long_requests
         self._flush = shared.flush
         self._gate = gate
+        self._left: dict[int, Resolved] = {}
+        """The routes of requests that are not served any more."""
 
     def serve(
         self,
@@ -103,8 +108,7 @@ class Worker:
             return
         route = self._routes.get(command.code)
         if route is None:
-            remark = f" request type {command.code} not supported"
-            connection.answer(command, Answer(NOT_SUPPORTED, remark=remark))
+            connection.answer(command, self._unserved(command))
             return
         pool = route.pool
         age = connection.context.now - arrived
@@ -121,6 +125,19 @@ class Worker:
                 return
         pool.served += 1
         self._run(connection, command, arrived, route)
+
+    def leave(self, pools: Collection[Pool]) -> None:
+        """Serve no more requests of these pools: their clients are to go to another server."""
+        self._left = {code: one for code, one in self._routes.items() if one.pool in pools}
+        self._routes = {c: one for c, one in self._routes.items() if c not in self._left}
+
+    def _unserved(self, command: Command) -> Answer:
+        """The answer to a request without a route. Source: remoting (MQVersion)."""
+        if command.code not in self._left:
+            return Answer(NOT_SUPPORTED, remark=f" request type {command.code} not supported")
+        if command.version > GO_AWAY_ABOVE:
+            return Answer(ResponseCode.GO_AWAY, remark=LEAVING_REMARK)
+        return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=LEAVING_REMARK)
 
     def go_on(self, connection: Connection) -> None:
         """Run the steps of the unfinished request of a connection until its turn is over."""

@@ -30,7 +30,14 @@ from aerobee.store.files.system_clock import SystemClock
 from tests.broker.desk import Desk, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
-from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, records, send_fields
+from tests.kit.raw_client import (
+    RawAnswer,
+    RawConnection,
+    pull_fields,
+    records,
+    request_frame,
+    send_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -382,3 +389,67 @@ async def test_while_the_store_recovers_probes_are_answered_and_clients_refused(
             assert "store.recovery_progress" not in {entry["event"] for entry in logs[told:]}
             broker.controller.stop()
     assert broker.clean is True
+
+
+# ── clients are to go elsewhere ──
+
+
+def at_version(version: int, code: int, ext: dict[str, Any], body: bytes = b"") -> bytes:
+    """A frame of a client of another version."""
+    frame = request_frame(code, 77, ext, body)
+    changed = frame[8:].replace(b'"version":479', b'"version":%d' % version)
+    return frame[:8] + changed
+
+
+async def test_a_broker_that_stops_sends_new_work_away_and_takes_what_ends_the_old(
+    tmp_path: Path,
+) -> None:
+    """R19; a client that pulls again at once does not hold up the stop."""
+    async with running(config_of(tmp_path / "data")) as broker:
+        client = await broker.client()
+        assert (await call(client, SEND, send_fields("t", 0), b"x")).code == Code.SUCCESS
+        assert (await call(client, PULL, pull_fields("g", "t", 0, 0))).code == Code.SUCCESS
+        broker.controller.broker.core.rounds.leave()
+        for version, code in ((479, Code.GO_AWAY), (476, Code.GO_AWAY), (475, 14), (401, 14)):
+            for request, ext in ((SEND, send_fields("t", 0)), (PULL, pull_fields("g", "t", 0, 9))):
+                client.send_bytes(at_version(version, request, ext, b"x"))
+                assert (await in_thread(client.hear)).code == code
+        fields = {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 1}
+        assert (await call(client, UPDATE_OFFSET, fields)).code == Code.SUCCESS
+        assert (await call(client, 9_999, {})).code == Code.REQUEST_CODE_NOT_SUPPORTED
+        with pytest.raises(OSError, match="refused"):
+            await broker.client()
+        client.close()
+
+
+async def test_a_lame_duck_has_producers_leave_then_closes_connections_then_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "LAME_GRACE_S", 0.1)
+    monkeypatch.setattr(controller_module, "LAME_CLOSE_S", 0.05)
+    broker = Running(with_metrics(config_of(tmp_path / "data")))
+    url = f"http://127.0.0.1:{broker.config.metrics.metrics_prom_exporter_port}"
+    with capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.run)
+            await broker.served.wait()
+            clients = [await broker.client() for _ in range(3)]
+            for client in clients:
+                assert (await call(client, SEND, send_fields("t", 0), b"x")).code == Code.SUCCESS
+            broker.controller.lame_duck()
+            broker.controller.lame_duck()
+            async with httpx.AsyncClient() as probe:
+                ready = await probe.get(f"{url}/readyz")
+            assert ready.status_code == 503
+            assert "lame duck" in ready.text
+            route = await call(clients[0], ROUTE, {"topic": "t"})
+            assert b'"perm":4' in route.body
+            late = await call(clients[0], SEND, send_fields("t", 0), b"x")
+            assert late.code == Code.SUCCESS, "producers with an older route are served"
+    assert broker.clean is True
+    assert not (tmp_path / "data" / "abort").exists()
+    events = [line["event"] for line in lines]
+    order = ["broker.lame_duck", "broker.closing_connections", "broker.stopping", "broker.stopped"]
+    assert [event for event in events if event in order] == order
+    for client in clients:
+        client.close()

@@ -147,7 +147,7 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     tmp_path: Path,
 ) -> None:
     disk, store, stats = RoomyDisk(), FakeStore(), BrokerStats()
-    serving = stopping = False
+    serving, stopping = False, None
     health = make_health(
         serving=lambda: serving,
         stopping=lambda: stopping,
@@ -169,7 +169,7 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     assert health.startup["recovered"]() is None
     store.flags.set(Flag.NOT_WRITEABLE, "a sync to disk failed: EIO")
     disk.free = GIB
-    stopping = True
+    stopping = "the broker is stopping"
     assert failing() == {
         "store_writable": "a sync to disk failed: EIO",
         "disk": "99 % used, the limit is 90 %",
