@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from aerobee.cli.certs import make
 from bench.java_peer import java_broker
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
@@ -63,9 +64,14 @@ class Case:
 FEW_QUEUES = ("-t", "PopBench", "-q", "4")
 """A topic that is made with the first message; pops look at all of its queues."""
 
+TLS = "-tls"
+"""The option of rawload to encrypt. RocketMQ's broker has a certificate for that by itself."""
+
 CASES = (
     Case("produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")),
     Case("produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")),
+    Case("TLS, produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128", TLS)),
+    Case("TLS, pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1", TLS)),
     Case("produce 1 KiB, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
     Case("batch of 32 x 128 B, 8 x 4", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")),
     Case("pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1")),
@@ -122,6 +128,10 @@ class Side:
         settings = {**self.settings, "flushDiskType": mode}
         data = Path(tempfile.mkdtemp(dir=self.directory)) / "data"
         with ExitStack() as stack:
+            if TLS in case.options:
+                make(data.parent, ["127.0.0.1"])
+                settings["tlsServerCertPath"] = data.parent / "server.pem"
+                settings["tlsServerKeyPath"] = data.parent / "server-key.pem"
             address, pid = self._start(stack, data, settings)
             if READS.intersection(case.options):
                 queues = FEW_QUEUES if FEW_QUEUES[1] in case.options else ()

@@ -50,3 +50,17 @@ class TlsConfig:
     """Whether clients are asked for a certificate, and whether they must have one."""
     tls_server_trust_cert_path: str = setting("tlsServerTrustCertPath", "", kind="path", own=True)
     """Certificates of the CAs that sign those of clients."""
+
+    # Our own connections, to name servers and, from a name server, to brokers
+    use_tls: bool = setting("useTLS", False)
+    """Connect to name servers through TLS."""
+    tls_client_auth_server: bool = setting("tlsClientAuthServer", True, own=True)
+    """Verify their certificates, which contain the host of namesrvAddr."""
+    tls_client_trust_cert_path: str = setting("tlsClientTrustCertPath", "", kind="path", own=True)
+    """Certificates of the CAs that sign theirs; empty: those that the system trusts."""
+    tls_client_cert_path: str = setting("tlsClientCertPath", "", kind="path", own=True)
+    """Our certificate, for those that ask for one."""
+    tls_client_key_path: str = setting("tlsClientKeyPath", "", kind="path", own=True)
+    """Its private key; empty: in the file of the certificate."""
+    tls_client_key_password: str = setting("tlsClientKeyPassword", "", own=True)
+    """Password of that key; empty: it has none."""

@@ -51,7 +51,7 @@ func openLoop(rate float64) {
 	var over atomic.Bool
 	var group sync.WaitGroup
 	for ci := 0; ci < *conns; ci++ {
-		c, err := net.Dial("tcp", *addr)
+		c, err := dial()
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -95,7 +95,7 @@ func at(all []time.Duration, f float64) float64 {
 }
 
 func write(c net.Conn, ci int, rate float64, body []byte, due []atomic.Int64, began time.Time, over, measuring *atomic.Bool, t *tally) {
-	defer c.(*net.TCPConn).CloseWrite()
+	defer c.(interface{ CloseWrite() error }).CloseWrite()
 	w := bufio.NewWriterSize(c, 1<<16)
 	opaque, total := 0, 0
 	started := time.Now()

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MASK = "********"
-NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
+NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false"}
 """Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""
 TAKES = {True: "SIGHUP", False: "restart"}
 """Whether a setting is live → what applies a change of its file."""

@@ -44,6 +44,7 @@ SECRET = frozenset(
     {
         "initAuthenticationUser",
         "innerClientAuthenticationCredentials",
+        "tlsClientKeyPassword",
         "tlsServerKeyPassword",
     }
 )

@@ -42,7 +42,11 @@ class NamesrvFeature(Feature):
             clock=core.clock,
             routes=self.route_table if embedded else None,
             name_servers=other_name_servers(config),
-            connect=partial(connected, connect_timeout_s=config.remoting.connect_timeout_ms / 1000),
+            connect=partial(
+                connected,
+                connect_timeout_s=config.remoting.connect_timeout_ms / 1000,
+                link=self.role.link,
+            ),
         )
         topics.listeners.append(self.registration.topics_changed)
         if embedded:

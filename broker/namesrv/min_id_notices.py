@@ -18,6 +18,7 @@ from aerobee.remoting.wire.headers.namesrv import NotifyMinBrokerIdChange
 
 if TYPE_CHECKING:
     from aerobee.broker.namesrv.registrations import MinIdChange
+    from aerobee.remoting.client.link import Link
 
 __all__ = ["MinIdNotices"]
 
@@ -34,7 +35,8 @@ log = structlog.stdlib.get_logger(__name__)
 class MinIdNotices:
     """The service that sends the notices. `tell` may be called from anywhere in the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self.send: trio.MemorySendChannel[MinIdChange]
         self.receive: trio.MemoryReceiveChannel[MinIdChange]
         self.send, self.receive = trio.open_memory_channel(WAITING_MAX)
@@ -55,18 +57,18 @@ class MinIdNotices:
             header, limiter = notice(change), trio.CapacityLimiter(AT_ONCE)
             async with trio.open_nursery() as nursery:
                 for address in change.told:
-                    nursery.start_soon(tell_one, address, header, limiter)
+                    nursery.start_soon(tell_one, address, header, limiter, self._link)
         raise AssertionError("the channel is never closed")
 
 
 async def tell_one(
-    address: str, header: NotifyMinBrokerIdChange, limiter: trio.CapacityLimiter
+    address: str, header: NotifyMinBrokerIdChange, limiter: trio.CapacityLimiter, link: Link
 ) -> None:
     """Notify one broker; a log line when it cannot be reached."""
     async with limiter:
         with trio.move_on_after(WITHIN_S):
             try:
-                async with connected(address, connect_timeout_s=WITHIN_S) as broker:
+                async with connected(address, connect_timeout_s=WITHIN_S, link=link) as broker:
                     await broker.tell(header)
             except (RemotingError, OSError) as error:
                 log.info("namesrv.min_id_unheard", address=address, reason=str(error))

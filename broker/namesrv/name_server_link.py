@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aerobee.remoting.client.async_channel import AsyncChannel
+    from aerobee.remoting.client.link import Link
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -37,7 +38,9 @@ class NameServerLink:
 
 
 @asynccontextmanager
-async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServerLink]:
+async def connected(
+    address: str, *, connect_timeout_s: float, link: Link
+) -> AsyncIterator[NameServerLink]:
     """Open a channel to `host:port`, and close it at the end of the block.
 
     Raises: ConnectFailed; ChannelClosed as soon as the peer closes it, at any point of the block.
@@ -46,7 +49,7 @@ async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[
 
     try:
         async with trio.open_nursery() as nursery:
-            channel = await AsyncChannel.connect(address, connect_timeout_s, nursery)
+            channel = await AsyncChannel.connect(address, connect_timeout_s, nursery, link=link)
             watching = trio.CancelScope()
             nursery.start_soon(watch, channel, watching)
             try:

@@ -15,6 +15,7 @@ from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.min_id_notices import MinIdNotices
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
+from aerobee.broker.process.outgoing_tls import outgoing_link
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
@@ -42,7 +43,9 @@ class NamesrvRole:
 
     def __init__(self, config: BrokerConfig, tables: Tables, clock: Clock) -> None:
         self._settings, self._clock = config.namesrv, clock
-        self._notices = MinIdNotices()
+        self.link = outgoing_link(config.tls)
+        """How this process connects to others."""
+        self._notices = MinIdNotices(self.link)
         self.route_table = RouteTable(min_id_changed=self._min_id_changed)
         self.kv = KvConfigTable(on_change=self._kv_changed)
         self.kv_file = tables.asked(self.kv, config.namesrv.kv_config_path or "kvConfig.json")

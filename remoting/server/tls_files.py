@@ -16,7 +16,7 @@ from aerobee.remoting.tls_config import ClientAuth
 if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
 
-__all__ = ["CIPHERS", "CertificateUnusable", "Loaded", "load"]
+__all__ = ["CIPHERS", "CertificateUnusable", "Loaded", "Shown", "load", "show", "trust"]
 
 CIPHERS: Final = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"
@@ -36,6 +36,15 @@ STEPS: Final = 4
 
 class CertificateUnusable(OSError):
     """A file of TLS is missing, unreadable, or not what its setting says."""
+
+
+class Shown(NamedTuple):
+    """A certificate with its key, and what its settings are called: `tlsServer` and a word."""
+
+    prefix: str
+    cert: str
+    key: str
+    password: str
 
 
 class Loaded(NamedTuple):
@@ -67,25 +76,28 @@ def load(config: TlsConfig) -> Loaded:
     # Clients that are no faster with AES choose for themselves, as Mozilla has it.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    add_certificate(context, config)
+    shown = Shown(
+        "tlsServer",
+        config.tls_server_cert_path,
+        config.tls_server_key_path,
+        config.tls_server_key_password,
+    )
+    warnings = show(context, shown)
     context.verify_mode = VERIFY[config.tls_server_need_client_auth]
     if config.tls_server_need_client_auth is not ClientAuth.NONE:
         trust(context, "tlsServerTrustCertPath", config.tls_server_trust_cert_path)
-    key = config.tls_server_key_path or config.tls_server_cert_path
-    warnings = doubts_about_key("tlsServerKeyPath", Path(key))
-    expires_s, doubt = try_out(config)
+    expires_s, doubt = try_out(shown)
     return Loaded(context, [*warnings, *([doubt] if doubt else [])], expires_s)
 
 
-def add_certificate(context: ssl.SSLContext, config: TlsConfig) -> None:
-    """Let the context show the certificate of the listeners. Raises: CertificateUnusable."""
-    cert, key = config.tls_server_cert_path, config.tls_server_key_path
-    readable("tlsServerCertPath", cert)
+def show(context: ssl.SSLContext, shown: Shown) -> list[str]:
+    """Let the context show a certificate; returns doubts. Raises: CertificateUnusable."""
+    prefix, cert, key, _ = shown
     if key:
-        readable("tlsServerKeyPath", key)
-    trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "tlsServerCertPath", cert)
-    place = f"tlsServerKeyPath: {key}" if key else f"tlsServerCertPath: {cert}"
-    password = Password(config.tls_server_key_password)
+        readable(f"{prefix}KeyPath", key)
+    trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), f"{prefix}CertPath", cert)
+    place = f"{prefix}KeyPath: {key}" if key else f"{prefix}CertPath: {cert}"
+    password = Password(shown.password)
     try:
         context.load_cert_chain(cert, key or None, password)
     except ssl.SSLError as error:
@@ -94,17 +106,18 @@ def add_certificate(context: ssl.SSLContext, config: TlsConfig) -> None:
             raise CertificateUnusable(f"{place}: it is not the key of {cert}") from None
         if password.asked:
             remedy = (
-                "the password of tlsServerKeyPassword does not open it"
+                f"the password of {prefix}KeyPassword does not open it"
                 if password.text
-                else "it is encrypted: set tlsServerKeyPassword"
+                else f"it is encrypted: set {prefix}KeyPassword"
             )
             raise CertificateUnusable(f"{place}: {remedy}") from None
         if "TOO_SMALL" in reason or "TOO_WEAK" in reason:
-            raise CertificateUnusable(f"tlsServerCertPath: {cert}: {reason}") from None
+            raise CertificateUnusable(f"{prefix}CertPath: {cert}: {reason}") from None
         raise CertificateUnusable(f"{place}: it holds no private key in PEM format") from None
     except ValueError:
         # OpenSSL takes passwords of up to 1,024 bytes.
-        raise CertificateUnusable("tlsServerKeyPassword: it is too long") from None
+        raise CertificateUnusable(f"{prefix}KeyPassword: it is too long") from None
+    return doubts_about_key(place, Path(key or cert))
 
 
 def readable(setting: str, file: str) -> None:
@@ -127,21 +140,21 @@ def trust(context: ssl.SSLContext, setting: str, file: str) -> None:
         ) from None
 
 
-def doubts_about_key(setting: str, key: Path) -> list[str]:
+def doubts_about_key(place: str, key: Path) -> list[str]:
     """What others than its owner may do with the key. Raises: CertificateUnusable: write it."""
     mode = key.stat().st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CertificateUnusable(f"{setting}: {key}: others may write it: chmod 600 it")
+        raise CertificateUnusable(f"{place}: others may write it: chmod 600 it")
     if mode & (stat.S_IRGRP | stat.S_IROTH):
-        return [f"{setting}: {key}: others may read it: chmod 600 it"]
+        return [f"{place}: others may read it: chmod 600 it"]
     return []
 
 
-def try_out(config: TlsConfig) -> tuple[float | None, str]:
+def try_out(shown: Shown) -> tuple[float | None, str]:
     """A handshake in memory with a client that trusts this certificate: its end, or a doubt."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    add_certificate(server, config)
-    cert = config.tls_server_cert_path
+    show(server, shown)
+    cert = shown.cert
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -162,5 +175,5 @@ def try_out(config: TlsConfig) -> tuple[float | None, str]:
         return None, f"tlsServerCertPath: {cert}: {problem}; clients will refuse it"
     except ssl.SSLError as error:
         raise CertificateUnusable(f"tlsServerCertPath: {cert}: {error.reason}") from None
-    shown = near.getpeercert() or {}
-    return ssl.cert_time_to_seconds(str(shown["notAfter"])), ""
+    seen = near.getpeercert() or {}
+    return ssl.cert_time_to_seconds(str(seen["notAfter"])), ""

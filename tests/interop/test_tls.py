@@ -165,3 +165,24 @@ def test_a_client_without_a_certificate_is_refused(broker: BrokerProcess, certs:
     with RawConnection(broker.address) as plain:
         plain.ask(31, {})
         plain.hear_close()
+
+
+def test_a_broker_registers_through_tls_at_a_name_server_elsewhere(
+    broker: BrokerProcess, certs: Path, tmp_path: Path
+) -> None:
+    """The name server inside the other broker demands TLS and a certificate."""
+    settings = {
+        "useTLS": "true",
+        "brokerName": "outside",
+        "tlsClientTrustCertPath": certs / "ca.pem",
+        "tlsClientCertPath": certs / "client.pem",
+        "tlsClientKeyPath": certs / "client-key.pem",
+    }
+    other = BrokerProcess(data=tmp_path / "data", settings=settings, namesrv=broker.namesrv_address)
+    with (
+        other,
+        aerobee.blocking.AdminClient(broker.namesrv_address, tls=tls_of(certs)) as admin,
+    ):
+        eventually(
+            lambda: other.address in str(admin.cluster_info()), within_s=20, what="it registered"
+        )

@@ -46,8 +46,8 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         "|checkMetrics",
     ),
     (
-        "TLS and proxies are not there",
-        "useTLS|socks",
+        "connections through proxies are not there",
+        "socks",
     ),
     (
         "name servers are named by namesrvAddr, whose addresses are looked up anew each time",

@@ -336,26 +336,25 @@ def test_tls_that_lacks_a_file_is_refused(given: str, problem: str) -> None:
 
 
 def test_the_report_says_what_differs_and_where_it_comes_from(write: Any) -> None:
-    file = write("b.conf", "flushDiskType=SYNC_FLUSH\ntraceOn=true\nfoo=1\nuseTLS=false\n")
+    file = write("b.conf", "flushDiskType=SYNC_FLUSH\ntraceOn=true\nfoo=1\nsocksProxyConfig={}\n")
     report = check_report(load(file, overrides=["diskMaxUsedSpaceRatio=1536M"])).splitlines()
     assert f"flush_disk_type: SYNC_FLUSH    # {file}:1" in report
     assert "disk_max_used_space_ratio: 1536MiB    # command line: --set" in report
     assert "broker_name: box    # derived" in report
     assert not [line for line in report if line.startswith("trace_on")]
-    assert report[-2:] == ["kept, without effect: useTLS", "kept, unknown: foo"]
+    assert report[-2:] == ["kept, without effect: socksProxyConfig", "kept, unknown: foo"]
 
 
 def test_a_file_survives_the_way_to_the_other_form_and_back(write: Any) -> None:
-    text = (
-        "brokerName=0123\ndeleteWhen=04\nflushDiskType=SYNC_FLUSH\nlistenPort=20911\nuseTLS=false\n"
-    )
+    text = "brokerName=0123\ndeleteWhen=04\nflushDiskType=SYNC_FLUSH\nlistenPort=20911\n"
+    text += "socksProxyConfig=5\n"
     as_yaml = convert(write("b.conf", text + "foo=a b\n"))
     assert as_yaml.splitlines() == [
         "broker_name: '0123'",
         "delete_when: '04'",
         "flush_disk_type: SYNC_FLUSH",
         "listen_port: 20911",
-        "use_tls: 'false'    # without effect",
+        "socks_proxy_config: '5'    # without effect",
         "# unknown here: foo=a b",
     ]
     assert convert(write("b.yaml", as_yaml)) == text

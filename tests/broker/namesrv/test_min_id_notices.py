@@ -12,6 +12,7 @@ import trio
 
 from aerobee.broker.namesrv.min_id_notices import MinIdNotices
 from aerobee.broker.namesrv.registrations import MinIdChange
+from aerobee.remoting.client.link import PLAIN
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ async def test_all_who_can_be_reached_are_told_once_and_one_way(logged: Logged) 
         if len(heard) == 2:
             over.set()
 
-    notices = MinIdNotices()
+    notices = MinIdNotices(PLAIN)
     with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             serve = partial(trio.serve_tcp, hear, 0, host=HOST)
