@@ -1,4 +1,4 @@
-"""The account and TLS options with which a query connects to name servers and brokers."""
+"""How a query connects to name servers and brokers: its account, TLS, and its namespace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Secret(str):
 
 
 class Access(NamedTuple):
-    """The account and TLS options of a query; plain data, because tasks get it."""
+    """The account, TLS and namespace of a query; plain data, because tasks get it."""
 
     access_key: str | None = None
     secret_key: Secret | None = None
@@ -36,6 +36,7 @@ class Access(NamedTuple):
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     tls_server_hostname: str | None = None
+    namespace: str | None = None
 
     def client_options(self) -> ClientOptions:
         """The same as options of a client; reads the file. Raises: ConfigurationError."""
@@ -53,11 +54,13 @@ class Access(NamedTuple):
                 key_file=self.tls_key_file,
                 server_hostname=self.tls_server_hostname,
             )
+        if self.namespace is not None:
+            options["namespace"] = self.namespace
         return options
 
 
 OPEN = Access()
-"""No account and no encryption."""
+"""No account, no encryption, no namespace."""
 
 
 def account_in(file: str) -> Credentials:

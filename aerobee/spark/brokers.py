@@ -68,7 +68,7 @@ class Cluster:
         options["connect_timeout"] = options["request_timeout"] = timeout_s
         config = make_config(tuple(name_servers), lookup_tries=TRIES, **options)
         self.routes = Routes(config, CLOCK)
-        link = link_of(config.credentials, config.tls)
+        link = link_of(config.credentials, config.tls, namespace=config.namespace)
         self._connections = Connections(timeout_s, link=link)
         self._offsets = GroupOffsets(self.routes, READER)
 

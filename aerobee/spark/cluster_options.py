@@ -1,4 +1,4 @@
-"""The options of every source and sink that connects to a cluster: name servers, account, TLS."""
+"""The options of all that connects to a cluster: name servers, account, TLS, namespace."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TLS: Final = {
     "tls_server_hostname": "AEROBEE_SERVER_HOSTNAME",
 }
 """The environment variables of the fields, also for `aerobee spark JOB`."""
+NAMESPACE: Final = {"namespace": "AEROBEE_NAMESPACE"}
 
 
 class ClusterOptions(Options, frozen=True, kw_only=True):
@@ -69,15 +70,19 @@ class ClusterOptions(Options, frozen=True, kw_only=True):
     """The name in the certificates of brokers, where it is not the address; or
     `AEROBEE_SERVER_HOSTNAME`.
     """
+    namespace: Annotated[str | None, values.namespace] = None
+    """The namespace of 4.x clients: topic `T` and group `G` are `ns%T` and `ns%G` for brokers, and
+    plain in options and in the column `topic`; or `AEROBEE_NAMESPACE`.
+    """
 
     @property
     def access(self) -> Access:
-        """The account and TLS options."""
+        """The account, TLS and namespace."""
         return Access(*(getattr(self, name) for name in Access._fields))
 
 
 def cluster_options(name_server: str) -> ClusterOptions:
-    """The options for these name servers, with the account and TLS of the environment."""
+    """The options for these name servers, with account, TLS and namespace of the environment."""
     given: dict[str, Any] = {"name_servers": values.addresses("nameServer", name_server)}
     fill_cluster(given)
     return ClusterOptions(**given)
@@ -95,6 +100,7 @@ def fill_cluster(given: dict[str, Any]) -> None:
         given["name_servers"] = values.addresses("NAMESRV_ADDR", listed)
     _fill_account(given)
     _fill_tls(given)
+    _fill_from_environment(given, NAMESPACE)
 
 
 def _fill_account(given: dict[str, Any]) -> None:

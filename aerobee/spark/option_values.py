@@ -58,6 +58,7 @@ __all__ = [
     "declared",
     "group",
     "names",
+    "namespace",
     "offsets",
     "pattern",
     "secret",
@@ -289,6 +290,15 @@ def group(name: str, given: str) -> str:
     """The name of a consumer or producer group."""
     _check_name(name, "group", given.strip(), GROUP_MAX)
     return given.strip()
+
+
+def namespace(name: str, given: str) -> str:
+    """A namespace of 4.x clients."""
+    word = given.strip()
+    _check_name(name, "namespace", word, TOPIC_MAX)
+    if "%" in word:
+        raise wrong(name, given, "a name without %, which ends it within the names of topics")
+    return word
 
 
 def _check_name(option: str, kind: str, name: str, longest: int) -> None:

@@ -2,24 +2,36 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+import aerobee
 from aerobee import ConsumeFrom, Message, ReceivedMessage
+from aerobee.blocking import AdminClient
 from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.system_names import SYSTEM_TOPICS
+from aerobee.errors import ConfigurationError
+from aerobee.spark.jobs.common import cluster_at
+from aerobee.spark.lag import read as lag
+from aerobee.spark.options import LagOptions, lag_options
+from aerobee.spark.sink.writer import ArrowWriter, Task, checked, row_schema
 from tests.aerobee.client.fronts import FRONTS, Front
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
 from tests.kit.java import VERSIONS
 from tests.kit.java_driver import JavaClient
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
 NS = "ns1"
+SCHEMA = StructType([StructField("body", BinaryType())])
 NEW_SINCE_4 = {
     "CHECKPOINT_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
@@ -161,3 +173,47 @@ async def test_requests_are_answered_in_a_namespace(
         assert answer.body == b"?!"
     finally:
         java.call("clear")
+
+
+def test_spark_reads_writes_and_counts_in_a_namespace(
+    broker: AnyBroker, java_client: GetClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, topic, group = broker.namesrv_address, "Sparked", "Sparked-g"
+    java = java_client("4.9.7", "JSON")
+    with AdminClient(where, namespace=NS) as admin:
+        admin.create_topic(topic, queues=2)
+    options = {"nameServer": where, "namespace": NS}
+    try:
+        java.producer(topic, where, namespace=NS)
+        java.send(topic, topic, ["theirs"])
+        writer = ArrowWriter(checked(options | {"topic": topic}), row_schema(SCHEMA))
+        rows = pa.record_batch({"body": [b"ours"]})
+        assert writer.write_batches(iter([rows]), Task(0)).sent == 1
+        java.consumer(group, where, topic, group=group, namespace=NS)
+        received = java.received(group, 2, within_s=30.0)
+        assert sorted(one.body for one in received) == ["ours", "theirs"]
+        java.commit(group)
+        # Jobs are told by the environment, as the command line is.
+        monkeypatch.setenv("AEROBEE_NAMESPACE", NS)
+        assert topic in cluster_at(where).topics()
+        asked = lag_options({"nameserver": where, "groups": group, "topics": topic})
+        eventually(partial(nothing_behind, asked), within_s=30, what="no lag")
+    finally:
+        java.call("clear")
+    found = aerobee.arrow(topic, namesrv=where, columns="topic,body,properties").to_pylist()
+    assert {one["topic"] for one in found} == {topic}
+    assert {one["body"]: dict(one["properties"])["INSTANCE_ID"] for one in found} == {
+        b"ours": NS,
+        b"theirs": NS,
+    }
+    monkeypatch.delenv("AEROBEE_NAMESPACE")
+    outside = aerobee.arrow(wrapped(topic, NS), namesrv=where, columns="topic").to_pylist()
+    assert {one["topic"] for one in outside} == {wrapped(topic, NS)}
+    with pytest.raises(ConfigurationError, match=r"option namespace: .*without %"):
+        aerobee.arrow(topic, namesrv=where, options={"namespace": "a%b"})
+
+
+def nothing_behind(options: LagOptions) -> bool:
+    rows = lag.read(options, ("topic", "lag")).to_pylist()
+    own = [one["lag"] for one in rows if one["topic"] == "Sparked"]
+    return len(own) == 2 and not any(own)

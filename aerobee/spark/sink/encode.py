@@ -58,6 +58,7 @@ class Packing:
     compress: Compression | None = None
     compress_over: int = 4096
     stamp: str | None = None
+    namespace: str | None = None
 
 
 class Shipment(NamedTuple):
@@ -133,7 +134,7 @@ class Encoder:
         self.new_ids = new_ids
         self.queues = queues
         self.row = 0
-        self._texts = PropertyTexts(packing.tags, packing.stamp)
+        self._texts = PropertyTexts(packing.tags, packing.stamp, packing.namespace)
         self._topics: set[str] = set()
 
     def shipments(self, batch: Any) -> Iterator[Shipment]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aerobee.client.message import check_property
+from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, value_bytes
 
@@ -40,9 +41,12 @@ NAMES_KEPT = 10_000
 class PropertyTexts:
     """Builds property strings. `tags` is the default tag, `stamp` begins every AB_SINK."""
 
-    def __init__(self, tags: str | None, stamp: str | None) -> None:
+    def __init__(self, tags: str | None, stamp: str | None, namespace: str | None = None) -> None:
         self._tags = tags
         self._stamp = stamp
+        self._of_all = {"WAIT": pa.scalar("true")}
+        if namespace is not None:
+            self._of_all[INSTANCE_ID] = pa.scalar(namespace)
         self._good_names: set[str] = set()
 
     def of(
@@ -74,7 +78,7 @@ class PropertyTexts:
             if column in columns
         }
         alone = one_at_most(delays, count, place)
-        named |= delays | {"WAIT": pa.scalar("true")}
+        named |= delays | self._of_all
         if self._stamp is not None:
             stamps = [f"{self._stamp}:{row}" for row in range(first_row, first_row + count)]
             named[STAMP] = pa.array(stamps, pa.string())

@@ -171,6 +171,7 @@ class WriterBase:
             compress=options.codec,
             compress_over=options.compress_over,
             stamp=stamp,
+            namespace=options.namespace,
         )
 
     def _marker(self, task: Task) -> CommitMarker | None:

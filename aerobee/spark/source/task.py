@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from aerobee.client.namespaces import plain
 from aerobee.errors import RecordDamagedError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.rows.decode import Decoder
@@ -17,8 +20,6 @@ from aerobee.spark.source.pulling import Chunk, Pulling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
 
     from aerobee.spark.options import ReadOptions
     from aerobee.spark.source.plan import Range
@@ -48,12 +49,24 @@ def record_batches(
         chunks = pulled(what, how, cluster.channel)
         for first, buffer, starts in gathered(chunks, options.batch_rows, options.batch_bytes):
             try:
-                yield from decoder.batches(buffer, starts)
+                for batch in decoder.batches(buffer, starts):
+                    yield with_plain_topics(batch, options.namespace)
             except RecordDamagedError as error:
                 place = f"{what.queue}, messages from offset {first} on"
                 raise RecordDamagedError(f"{place}: {error}") from error
             # Free this buffer before the next one is filled.
             del buffer, starts
+
+
+def with_plain_topics(batch: pa.RecordBatch, namespace: str | None) -> pa.RecordBatch:
+    """The batch with plain names in its column `topic`: records have them in full."""
+    at = batch.schema.get_field_index("topic")
+    if namespace is None or at < 0 or not batch.num_rows:
+        return batch
+    # All records of a queue are of one topic.
+    name = plain(batch.column(at)[0].as_py(), namespace)
+    topics = pa.repeat(pa.scalar(name, batch.schema.field(at).type), batch.num_rows)
+    return batch.set_column(at, batch.schema.field(at), topics)
 
 
 def pulling(options: ReadOptions) -> Pulling:
