@@ -10,7 +10,7 @@ PIP    := $(BIN)/pip --quiet --disable-pip-version-check
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint spark bench torture image-test lock audit sbom clean
+.PHONY: run test lint spark bench torture image-test chart lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -40,6 +40,11 @@ torture: $(STAMP)
 # the first time, for the base is made as well, then one.
 image-test: $(STAMP)
 	$(BIN)/python -m pytest -m image tests/container
+
+# The manifests for those who have no Helm, rendered of the chart.
+HELM ?= $(if $(shell command -v helm),helm,.cache/go/bin/helm)
+chart:
+	$(HELM) template aerobee deploy/helm/aerobee --kube-version 1.30.0 > deploy/kubernetes/aerobee.yaml
 
 # What the image is built of, with hashes. UPGRADE=1 takes the newest versions there are.
 LOCKS   := deploy/image/requirements.lock deploy/image/build.lock

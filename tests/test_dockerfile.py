@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from aerobee.broker.config import schema
+
 ROOT = Path(__file__).parents[1]
 PORTS = {9876, 10911, 10909, 5557}
 
@@ -56,10 +58,15 @@ def compose() -> dict[str, Any]:
     return loaded
 
 
-def service() -> dict[str, Any]:
-    (found,) = compose()["services"].values()
+def service(name: str = "aerobee") -> dict[str, Any]:
+    found = compose()["services"][name]
     assert isinstance(found, dict)
     return found
+
+
+def folders(name: str) -> dict[str, str]:
+    """The mounts of a service: what of this machine or which volume, by its place inside."""
+    return {one.split(":")[1]: one.split(":")[0] for one in service(name)["volumes"]}
 
 
 def test_every_instruction_is_one_that_we_know() -> None:
@@ -179,3 +186,62 @@ def test_compose_takes_away_what_a_broker_does_not_need() -> None:
     assert service()["cap_drop"] == ["ALL"]
     assert service()["security_opt"] == ["no-new-privileges:true"]
     assert "user" not in service()
+
+
+MONITORING = ("prometheus", "grafana")
+
+
+def test_monitoring_is_asked_for_by_its_profile() -> None:
+    assert "profiles" not in service()
+    assert {*compose()["services"]} == {"aerobee", *MONITORING}
+    for name in MONITORING:
+        assert service(name)["profiles"] == ["monitoring"]
+        image, _, tag = service(name)["image"].partition(":")
+        assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), image
+        assert all(port.startswith("127.0.0.1:") for port in service(name)["ports"])
+
+
+def test_every_volume_is_declared_and_every_mounted_file_is_here() -> None:
+    used = {source for name in compose()["services"] for source in folders(name).values()}
+    assert {one for one in used if not one.startswith("./")} == set(compose()["volumes"])
+    assert [one for one in used if one.startswith("./") and not (ROOT / one).exists()] == []
+
+
+def test_prometheus_asks_the_broker_of_the_file_and_has_our_alerts() -> None:
+    mounted = {place: ROOT / source for place, source in folders("prometheus").items()}
+    (option,) = (o for o in service("prometheus")["command"] if o.startswith("--config.file="))
+    place, _, name = option.partition("=")[2].rpartition("/")
+    config = yaml.safe_load((mounted[place] / name).read_text("utf-8"))
+    alone = yaml.safe_load((ROOT / "conf/prometheus/prometheus.yml").read_text("utf-8"))
+    (scrape,) = config["scrape_configs"]
+    assert scrape.pop("static_configs") == [{"targets": ["aerobee:5557"]}]
+    (other,) = alone["scrape_configs"]
+    del other["static_configs"]
+    assert config == alone
+    assert all((mounted[place] / rules).is_file() for rules in config["rule_files"])
+
+
+def test_grafana_finds_prometheus_and_our_dashboards_and_has_no_default_password() -> None:
+    mounted = {place: ROOT / source for place, source in folders("grafana").items()}
+    provisioning = mounted["/etc/grafana/provisioning"]
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_text("utf-8"))[
+        "datasources"
+    ]
+    host, _, port = source["url"].removeprefix("http://").partition(":")
+    assert source["type"] == "prometheus"
+    assert service(host)["ports"][0].endswith(f":{port}")
+    (provider,) = yaml.safe_load((provisioning / "dashboards/aerobee.yml").read_text("utf-8"))[
+        "providers"
+    ]
+    assert list(mounted[provider["options"]["path"]].glob("aerobee-*.json"))
+    settings = service("grafana")["environment"]
+    home = Path(settings["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (mounted[str(home.parent)] / home.name).is_file()
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+
+
+def test_the_variables_that_compose_names_are_settings_of_the_broker() -> None:
+    text = (ROOT / "compose.yaml").read_text("utf-8")
+    names = set(re.findall(r"AEROBEE_(\w+):", text))
+    assert {"ADVERTISED_HOST", "ADVERTISED_PORT", "TLS_SERVER_MODE"} <= names
+    assert [name for name in names if schema.canon(name.lower()) not in schema.SCHEMA] == []

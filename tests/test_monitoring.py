@@ -107,6 +107,7 @@ def test_rules_and_settings_are_what_prometheus_takes() -> None:
     for arguments in (
         ("check", "rules", str(ALERTS)),
         ("check", "config", str(CONF / "prometheus" / "prometheus.yml")),
+        ("check", "config", str(CONF / "prometheus" / "compose.yml")),
     ):
         done = promtool(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+import yaml
 
 from aerobee import ConsumeFrom, Message
 from aerobee.blocking import Producer, PullConsumer
@@ -33,6 +34,7 @@ USER, ROOT_GROUP = 10_001, 0
 LAYERS_MAX_BYTES = 80_000_000
 STOP_WITHIN_S = 5.0
 WRONG_CONFIGURATION, STORE_REFUSED = 2, 3
+MANIFESTS = images.ROOT / "deploy" / "kubernetes" / "aerobee.yaml"
 SMALL = {"AEROBEE_MAPPED_FILE_SIZE_COMMIT_LOG": "1048576", "AEROBEE_MAX_HASH_SLOT_NUM": "1000"}
 OPEN = {**SMALL, "AEROBEE_INSECURE": "true"}
 
@@ -186,6 +188,37 @@ def test_the_health_check_is_true_while_it_serves(built: Built, tmp_path: Path, 
         assert (well.returncode, well.stdout) == (0, "readyz ok\n"), well.stderr
         probe = container.execute(*check, "--port", "1")
         assert probe.returncode == 4
+
+
+def test_the_pod_of_the_manifests_starts(built: Built, tmp_path: Path, data: Path) -> None:
+    """Its arguments, its environment and its configuration; the names are those of a cluster."""
+    documents = list(yaml.safe_load_all(MANIFESTS.read_text("utf-8")))
+    (stateful,) = (one for one in documents if one["kind"] == "StatefulSet")
+    (settings,) = (one for one in documents if one["kind"] == "ConfigMap")
+    (pod,) = stateful["spec"]["template"]["spec"]["containers"]
+    config, hosts = tmp_path / "config", tmp_path / "hosts"
+    config.mkdir()
+    for name, text in settings["data"].items():
+        (config / name).write_text(text)
+    env = {one["name"]: one["value"] for one in pod["env"]}
+    with network() as net:
+        hosts.write_text(f"{net.address} {env['AEROBEE_ADVERTISED_HOST']}\n")
+        places = {one["name"]: one["mountPath"] for one in pod["volumeMounts"]}
+        mounts = {places["data"]: data, places["config"]: config, "/etc/hosts": hosts}
+        container = Container(
+            built.ours,
+            built.root,
+            tmp_path,
+            net,
+            mounts=mounts,
+            env={**env, **SMALL},
+            command=pod["args"],
+        )
+        with container:
+            container.ready()
+            for probe in ("startupz", "livez", "readyz"):
+                asked = container.execute("aerobee", "healthcheck", "--probe", probe)
+                assert asked.returncode == 0, asked.stdout
 
 
 def test_without_a_mount_it_refuses_and_says_what_to_do(built: Built, tmp_path: Path) -> None:

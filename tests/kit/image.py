@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Image", "build", "mounted", "need", "tree_bytes"]
+__all__ = ["ROOT", "Image", "build", "mounted", "need", "tree_bytes"]
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"

@@ -1,0 +1,133 @@
+"""The Helm chart, rendered by Helm and read with the types of Kubernetes: `make image-test`.
+
+Both programs come by the Go module proxy and are built once, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.image
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "aerobee"
+BIN = ROOT / ".cache" / "go" / "bin"
+HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
+READER = Path(__file__).with_name("strict")
+BUILD_WITHIN_S = 900.0
+RUN_WITHIN_S = 60.0
+KINDS = {
+    "apps/v1 StatefulSet",
+    "networking.k8s.io/v1 NetworkPolicy",
+    "policy/v1 PodDisruptionBudget",
+    "v1 ConfigMap",
+    "v1 Service",
+    "v1 ServiceAccount",
+}
+
+
+@functools.cache
+def helm() -> str:
+    if found := shutil.which("helm"):
+        return found
+    if not (BIN / "helm").exists():
+        go("install", HELM)
+    return str(BIN / "helm")
+
+
+def go(*arguments: str) -> None:
+    """Run the Go command where the reader is; skips where it is missing or fails."""
+    if shutil.which("go") is None:
+        pytest.skip("chart: neither helm nor go is installed")
+    BIN.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["env", f"GOBIN={BIN}", "go", *arguments],
+        cwd=READER,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_WITHIN_S,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"chart: go {arguments[0]} failed: {done.stderr[-500:]}")
+
+
+def template(*sets: str, name: str = "aerobee") -> subprocess.CompletedProcess[str]:
+    options = [word for one in sets for word in ("--set", one)]
+    command = [helm(), "template", name, str(CHART), "--kube-version", "1.30.0", *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_WITHIN_S, check=False
+    )
+
+
+def read(manifests: str) -> set[str]:
+    """The kinds that Kubernetes reads in it, nothing unknown left."""
+    go("build", "-o", str(BIN / "manifests"), ".")
+    done = subprocess.run(
+        [BIN / "manifests"],
+        input=manifests,
+        capture_output=True,
+        text=True,
+        timeout=RUN_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return set(done.stdout.splitlines())
+
+
+def test_the_plain_manifests_are_what_the_chart_renders() -> None:
+    plain = (ROOT / "deploy" / "kubernetes" / "aerobee.yaml").read_text("utf-8")
+    assert template().stdout == plain, "make chart"
+    assert read(plain) == KINDS
+
+
+def test_every_value_set_gives_manifests_that_kubernetes_reads() -> None:
+    rendered = template(
+        "service.type=LoadBalancer",
+        "service.nodePorts.broker=30911",
+        "service.annotations.a=b",
+        "advertisedHost=mq.example.com",
+        "advertisedPort=30911",
+        "insecure=false",
+        "secret=credentials",
+        "config.flushDiskType=SYNC_FLUSH",
+        "env[0].name=TZ,env[0].value=UTC",
+        "persistence.storageClass=fast",
+        "imagePullSecrets[0].name=registry",
+        "podAnnotations.a=b",
+        "nodeSelector.disk=ssd",
+        "tolerations[0].key=broker",
+        "priorityClassName=high",
+        "networkPolicy.clients[0].namespaceSelector.matchLabels.team=shop",
+        name="orders",
+    ).stdout
+    assert read(rendered) == KINDS
+    for words in ("nodePort: 30911", "flushDiskType: SYNC_FLUSH", "secretName: credentials"):
+        assert words in rendered
+    assert 'value: "mq.example.com"' in rendered
+    assert "AEROBEE_INSECURE" not in rendered
+
+
+def test_for_the_prometheus_operator_there_is_a_monitor_if_asked_for() -> None:
+    assert "kind: ServiceMonitor" in template("serviceMonitor.enabled=true").stdout
+    assert "kind: NetworkPolicy" not in template("networkPolicy.enabled=false").stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("persistence.size=20", "persistence.size"),
+        ("replicas=2", "replicas"),
+        ("service.type=External", "service.type"),
+        ("advertisedPort=70000", "advertisedPort"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(wrong: str, named: str) -> None:
+    done = template(wrong)
+    assert done.returncode != 0
+    assert named in done.stderr

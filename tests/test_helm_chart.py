@@ -1,0 +1,137 @@
+"""The Helm chart and the manifests made of it, checked by reading them: neither Helm nor a cluster.
+
+`make image-test` renders the chart and reads the result with the types of Kubernetes itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from aerobee.broker.config import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "deploy" / "helm" / "aerobee"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+MANIFESTS = list(
+    yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "aerobee.yaml").read_text("utf-8"))
+)
+PORTS = {"namesrv": 9876, "broker": 10911, "vip": 10909, "metrics": 5557}
+
+
+def manifest(kind: str, suffix: str = "") -> Any:
+    """The one manifest of a kind whose name ends so."""
+    (found,) = (
+        one
+        for one in MANIFESTS
+        if one["kind"] == kind and one["metadata"]["name"] == f"aerobee{suffix}"
+    )
+    return found
+
+
+def container() -> Any:
+    (found,) = manifest("StatefulSet")["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The dotted names of what a user may set; an empty mapping is free."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value and path != "resources":
+            yield from leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def declared(one: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The dotted names that the schema knows."""
+    for name, inner in one["properties"].items():
+        if "properties" in inner:
+            yield from declared(inner, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
+    known = set(declared(json.loads((CHART / "values.schema.json").read_bytes())))
+    free = {re.sub(r"^resources\..*", "resources", name) for name in leaves(VALUES)}
+    assert known - {"global"} == free
+
+
+def test_the_templates_use_every_value_and_no_other() -> None:
+    text = "".join(path.read_text("utf-8") for path in (CHART / "templates").iterdir())
+    used = set(re.findall(r"\.Values\.([A-Za-z.]+[A-Za-z])", text))
+    names = {re.sub(r"^(resources|service\.nodePorts)\..*", r"\1", one) for one in leaves(VALUES)}
+    assert used == names
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert chart["appVersion"] == project["version"]
+    assert container()["image"] == f"aerobee:{project['version']}"
+
+
+def test_one_broker_that_keeps_its_store_and_has_time_to_close_it() -> None:
+    spec = manifest("StatefulSet")["spec"]
+    assert spec["replicas"] == 1
+    (claim,) = spec["volumeClaimTemplates"]
+    mounts = {one["name"]: one["mountPath"] for one in container()["volumeMounts"]}
+    assert mounts[claim["metadata"]["name"]] == "/data"
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 30
+    assert manifest("PodDisruptionBudget")["spec"]["maxUnavailable"] == 0
+
+
+def test_it_may_do_nothing_that_it_does_not_need() -> None:
+    pod = manifest("StatefulSet")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == 10_001
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_probes_ask_what_the_broker_answers() -> None:
+    paths = {
+        name: container()[f"{name}Probe"]["httpGet"]
+        for name in ("startup", "liveness", "readiness")
+    }
+    assert {one["port"] for one in paths.values()} == {"metrics"}
+    source = (ROOT / "aerobee" / "cli" / "healthcheck.py").read_text("utf-8")
+    for name, probe in (("startup", "startupz"), ("liveness", "livez"), ("readiness", "readyz")):
+        assert paths[name]["path"] == f"/{probe}"
+        assert f'"{probe}"' in source
+
+
+def test_the_ports_are_those_that_the_broker_opens() -> None:
+    ports = {one["name"]: one["containerPort"] for one in container()["ports"]}
+    assert ports == PORTS
+    inside = {one["name"]: one["port"] for one in manifest("Service", "-headless")["spec"]["ports"]}
+    assert inside == PORTS
+    outside = {one["name"]: one["port"] for one in manifest("Service")["spec"]["ports"]}
+    assert outside == {name: port for name, port in PORTS.items() if name != "metrics"}
+
+
+def test_the_environment_has_settings_that_exist() -> None:
+    names = {one["name"].removeprefix("AEROBEE_") for one in container()["env"]}
+    assert "ADVERTISED_HOST" in names
+    for name in names:
+        assert schema.canon(name.lower()) in schema.SCHEMA, name
+
+
+def test_only_pods_of_the_namespace_reach_it() -> None:
+    rules = manifest("NetworkPolicy")["spec"]["ingress"]
+    assert [rule["from"] for rule in rules] == [[{"podSelector": {}}]] * 2
+    assert {port["port"] for rule in rules for port in rule["ports"]} == set(PORTS)
