@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.config.services import LogFormat
@@ -53,6 +54,7 @@ __all__ = ["run", "run_nameserver"]
 
 DONE: Final = 0
 FAILED: Final = 1
+WRONG_SETTINGS: Final = 2
 STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
@@ -82,7 +84,8 @@ def run(config: BrokerConfig, *, reread: Callable[[], BrokerConfig] | None = Non
     """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
     On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError.
-    Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
+    Returns the exit code: 0 stopped clean, 1 failed, 2 a file of settings is wrong,
+    3 the store refused to start.
     """
     return _in_foreground(
         config,
@@ -172,6 +175,9 @@ def _run(
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
         _say_why(refusals)
+    except* ConfigurationError as problems:
+        code = WRONG_SETTINGS
+        _say_why(problems)
     except* OSError as errors:
         _say_why(errors)
     return code

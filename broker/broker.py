@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from aerobee.broker.access.feature import AclFeature
+from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
 from aerobee.broker.assignment.feature import AssignmentFeature
 from aerobee.broker.consumers.feature import ConsumersFeature
@@ -76,6 +78,7 @@ class Broker:
         self.features: list[Feature] = []
         add = self._add
         self.settings = add(LiveSettingsFeature(core))
+        self.acl = add(AclFeature(core))
         self.topics = add(TopicsFeature(core, topics))
         self.namesrv = add(NamesrvFeature(core, topics, more=self.settings.namesrv_routes))
         self.consumers = add(ConsumersFeature(core, topics))
@@ -108,12 +111,20 @@ class Broker:
                 timers=wheel,
             )
         )
+        self._control_access()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]
         self.saver = Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
         )
+
+    def _control_access(self) -> None:
+        files, core = self.acl.files, self.core
+        if files is not None:
+            cluster = core.config.broker.broker_cluster_name
+            core.rounds.reactor.gate = Gate(files.acl, cluster, core.stats.access).check
+            self.settings.live.when_asked.append(files.reload)
 
     def _add(self, feature: F) -> F:
         core = self.core

@@ -102,8 +102,8 @@ class BrokerController:
     async def run(self, ready: Callable[[Ready], None]) -> bool:
         """Serve until `stop`; whether the stop was clean.
 
-        Raises: StoreRefused, TableDamaged, OSError when it does not start; and the error of any
-        failed service.
+        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start; and
+        the error of any failed service.
         """
         store = self.broker.core.store
         self.tls.open()

@@ -18,6 +18,7 @@ from aerobee.broker.config.layers import Layer, take
 from aerobee.broker.config.load import (
     command_line_layer,
     composed,
+    conf_of,
     environment_layer,
     file_layer,
     leave_out_clashes,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_namesrv_config"]
 
-PARTS: Final = ("namesrv", "remoting", "tls", "metrics", "process")
+PARTS: Final = ("namesrv", "remoting", "tls", "metrics", "process", "auth")
 OTHERS: Final = ("insecure", "storePathRootDir", "configOverlayPath", "allowRuntimeConfig")
 LOCATION: Final = "name server"
 DEFAULTS: Final = {
@@ -66,7 +67,7 @@ def load_namesrv_config(
         of_namesrv(environment_layer(environ)),
     ]
     command_line = of_namesrv(command_line_layer(overrides, None, data), strict=True)
-    machine = Machine(cpu_count, (), "", home)
+    machine = Machine(cpu_count, (), "", home, conf=conf_of(environ, file))
     overlay = of_namesrv(overlay_layer(overlay_path([*layers, command_line], machine)))
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)

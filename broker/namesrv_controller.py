@@ -19,6 +19,9 @@ import structlog
 import trio
 
 from aerobee.broker import answers
+from aerobee.broker.access.access_stats import AccessStats
+from aerobee.broker.access.feature import acl_files
+from aerobee.broker.access.gate import Gate
 from aerobee.broker.core.rounds import limits_of
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
@@ -90,6 +93,11 @@ class NamesrvController:
             hooks=Hooks(connected=self._connected),
         )
         self.tls = ListenerTls(config.tls, self.reactor, clock)
+        self.acl = acl_files(config)
+        if self.acl is not None:
+            cluster = config.broker.broker_cluster_name
+            self.reactor.gate = Gate(self.acl.acl, cluster, AccessStats()).check
+            self.live.when_asked.append(self.acl.reload)
         self.health = self._health(http.loop_turns(self.loop, clock))
         self.stop_wanted = trio.Event()
         self.serving = False
@@ -109,7 +117,7 @@ class NamesrvController:
     async def run(self, ready: Callable[[NamesrvReady], None]) -> bool:
         """Serve until `stop`; whether the key-value table was saved.
 
-        Raises: StoreRefused, TableDamaged, OSError when it does not start.
+        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start.
         """
         self.tls.open()
         with ExitStack() as opened:
@@ -123,9 +131,13 @@ class NamesrvController:
                 ) from error
             opened.callback(self.lock.release)
             self.role.load()
+            if self.acl is not None:
+                self.acl.load()
             async with trio.open_nursery() as house:
                 await house.start(self.ticker.run)
                 services: list[Service] = [self.saver, self.tls, *self.role.services]
+                if self.acl is not None:
+                    services.append(self.acl)
                 for service in services:
                     await house.start(service.run)
                 await self._open_door(house, listener, probes, ready)

@@ -27,7 +27,7 @@ class RemotingConfig:
     )
     """Second port of the broker, for clients that prefer it; 0: none."""
     bind_address: str = setting(
-        "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with insecure"
+        "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with credentials or insecure"
     )
     """Local address of every listener."""
     server_socket_backlog: int = setting("serverSocketBacklog", 1_024, ge=1, le=65_535)

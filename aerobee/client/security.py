@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aerobee.client.namespaces import Translation
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.client.link import Link
-from aerobee.remoting.wire.request_signature import (
-    ACCESS_KEY,
-    SECURITY_TOKEN,
-    SIGNATURE,
-    signature,
-)
+from aerobee.remoting.wire.request_signature import SECURITY_TOKEN, with_signature
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.link import Dress
@@ -127,8 +122,6 @@ def in_namespace(namespace: str, then: Dress | None) -> Dress:
 
 def signed(account: Credentials, fields: dict[str, str], body: bytes) -> dict[str, str]:
     """The fields of a request, with the account and the signature of all values and the body."""
-    dressed = {**fields, ACCESS_KEY: account.access_key}
     if account.security_token is not None:
-        dressed[SECURITY_TOKEN] = account.security_token
-    dressed[SIGNATURE] = signature(account.secret_key.encode(), dressed, body)
-    return dressed
+        fields = {**fields, SECURITY_TOKEN: account.security_token}
+    return with_signature(account.access_key, account.secret_key.encode(), fields, body)

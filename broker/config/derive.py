@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "derived", "hints", "is_loopback", "is_wildcard", "objections", "own_address"]
 
 LOOPBACK = "127.0.0.1"
-ANY_ADDRESS = "0.0.0.0"  # only with `insecure`
+ANY_ADDRESS = "0.0.0.0"  # only with credentials or `insecure`
 UNIT_BYTES = 20
 
 
@@ -39,6 +39,8 @@ class Machine(NamedTuple):
     host_name: str
     home: str
     in_container: bool = False
+    conf: str = ""
+    """The directory where RocketMQ looks for further files; empty: none is known."""
 
 
 def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
@@ -53,7 +55,8 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         values.setdefault(name, value)
 
     default("brokerName", machine.host_name or "DEFAULT_BROKER")
-    default("bindAddress", ANY_ADDRESS if values.get("insecure") else LOOPBACK)
+    wide = values.get("aclEnable") or values.get("insecure")
+    default("bindAddress", ANY_ADDRESS if wide else LOOPBACK)
     default("brokerIP1", values.get("advertisedHost") or published(values, machine))
     default("brokerIP2", values.get("advertisedHost") or values["brokerIP1"])
     default("metricsPromExporterHost", values["bindAddress"])
@@ -61,6 +64,7 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     default("vipListenPort", max(port - 2, 0))
     root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/")
     default("kvConfigPath", f"{root}/config/kvConfig.json")
+    default("aclConfigDir", machine.conf or f"{root}/conf")
     default("configOverlayPath", f"{root}/config/aerobee-overlay.yaml")
     for name, width in pool_widths(machine.cpu_count):
         default(name, width)
@@ -129,12 +133,12 @@ def is_wildcard(host: str) -> bool:
 
 def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of each rule over several settings that is broken."""
-    broker, store = config.broker, config.store
+    broker, store, auth = config.broker, config.store, config.auth
     for name, host in listener_hosts(config):
-        if not is_loopback(host) and not broker.insecure:
+        if not (is_loopback(host) or broker.insecure or auth.enabled):
             yield (
                 name,
-                f"{host} is open to the network, which needs credentials (this version has none)"
+                f"{host} is open to the network, which needs credentials (acl_enable: true)"
                 " or insecure: true",
             )
     if broker.broker_role is BrokerRole.SLAVE:

@@ -36,6 +36,7 @@ TITLES = {
     "namesrv": "The name server",
     "metrics": "Metrics and health",
     "process": "The process",
+    "auth": "Access control",
 }
 
 YAML_HEAD = """\

@@ -88,7 +88,9 @@ def load_config(
     command_line = command_line_layer(overrides, namesrv, data)
     home = environ.get("HOME") or str(Path.home())
     inside = any(environ.get(name) for name in CONTAINER_SIGNS)
-    machine = Machine(cpu_count, host_addresses, proper_name(host_name), home, inside)
+    machine = Machine(
+        cpu_count, host_addresses, proper_name(host_name), home, inside, conf_of(environ, file)
+    )
     path = overlay_path([*layers, command_line], machine)
     if file is not None and path.absolute() == file.absolute():
         text = f"{path} is the configuration itself, which is never written; name another file"
@@ -97,6 +99,14 @@ def load_config(
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)
     return composed([*layers, overlay, command_line], machine, environ)
+
+
+def conf_of(environ: Mapping[str, str], file: Path | None) -> str:
+    """The directory of RocketMQ's further files: that of the installation, else of this file."""
+    installed = environ.get("ROCKETMQ_HOME")
+    if installed:
+        return f"{installed.rstrip('/')}/conf"
+    return "" if file is None else str(file.absolute().parent)
 
 
 def read_file(file: Path) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read at run time)
 from dataclasses import dataclass, field
 
+from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
@@ -29,6 +30,7 @@ class BrokerConfig:
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
+    auth: AuthConfig = field(default_factory=AuthConfig)
     unknown: Mapping[str, str] = field(default_factory=dict)
     without_effect: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)

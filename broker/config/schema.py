@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from msgspec import Meta
 
+from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
 from aerobee.remoting.config import RemotingConfig
@@ -134,6 +135,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "namesrv": NamesrvConfig,
     "metrics": MetricsConfig,
     "process": ProcessConfig,
+    "auth": AuthConfig,
 }
 """Part of `BrokerConfig` → the class of its settings."""
 

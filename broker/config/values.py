@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from aerobee.broker.access import auth_config
 from aerobee.broker.config.files.entries import Entry, Form, Scalar, Tree
 from aerobee.broker.dedupe import dedupe_settings as dedupe
 from aerobee.broker.namesrv import advertised
@@ -219,6 +220,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "path": path,
     "advertised": advertised.normalized,
     "dedupe": dedupe.normalized,
+    "session": auth_config.session,
 }
 """Kind of a text setting → the function that checks and normalises it."""
 

@@ -54,6 +54,8 @@ class LiveSettings:
         self.version = first_version(clock.now_ms())
         """The data version, incremented by every change."""
         self.when_changed: list[Callable[[], Iterator[None]]] = []
+        self.when_asked: list[Callable[[], None]] = []
+        """Called when SIGHUP asks to read everything again; what is read besides settings."""
 
     async def change(self, settings: Mapping[str, Setting], by: str) -> str:
         """Change these settings, by canonical name, now and for later starts.
@@ -107,6 +109,8 @@ class LiveSettings:
         `reread` reads all sources again, in a thread. On any problem nothing changes, and the
         problem is logged.
         """
+        for again in self.when_asked:
+            again()
         async with self._one_change:
             try:
                 await self._disk.in_thread(self._overlay.check)

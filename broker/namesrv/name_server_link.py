@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import trio
 
 from aerobee.remoting.errors import ChannelClosed
+from aerobee.remoting.wire.request_signature import with_signature
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aerobee.remoting.client.async_channel import AsyncChannel
-    from aerobee.remoting.client.link import Link
+    from aerobee.remoting.client.link import Dress, Link
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["connected"]
+__all__ = ["connected", "signed_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,18 @@ async def connected(
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None
+
+
+def signed_by(account: tuple[str, str] | None) -> Dress | None:
+    """The function that signs requests with an access key and its secret key."""
+    if account is None:
+        return None
+    name, secret = account
+
+    def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
+        return with_signature(name, secret.encode(), fields, body)
+
+    return dress
 
 
 async def watch(channel: AsyncChannel, watching: trio.CancelScope) -> None:

@@ -5,14 +5,17 @@ Source: nameserver §7 (NamesrvController).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from aerobee.broker.access.auth_config import credentials_of
 from aerobee.broker.core.housekeeping import Housekeeping
 from aerobee.broker.namesrv.advertised import Advertised, parse_rules
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.min_id_notices import MinIdNotices
+from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.process.outgoing_tls import outgoing_link
@@ -43,7 +46,8 @@ class NamesrvRole:
 
     def __init__(self, config: BrokerConfig, tables: Tables, clock: Clock) -> None:
         self._settings, self._clock = config.namesrv, clock
-        self.link = outgoing_link(config.tls)
+        account = credentials_of(config.auth.inner_client_authentication_credentials)
+        self.link = replace(outgoing_link(config.tls), dress=signed_by(account))
         """How this process connects to others."""
         self._notices = MinIdNotices(self.link)
         self.route_table = RouteTable(min_id_changed=self._min_id_changed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "is_signed", "signature"]
+__all__ = ["ACCESS_KEY", "SECURITY_TOKEN", "SIGNATURE", "is_signed", "signature", "with_signature"]
 
 ACCESS_KEY: Final = "AccessKey"
 """The field with the name of the account."""
@@ -31,6 +31,15 @@ def signature(secret: bytes, fields: Mapping[str, str], body: bytes | memoryview
         names.sort(key=lambda name: name.encode("utf-16-be"))
     content = "".join([fields[name] for name in names if name != SIGNATURE]).encode()
     return b64encode(hmac.digest(secret, content + body, "sha1")).decode()
+
+
+def with_signature(
+    access_key: str, secret: bytes, fields: Mapping[str, str], body: bytes | memoryview
+) -> dict[str, str]:
+    """The fields of a request with the account and the signature of all of it."""
+    signed = {**fields, ACCESS_KEY: access_key}
+    signed[SIGNATURE] = signature(secret, signed, body)
+    return signed
 
 
 def is_signed(secret: bytes, fields: Mapping[str, str], body: bytes | memoryview) -> bool:

@@ -51,6 +51,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "saved": ("json_file",),
     },
     Kind.SERVICES: {
+        "access": ("acl_files",),
         "consumers": ("member_changes",),
         "core": (
             "housekeeping",

@@ -35,7 +35,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             OFF,
             "enableDLegerCommitLog enableControllerMode duplicationEnable enableLmq"
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
-            " aclEnable authenticationEnabled authorizationEnabled"
+            " authenticationEnabled authorizationEnabled"
             " fetchNamesrvAddrByAddressServer"
             " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom",
         ),

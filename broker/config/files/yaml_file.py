@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.files.entries import Tree
 
-__all__ = ["FILE_SECTIONS", "read_yaml"]
+__all__ = ["FILE_SECTIONS", "is_null", "location", "read_yaml", "root_of"]
 
 FILE_SECTIONS = ("broker", "store", "remoting", "tls", "namesrv", "auth")
 MAX_DEPTH = 4
@@ -23,6 +23,15 @@ MAX_DEPTH = 4
 
 def read_yaml(content: bytes, file: str) -> list[Entry]:
     """The entries in the order of the file. Raises: ConfigurationError with file and line."""
+    root = root_of(content, file)
+    return [] if root is None else list(entries(root, file))
+
+
+def root_of(content: bytes, file: str) -> yaml.MappingNode | None:
+    """The `key: value` lines of a file, None without any.
+
+    Raises: ConfigurationError with file and line.
+    """
     try:
         root = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
@@ -31,10 +40,10 @@ def read_yaml(content: bytes, file: str) -> list[Entry]:
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise ConfigurationError([f"{syntax_place(error, file)}: {syntax_text(error)}"]) from error
     if root is None or is_null(root):
-        return []
+        return None
     if not isinstance(root, yaml.MappingNode):
         raise ConfigurationError([f"{location(root, file)}: settings are `key: value` lines"])
-    return list(entries(root, file))
+    return root
 
 
 def entries(root: yaml.MappingNode, file: str) -> Iterator[Entry]:

@@ -13,8 +13,13 @@ from aerobee.remoting.wire.header import names_of
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.broker.peers import HandClock
+from tests.rights import PAGE, page_with_table
 
 SUB = frozenset({Action.SUB})
+
+
+def test_the_page_has_the_table() -> None:
+    assert PAGE.read_text("utf-8") == page_with_table(), "python -m tests.rights --write"
 
 
 def test_each_route_of_broker_and_name_server_has_a_row(tmp_path: Path) -> None:

@@ -1,0 +1,284 @@
+"""Access control of the real process with accounts of `plain_acl.yml`, from outside.
+
+S3: accounts open the listeners. S4: each request code as nobody, as a user and as an administrator.
+S5: one answer for an unknown account and a wrong key. S13, S17: secrets and who may change them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.broker.access.permissions import PERMISSIONS
+from aerobee.remoting.wire.request_signature import with_signature
+from tests.faults.bad_requests import routed
+from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.health import events
+from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, send_fields, topic_fields
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.faults, pytest.mark.ours]
+
+OK, SYSTEM_ERROR = 0, 1
+EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+SECRET = "Xq7-secret-of-all"
+ACL = f"""\
+globalWhiteRemoteAddresses: [10.9.9.*]
+accounts:
+- accessKey: the-admin
+  secretKey: {SECRET}
+  admin: true
+- accessKey: one-shop
+  secretKey: {SECRET}
+  topicPerms: [orders=PUB|SUB, prices=SUB, payments=PUB]
+  groupPerms: [readers=SUB]
+- accessKey: nothing
+  secretKey: {SECRET}
+- accessKey: trusted-here
+  secretKey: {SECRET}
+  whiteRemoteAddress: 127.0.0.*
+"""
+
+
+def write_acl(path: Path, text: str = ACL) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    root = tmp_path_factory.mktemp("access")
+    write_acl(root / "plain_acl.yml")
+    settings = {"aclEnable": True, "aclConfigDir": root, "autoCreateTopicEnable": False}
+    with BrokerProcess(data=root / "data", settings=settings) as broker:
+        for topic in ("orders", "prices", "payments", "others"):
+            assert call(broker, "the-admin", 17, topic_fields(topic)).code == OK
+        yield broker
+
+
+def call(
+    broker: BrokerProcess,
+    account: str | None,
+    code: int,
+    fields: Mapping[str, Any] | None = None,
+    body: bytes = b"",
+    *,
+    secret: str = SECRET,
+    to_name_server: bool = False,
+) -> RawAnswer:
+    address = broker.namesrv_address if to_name_server else broker.address
+    with RawConnection(address, timeout_s=30) as client:
+        return client.call(code, signed(account, fields or {}, body, secret), body)
+
+
+def signed(
+    account: str | None, fields: Mapping[str, Any], body: bytes = b"", secret: str = SECRET
+) -> dict[str, Any]:
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+    return texts if account is None else with_signature(account, secret.encode(), texts, body)
+
+
+def beat(*groups: str, topic: str = "prices") -> bytes:
+    consumers = [
+        {"groupName": group, "subscriptionDataSet": [{"topic": topic, "subString": "*"}]}
+        for group in groups
+    ]
+    return json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
+
+
+@pytest.mark.parametrize(
+    ("account", "code", "fields", "body", "said"),
+    [
+        ("one-shop", 310, send_fields("orders", 0), b"x", None),
+        ("one-shop", 310, send_fields("payments", 0), b"x", None),
+        ("one-shop", 310, send_fields("prices", 0), b"x", "No permission for prices"),
+        ("one-shop", 310, send_fields("others", 0), b"x", "No default permission for others"),
+        ("one-shop", 320, send_fields("others", 0), b"x", "No default permission for others"),
+        ("one-shop", 11, pull_fields("readers", "prices", 0, 0), b"", None),
+        ("one-shop", 361, pull_fields("readers", "payments", 0, 0), b"", "No permission for payme"),
+        ("one-shop", 11, pull_fields("others", "prices", 0, 0), b"", "No default permission for g"),
+        ("one-shop", 11, pull_fields("readers", "%RETRY%x", 0, 0), b"", "No default permission f"),
+        ("one-shop", 34, {}, beat("readers"), None),
+        ("one-shop", 34, {}, beat("readers", "spies"), "No default permission for group:spies"),
+        ("one-shop", 34, {}, beat("readers", topic="others"), "No default permission for others"),
+        ("one-shop", 202, {"topic": "others"}, b"", None),
+        ("one-shop", 17, topic_fields("mine"), b"", "Need admin permission for request code=17"),
+        ("one-shop", 25, {}, b"traceOn=false", "Need admin permission for request code=25"),
+        ("one-shop", 26, {}, b"", "Need admin permission for request code=26"),
+        ("one-shop", 33, {"offset": 0}, b"", "Need admin permission for request code=33"),
+        ("the-admin", 310, send_fields("others", 0), b"x", None),
+        ("the-admin", 26, {}, b"", None),
+        ("nothing", 310, send_fields("orders", 0), b"x", "No default permission for orders"),
+        (None, 310, send_fields("orders", 0), b"x", "No accessKey is configured"),
+        ("whoever", 310, send_fields("orders", 0), b"x", "Check signature failed for accessKey"),
+    ],
+)
+def test_rights_decide(
+    broker: BrokerProcess,
+    account: str | None,
+    code: int,
+    fields: dict[str, Any],
+    body: bytes,
+    said: str | None,
+) -> None:
+    answer = call(broker, account, code, fields, body)
+    if said is None:
+        assert EXCEPTION not in (answer.remark or "")
+        assert answer.code != SYSTEM_ERROR, answer.remark
+    else:
+        assert answer.code == SYSTEM_ERROR
+        assert (answer.remark or "").startswith(EXCEPTION + said), answer.remark
+
+
+def test_a_field_that_is_there_twice_is_checked_as_it_is_used(broker: BrokerProcess) -> None:
+    """The name that is checked and the name that is served are the same one, the last."""
+    fields = signed("one-shop", {"topic": "others"} | pull_fields("readers", "others", 0, 0))
+    for first, last in (("orders", "others"), ("others", "orders")):
+        used = fields | {"topic": last}
+        body = json.dumps({"code": 11, "opaque": 1, "extFields": used})
+        body = body.replace('"extFields": {', f'"extFields": {{"topic": "{first}", ')
+        values = with_signature("one-shop", SECRET.encode(), {**used, "topic": last}, b"")
+        body = body.replace(fields["Signature"], values["Signature"])
+        header = body.encode()
+        with RawConnection(broker.address) as client:
+            length = 4 + len(header)
+            client.send_bytes(length.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+            remark = client.hear().remark or ""
+        assert ("No default permission for others" in remark) is (last == "others"), remark
+
+
+def test_a_white_address_of_an_account_needs_no_signature(broker: BrokerProcess) -> None:
+    assert call(broker, "trusted-here", 310, send_fields("others", 0), b"x", secret="?").code == OK
+
+
+def test_s4_every_request_code_as_nobody_as_a_user_and_as_an_administrator(
+    broker: BrokerProcess,
+) -> None:
+    """None of them serves who may not, and no answer and no log line has a secret."""
+    silent = {37}  # Answers nothing when there is nothing to end.
+    free = {35, 105, 37}  # A user may leave, and look for topics.
+    codes = set()
+    for one in routed():
+        codes.add(one.code)
+        if one.code in silent:
+            continue
+        for account in (None, "nothing", "the-admin"):
+            if account == "the-admin" and one.code in (215, 216):
+                continue
+            answer = call(
+                broker, account, one.code, one.fields, one.body, to_name_server=one.to_name_server
+            )
+            refused = (answer.remark or "").startswith(EXCEPTION)
+            text = f"{answer.remark}{dict(answer.ext)}".encode() + answer.body
+            assert SECRET.encode() not in text, one.name
+            if account is None:
+                assert refused, one.name
+                assert not answer.body
+            elif account == "the-admin":
+                assert not refused, (one.name, answer.remark)
+            else:
+                row = PERMISSIONS[one.code]
+                only_reads = all(named.actions <= {"Get", "List"} for named in row.named) and not (
+                    row.body or row.cluster or row.unnamed
+                )
+                assert refused or only_reads or one.code in free, (one.name, answer.remark)
+    assert codes == PERMISSIONS.keys()
+    assert SECRET not in broker.log.read_text(encoding="utf-8")
+
+
+def test_one_way_requests_are_checked_and_nothing_is_registered(broker: BrokerProcess) -> None:
+    with RawConnection(broker.address) as client:
+        client.ask(310, send_fields("orders", 0), b"lost", oneway=True)
+        client.ask(
+            15,
+            {"consumerGroup": "readers", "topic": "prices", "queueId": 0, "commitOffset": 7},
+            oneway=True,
+        )
+        client.ask(34, {}, beat("readers"), oneway=True)
+        asked = {"consumerGroup": "readers", "topic": "prices", "queueId": 0}
+        assert client.call(14, signed("one-shop", asked)).code != OK
+        assert client.call(38, signed("one-shop", {"consumerGroup": "readers"})).code != OK
+
+
+def test_s5_unknown_accounts_and_wrong_keys_have_the_same_answer(broker: BrokerProcess) -> None:
+    fields = send_fields("orders", 0)
+    wrong = call(broker, "one-shop", 310, fields, b"x", secret="another-one")
+    unknown = call(broker, "two-shop", 310, fields, b"x")
+    assert (wrong.remark or "").replace("one-shop", "two-shop") == unknown.remark
+    assert wrong.code == unknown.code
+
+
+def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess) -> None:
+    path = broker.data.parent / "plain_acl.yml"
+    fields = send_fields("others", 0)
+    try:
+        write_acl(path, ACL.replace("payments=PUB", "others=PUB"))
+        eventually(
+            lambda: call(broker, "one-shop", 310, fields, b"x").code == OK,
+            within_s=10,
+            what="the new right",
+        )
+        write_acl(path, ACL + "accounts: []\n")
+        broker.child.signal(signal.SIGHUP)
+        eventually(
+            lambda: any(
+                one["event"] == "access.reload_refused"
+                and "accounts: is there twice" in str(one["reason"])
+                for one in events(broker.log.read_text())
+            ),
+            within_s=10,
+            what="the mistake is named",
+        )
+        assert call(broker, "one-shop", 310, fields, b"x").code == OK
+        (path.parent / "acl").mkdir()
+        write_acl(path)
+        write_acl(
+            path.parent / "acl" / "more.yaml",
+            ACL.replace("one-shop", "two-shop")
+            .replace("the-admin", "admin-2")
+            .replace("nothing", "nothing-2")
+            .replace("trusted", "trusts"),
+        )
+        eventually(
+            lambda: call(broker, "two-shop", 310, send_fields("orders", 0), b"x").code == OK,
+            within_s=10,
+            what="accounts of a second file",
+        )
+        assert call(broker, "one-shop", 310, fields, b"x").code == SYSTEM_ERROR
+    finally:
+        write_acl(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        (None, 0o600, "plain_acl.yml: aclEnable asks for this file"),
+        ("accounts:\n- accessKey: x\n", 0o600, "plain_acl.yml:2: accessKey: has at least 7"),
+        (ACL, 0o620, "S17: plain_acl.yml: others than its owner may change it"),
+        (ACL + ACL.replace("globalWhite", "x-"), 0o600, "accounts: is there twice"),
+    ],
+)
+def test_a_start_with_a_wrong_file_names_it(
+    tmp_path: Path, text: str | None, mode: int, said: str
+) -> None:
+    path = tmp_path / "plain_acl.yml"
+    if text is not None:
+        path.write_text(text)
+        os.chmod(path, mode)
+    settings = {"aclEnable": True, "aclConfigDir": tmp_path}
+    broker = BrokerProcess(data=tmp_path / "data", settings=settings)
+    with pytest.raises(DidNotStart) as refused:
+        broker.start()
+    assert said.removeprefix("S17: ") in broker.log.read_text(), refused.value
