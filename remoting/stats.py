@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from aerobee.remoting.latency import Latencies
+
 __all__ = ["TLS_FAILURES", "RemotingStats"]
 
 TLS_FAILURES: Final = ("certificate", "closed", "crowded", "plain", "protocol", "timeout")
@@ -23,6 +25,7 @@ class RemotingStats:
         "connections_opened",
         "connections_refused",
         "frames_rejected",
+        "latencies",
         "requests",
         "requests_failed",
         "requests_refused",
@@ -43,6 +46,7 @@ class RemotingStats:
         self.connections_opened = 0
         self.connections_refused = 0
         self.frames_rejected = 0
+        self.latencies = Latencies()
         self.requests = 0
         self.requests_failed = 0
         self.requests_refused = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from aerobee.store.results import RecoveryProgress
 
 __all__ = ["SYNC_BOUNDS_S", "Durations", "StoreStats"]
@@ -23,7 +25,7 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         """One more observation."""
-        self.counts[sum(bound < seconds for bound in self.bounds)] += 1
+        self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total_s += seconds
         self.max_s = max(self.max_s, seconds)
 

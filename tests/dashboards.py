@@ -27,6 +27,9 @@ SMALL: Final = 4
 OF_NODE: Final = 'cluster=~"$cluster",node_id=~"$node"'
 OF_TOPIC: Final = f'{OF_NODE},topic=~"$topic"'
 OF_PAIR: Final = f'{OF_TOPIC},consumer_group=~"$group"'
+LATENCY: Final = "rocketmq_rpc_latency_milliseconds"
+AT_ONCE: Final = f'{OF_NODE},is_long_polling="false"'
+SENDS: Final = f'{AT_ONCE},request_code=~"send_(message|message_v2|batch_message)"'
 
 Kind = Literal["timeseries", "stat", "table"]
 
@@ -72,9 +75,9 @@ def rate(metric: str, labels: str = OF_NODE, by: str = "node_id") -> str:
     return f"sum by ({by}) (rate({metric}{{{labels}}}{RATE}))"
 
 
-def quantile(q: float, histogram: str, by: str = "node_id") -> str:
+def quantile(q: float, histogram: str, by: str = "node_id", labels: str = OF_NODE) -> str:
     """A quantile of a histogram."""
-    inner = f"sum by (le, {by}) (rate({histogram}_bucket{{{OF_NODE}}}{RATE}))"
+    inner = f"sum by (le, {by}) (rate({histogram}_bucket{{{labels}}}{RATE}))"
     return f"histogram_quantile({q}, {inner})"
 
 
@@ -160,6 +163,45 @@ OVERVIEW: Final = Dashboard(
                     "Requests per second",
                     "reqps",
                     [(rate("aerobee_requests_total"), "{{node_id}}")],
+                ),
+            ),
+        ),
+        Row(
+            "Requests",
+            (
+                Panel(
+                    "Time of sends",
+                    "ms",
+                    [
+                        (quantile(0.5, LATENCY, labels=SENDS), "{{node_id}} p50"),
+                        (quantile(0.99, LATENCY, labels=SENDS), "{{node_id}} p99"),
+                    ],
+                    help="From the arrival of a request until its answer was sent.",
+                ),
+                Panel(
+                    "Time of requests, p99, top 10",
+                    "ms",
+                    [
+                        (
+                            f"topk(10, {quantile(0.99, LATENCY, 'request_code', AT_ONCE)})",
+                            "{{request_code}}",
+                        )
+                    ],
+                    help="Without pulls and pops that wait for messages.",
+                ),
+                Panel(
+                    "Answers other than success per second",
+                    "reqps",
+                    [
+                        (
+                            rate(
+                                f"{LATENCY}_count",
+                                f'{AT_ONCE},response_code!="success"',
+                                "request_code, response_code",
+                            ),
+                            "{{request_code}}: {{response_code}}",
+                        )
+                    ],
                 ),
             ),
         ),
@@ -444,6 +486,35 @@ STORE: Final = Dashboard(
                             f"aerobee_log_segments_deleted_total{{{OF_NODE}}}[1h]))",
                             "{{node_id}} {{reason}}",
                         )
+                    ],
+                ),
+            ),
+        ),
+        Row(
+            "Where the time of a send goes",
+            (
+                Panel(
+                    "Stages, p50",
+                    "s",
+                    [(quantile(0.5, "aerobee_send_stage_seconds", "stage"), "{{stage}}")],
+                    help="queued: until its turn; appended: until it is in the log; flushed: until"
+                    " it is on disk, where its answer waits for that; answered: until its answer"
+                    " was sent.",
+                ),
+                Panel(
+                    "Stages, p99",
+                    "s",
+                    [(quantile(0.99, "aerobee_send_stage_seconds", "stage"), "{{stage}}")],
+                ),
+                Panel(
+                    "Creation of topics and groups, p99",
+                    "ms",
+                    [
+                        (
+                            quantile(0.99, f"rocketmq_{kind}_create_execution_time_milliseconds"),
+                            f"{{{{node_id}}}} {kind}s",
+                        )
+                        for kind in ("topic", "consumer_group")
                     ],
                 ),
             ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONF = Path(__file__).parents[1] / "conf"
 ALERTS = CONF / "prometheus" / "alerts.yml"
 NODE = 'cluster="C",node_id="b",node_type="broker",instance="i",job="aerobee"'
+LATENCY = "rocketmq_rpc_latency_milliseconds"
 PAIR = f'{NODE},consumer_group="g",topic="t",is_system="false"'
 
 
@@ -72,6 +73,18 @@ CASES = {
     ),
     "AerobeeRefusesRequests": one(
         "aerobee_pool_refused_total", "0+600x60", f'{NODE},processor="send"'
+    ),
+    "AerobeeSlowSends": Fires(
+        {
+            f'{LATENCY}_bucket{{{NODE},request_code="send_message_v2",le="1000.0"}}': "0+9x60",
+            f'{LATENCY}_bucket{{{NODE},request_code="send_message_v2",le="2000.0"}}': "0+10x60",
+            f'{LATENCY}_bucket{{{NODE},request_code="send_message_v2",le="+Inf"}}': "0+10x60",
+        }
+    ),
+    "AerobeeRequestsFail": one(
+        f"{LATENCY}_count",
+        "0+60x60",
+        f'{NODE},request_code="send_message",response_code="system_error"',
     ),
     "AerobeeRefusesConnections": one("aerobee_connections_refused_total", "0+1x60"),
     "AerobeeNearLimit": Fires(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aerobee.broker.config.conflicts import contradictions, oddities
 from aerobee.broker.config.options import BrokerRole
 from aerobee.broker.config.schema import SCHEMA, canon
-from aerobee.broker.config.services import MetricsExporterType
+from aerobee.broker.config.services import MetricsExporterType, labels_of
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:
@@ -148,6 +148,10 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         MetricsExporterType.LOG,
     ):
         yield "metricsExporterType", "only PROM and DISABLE are there"
+    try:
+        labels_of(config.metrics.metrics_label)
+    except ValueError as error:
+        yield "metricsLabel", str(error)
     if "," in store.store_path_commit_log:
         yield "storePathCommitLog", "several directories are not supported, give one"
     yield from tls_objections(config.tls)

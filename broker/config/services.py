@@ -3,6 +3,7 @@
 Source: configuration §2.5, §3.5, §3.6.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +16,7 @@ __all__ = [
     "MetricsExporterType",
     "NamesrvConfig",
     "ProcessConfig",
+    "labels_of",
 ]
 
 
@@ -94,6 +96,10 @@ class MetricsConfig:
         "metricsPromExporterHost", "127.0.0.1", derived="bindAddress"
     )
     """Local address of metrics and health."""
+    metrics_label: str = setting("metricsLabel", "")
+    """Labels that are added to every series: name:value,name:value."""
+    metrics_legacy_names: bool = setting("metricsLegacyNames", False, own=True)
+    """Serve metrics under their names in RocketMQ 5.1.0 to 5.1.3 too, which have no unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +116,19 @@ class ProcessConfig:
         "loopStallMillis", 1_000, ge=100, le=3_600_000, unit="ms", own=True, live=True
     )
     """An event loop that stands still for longer is logged, with the place."""
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """The labels of `metricsLabel`.
+
+    A character that no label name has becomes an underscore, as in RocketMQ's exporter.
+    Raises: ValueError naming the part that is no label.
+    """
+    labels: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, colon, value = part.partition(":")
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", name.strip())
+        if not colon or not name or name[0].isdigit():
+            raise ValueError(f"{part!r} is no label: write name:value,name:value")
+        labels[name] = value.strip()
+    return labels

@@ -107,6 +107,11 @@ class GroupProcessor:
     ) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an equal config changes nothing."""
         wanted = SubscriptionGroupConfig.from_client(command.body)
+        return self.stats.group_creations.measured(
+            lambda: self._update(wanted, connection), self.clock
+        )
+
+    def _update(self, wanted: SubscriptionGroupConfig, connection: Connection) -> Plain:
         check_config(wanted)
         if self.groups.update(wanted, self.clock.now_ms()):
             name = wanted.group_name

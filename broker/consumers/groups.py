@@ -33,7 +33,6 @@ BUILT_IN: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 ALLOWED_AGAIN: Final = "let groups read topics again, or delete groups that nobody uses"
 READ_FORBIDDEN: Final = 1 << 2
 """The bit index is that of the permission bit: READ is 1 << 2 in a topic's permissions."""
@@ -112,7 +111,7 @@ class GroupTable:
     def may_create(self, group: str) -> bool:
         """Whether using an unknown group creates it."""
         automatic = self.settings.auto_create_subscription_group
-        allowed = automatic or group.startswith(SYSTEM_GROUP_PREFIX)
+        allowed = automatic or group.startswith(names.SYSTEM_GROUP_PREFIX)
         return allowed and not names.group_problem(group)
 
     def check_new(self, groups: Iterable[str], now_ms: int) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "LONG_TOPIC_MAX_CHARS",
     "RETRY_PREFIX",
     "REVIVE_LOG_PREFIX",
+    "SYSTEM_GROUP_PREFIX",
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_MAX_CHARS",
     "check_group",
@@ -27,6 +28,7 @@ __all__ = [
     "group_problem",
     "is_deliverable",
     "is_sendable",
+    "is_system_group",
     "retry_topic",
     "topic_problem",
 ]
@@ -41,6 +43,7 @@ GROUP_STORED_MAX_CHARS: Final = 248
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 FORBIDDEN_TO_SEND: Final = frozenset(
     {
@@ -124,3 +127,11 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """The topic of messages that exceeded the retries of `group`."""
     return DLQ_PREFIX + group
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a consumer group belongs to the broker itself, for metrics: in any case of letters.
+
+    Source: semantics §20.1 (MixAll.isSysConsumerGroup).
+    """
+    return group.upper().startswith(SYSTEM_GROUP_PREFIX)

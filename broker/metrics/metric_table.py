@@ -15,6 +15,7 @@ from aerobee.broker.metrics.readings import (
     Metric,
     consumers,
     dead_letters,
+    group_creations,
     half_messages,
     lag,
     limits,
@@ -32,12 +33,15 @@ from aerobee.broker.metrics.readings import (
     producers,
     repeated,
     reserve_time,
+    rpc_latency,
     segments_deleted,
+    send_stages,
     set_aside,
     single,
     sizes,
     timers_due,
     timing,
+    topic_creations,
     unread_deleted,
     used_bytes,
 )
@@ -155,7 +159,7 @@ METRICS: Final = (
     Metric(
         "rocketmq_delay_message_latency_seconds",
         "histogram",
-        ("topic",),
+        (*STORAGE_LABELS, "topic"),
         "How long timers were to wait.",
         per_timer("latency"),
     ),
@@ -241,6 +245,37 @@ METRICS: Final = (
         "gauge",
         "Permission bits of the broker: 4 read, 2 write.",
         lambda s: s.broker_permission(),
+    ),
+    Metric(
+        "rocketmq_rpc_latency_milliseconds",
+        "histogram",
+        ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+        "Time from the arrival of a request, waiting in the kernel included, until its answer was"
+        " sent.",
+        rpc_latency,
+    ),
+    Metric(
+        "aerobee_send_stage_seconds",
+        "histogram",
+        ("stage",),
+        "One send of each round of the loop, followed through its stages: queued (until its turn),"
+        " appended (until it is in the log), flushed (until it is on disk, where its answer waits"
+        " for that), answered (until its answer was sent).",
+        send_stages,
+    ),
+    Metric(
+        "rocketmq_topic_create_execution_time_milliseconds",
+        "histogram",
+        ("invocation_status", "is_system"),
+        "Time of a request that creates or changes a topic.",
+        topic_creations,
+    ),
+    Metric(
+        "rocketmq_consumer_group_create_execution_time_milliseconds",
+        "histogram",
+        ("invocation_status",),
+        "Time of a request that creates or changes a consumer group.",
+        group_creations,
     ),
     Metric("rocketmq_topic_number", "gauge", (), "Topics known.", one(lambda s: s.topic_number())),
     single(

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.readings import Metric
     from aerobee.broker.metrics.stats import Sources
 
-__all__ = ["CONTENT_TYPE", "METRICS", "PAGE_SAMPLES", "document", "main", "pages"]
+__all__ = [
+    "CONTENT_TYPE",
+    "METRICS",
+    "NOT_LABELLED",
+    "NOT_SERVED",
+    "PAGE_SAMPLES",
+    "SHORT_NAMES",
+    "document",
+    "main",
+    "pages",
+]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_SAMPLES: Final = 100
@@ -37,6 +47,28 @@ PAGE_SAMPLES: Final = 100
 
 SCOPE: Final = "broker-meter"
 """The OpenTelemetry scope that the Java broker names on each of its series."""
+
+NOT_SERVED: Final = {
+    "rocketmq_pop_buffer_scan_time_consume_milliseconds": "check points and acknowledgements of"
+    " pops are not buffered, so no buffer is scanned",
+    "rocketmq_rocksdb_*": "consume queues and timers are files, not RocksDB",
+    "rocketmq_tiered_store_*": "there is no tiered storage",
+    "rocketmq_proxy_up": "it is a metric of RocketMQ's proxy, not of its broker",
+}
+"""RocketMQ's metrics that are not here, and why."""
+NOT_LABELLED: Final = {
+    "rocketmq_messages_out_total": {"is_retry"},
+    "rocketmq_throughput_out_total": {"is_retry"},
+}
+"""Labels of RocketMQ's that are not here: it has them on some series of a metric, those of pops."""
+
+SHORT_NAMES: Final = {
+    metric.name: metric.name.rpartition("_")[0]
+    for metric in METRICS
+    if metric.name.startswith("rocketmq_")
+    and metric.name.endswith(("_milliseconds", "_seconds", "_storage_size_bytes"))
+}
+"""The names without unit of RocketMQ 5.1.0 to 5.1.3, which `metricsLegacyNames` adds."""
 
 
 def _common_labels(sources: Sources) -> dict[str, str]:
@@ -77,6 +109,10 @@ def _families(sources: Sources) -> Iterator[tuple[Family, Iterator[Sample]]]:
     common = _common_labels(sources)
     for metric in METRICS:
         yield _family(metric), _samples(metric, common, sources)
+        short = SHORT_NAMES.get(metric.name)
+        if short is not None and sources.short_names:
+            named = metric._replace(name=short)
+            yield _family(named), _samples(named, common, sources)
     for extra in chain(_otel_families(), ProcessCollector(registry=None).collect()):
         samples, extra.samples = iter(extra.samples), []
         yield extra, samples
@@ -154,6 +190,19 @@ def document() -> str:
         " subscribes to, one without members in those that it has offsets of. What is in flight"
         f" begins at 0 with each start of the broker. At most {LAGS_MAX:,} pairs of group and topic"
         " are shown, connected groups first.",
+        "",
+        "RocketMQ's metrics that are not here:",
+        "",
+        "| name | why |",
+        "|---|---|",
+        *(f"| `{name}` | {reason} |" for name, reason in NOT_SERVED.items()),
+        "",
+        " and ".join(f"`{name}`" for name in NOT_LABELLED)
+        + " have no label `is_retry`, which RocketMQ adds to what was popped: messages from retry"
+        " topics are not in them.",
+        "With `metricsLegacyNames=true` these are served under their names of RocketMQ 5.1.0 to"
+        " 5.1.3 too: " + ", ".join(f"`{name}`" for name in SHORT_NAMES.values()) + ".",
+        "`metricsLabel=rack:r1,site:west` adds labels to every series.",
         "",
     ]
     return "\n".join(lines)

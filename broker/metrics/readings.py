@@ -8,27 +8,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX
+from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
+from aerobee.remoting.latency import BOUNDS_MS, Ended
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.version import describe
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
     from aerobee.broker.metrics.stats import PoolFigures, Sources, TimerFigures
+    from aerobee.remoting.latency import Latency
 
     Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
     """Label values in the order of the metric's labels, and the value. None instead of labels: the
     overflow of series, counted together."""
 
 __all__ = [
+    "REQUEST_CODES",
+    "RESPONSE_CODES",
     "STORAGE",
     "STORAGE_LABELS",
     "TLS_METRICS",
     "Metric",
     "consumers",
     "dead_letters",
+    "group_creations",
     "half_messages",
     "lag",
     "limits",
@@ -46,19 +52,23 @@ __all__ = [
     "producers",
     "repeated",
     "reserve_time",
+    "rpc_latency",
     "segments_deleted",
+    "send_stages",
     "set_aside",
     "single",
     "sizes",
     "timers_due",
     "timing",
+    "topic_creations",
     "unread_deleted",
     "used_bytes",
 ]
 
+REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}
+RESPONSE_CODES: Final = {int(code): code.name.lower() for code in ResponseCode}
 STORAGE: Final = ("local", "disk")
 """The first label values of metrics of the store."""
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 UNCOUNTED: Final = (RETRY_PREFIX, DLQ_PREFIX)
 """Topics that the in and out counters leave out."""
 POOL_LABELS: Final = {"query": "query_message"}
@@ -67,7 +77,7 @@ POOL_LABELS: Final = {"query": "query_message"}
 
 def is_system(sources: Sources, topic: str, group: str = "") -> str:
     """Whether topic or group belongs to the broker itself, as a label value."""
-    system = sources.is_system_topic(topic) or group.upper().startswith(SYSTEM_GROUP_PREFIX)
+    system = sources.is_system_topic(topic) or is_system_group(group)
     return boolean(system)
 
 
@@ -131,8 +141,7 @@ def per_timer(field: str) -> Callable[[Sources], Iterator[Reading]]:
         for topic, stats in [*broker.timers.items(), (None, broker.overflow_timers)]:
             reading = getattr(stats, field)
             if reading.count if isinstance(reading, Durations) else reading:
-                before = () if isinstance(reading, Durations) else STORAGE
-                yield None if topic is None else (*before, topic), reading
+                yield None if topic is None else (*STORAGE, topic), reading
 
     return read
 
@@ -291,7 +300,7 @@ def consumers(sources: Sources) -> Iterator[Reading]:
                 describe(client.version).lower(),
                 client.consume_mode,
                 "remoting",
-                boolean(group.upper().startswith(SYSTEM_GROUP_PREFIX)),
+                boolean(is_system_group(group)),
             ),
             count,
         )
@@ -307,6 +316,53 @@ def per_pool(
             yield (POOL_LABELS.get(pool.name, pool.name),), read(sources, pool)
 
     return read_all
+
+
+def rpc_latency(sources: Sources) -> Iterator[Reading]:
+    """The latency of requests in ms, by their code and that of their answer."""
+    latencies = sources.remoting.latencies
+    for fields, latency in list(latencies.kinds.items()):
+        kind = Ended._make(fields)
+        labels = (
+            "remoting",
+            _word(REQUEST_CODES, kind.request_code),
+            _word(RESPONSE_CODES, kind.response_code),
+            boolean(kind.held),
+            kind.result,
+        )
+        yield labels, _in_ms(latency)
+    if any(latencies.overflow.counts):
+        yield None, _in_ms(latencies.overflow)
+
+
+def _word(words: Mapping[int, str], code: int) -> str:
+    """A code as RocketMQ's exporter names it; an unknown one as its number."""
+    return words.get(code) or str(code)
+
+
+def _in_ms(latency: Latency) -> Durations:
+    durations = Durations(BOUNDS_MS)
+    durations.counts = list(latency.counts)
+    durations.total_s = latency.total_s * 1_000
+    return durations
+
+
+def send_stages(sources: Sources) -> Iterator[Reading]:
+    """How long the stages of sends take."""
+    for stage, durations in sources.broker.send_stages.items():
+        yield (stage,), durations
+
+
+def topic_creations(sources: Sources) -> Iterator[Reading]:
+    """How long the creation of topics takes."""
+    for (status, system), durations in list(sources.broker.topic_creations.durations.items()):
+        yield (status, boolean(system)), durations
+
+
+def group_creations(sources: Sources) -> Iterator[Reading]:
+    """How long the creation of consumer groups takes; RocketMQ does not say of which kind."""
+    for (status, _), durations in list(sources.broker.group_creations.durations.items()):
+        yield (status,), durations
 
 
 def used_bytes(sources: Sources) -> int:

@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aerobee.broker.config.services import labels_of
 from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.lag import LagReader
 from aerobee.broker.metrics.stats import Backlog, ClientKind, Sources
@@ -68,10 +69,13 @@ def make_sources(
 ) -> Sources:
     """The sources of the metrics."""
     broker, store, disk = core.config.broker, core.store, core.disk
+    metrics = core.config.metrics
     reactor = core.rounds.reactor
     return Sources(
         cluster=broker.broker_cluster_name,
         node_id=broker.broker_name,
+        labels=labels_of(metrics.metrics_label),
+        short_names=metrics.metrics_legacy_names,
         broker=core.stats,
         store=store.stats,
         remoting=reactor.stats,

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aerobee.broker.access.access_stats import AccessStats
+from aerobee.broker.metrics.pop_stats import PopStats
 from aerobee.broker.process.loop_stats import LoopStats
+from aerobee.broker.topics.creation_times import CreationTimes
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELAY",
+    "DELAY_BOUNDS_S",
+    "FINISH_BOUNDS_S",
     "LAGS_MAX",
     "NORMAL",
     "PUT_BOUNDS_S",
@@ -39,7 +43,6 @@ __all__ = [
     "GroupLag",
     "GroupTopicStats",
     "PoolFigures",
-    "PopStats",
     "Sources",
     "TimerFigures",
     "TimerStats",
@@ -66,8 +69,6 @@ LAGS_MAX = SERIES_LIMIT // 5
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
 """RocketMQ's buckets for put times; those below the first are not counted."""
-
-Key = TypeVar("Key", bound=tuple[str, ...])
 
 FINISH_BOUNDS_S = (5, 60, 600, 3_600, 43_200, 86_400)
 """Buckets for how long transactions are open, in seconds."""
@@ -154,83 +155,13 @@ class TimerStats:
         """How long they were to wait."""
 
 
-class PopStats:
-    """Records written to and read from the revive log, and messages put back."""
-
-    __slots__ = (
-        "_limit",
-        "behind",
-        "in_flight",
-        "late_ms",
-        "retried",
-        "revive_in",
-        "revive_out",
-        "since_ms",
-    )
-
-    def __init__(self, series_limit: int) -> None:
-        self._limit = series_limit
-        self.since_ms = 0
-        """Messages popped before that time are not in `in_flight`."""
-        self.in_flight: dict[tuple[str, str], dict[int, int]] = {}
-        """(group, topic) → queue id → messages popped, and neither acknowledged nor put again."""
-        self.revive_in: dict[tuple[str, str, str, str], int] = {}
-        """By topic, group, CK or ACK, and status of the put."""
-        self.revive_out: dict[tuple[str, str, str, str], int] = {}
-        """By topic, group, revive queue, and CK or ACK."""
-        self.retried: dict[tuple[str, str, str], int] = {}
-        """By topic, group and status of the put."""
-        self.behind: dict[str, int] = {}
-        """Revive queue → unfinished records, as of the last check."""
-        self.late_ms: dict[str, int] = {}
-        """Revive queue → how long the oldest unacknowledged message is overdue."""
-
-    def handed_out(self, group: str, topic: str, queue_id: int, count: int) -> None:
-        """Count `count` messages of a queue as popped."""
-        pair = (group, topic)
-        queues = self.in_flight.get(pair)
-        if queues is None:
-            if len(self.in_flight) >= self._limit:
-                return
-            queues = self.in_flight[pair] = {}
-        queues[queue_id] = queues.get(queue_id, 0) + count
-
-    def done(self, group: str, topic: str, queue_id: int, count: int, pop_time: int) -> None:
-        """Count `count` messages, popped at `pop_time` in ms, as acknowledged or put again.
-
-        One that is acknowledged twice counts twice, as in RocketMQ; the number never gets below 0.
-        """
-        queues = self.in_flight.get((group, topic))
-        if queues is None or pop_time < self.since_ms:
-            return
-        left = queues.get(queue_id, 0) - count
-        if left > 0:
-            queues[queue_id] = left
-        else:
-            queues.pop(queue_id, None)
-            if not queues:
-                del self.in_flight[group, topic]
-
-    def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Drop the messages in flight of a deleted group or topic."""
-        for pair in [pair for pair in self.in_flight if group == pair[0] or topic == pair[1]]:
-            del self.in_flight[pair]
-
-    def add(self, counts: dict[Key, int], key: Key) -> None:
-        """Count one under a key; a key beyond the limit is not counted."""
-        known = counts.get(key)
-        if known is not None:
-            counts[key] = known + 1
-        elif len(counts) < self._limit:
-            counts[key] = 1
-
-
 class BrokerStats:
     """All counters. `series_limit` bounds topics and pairs of group and topic, each by itself."""
 
     __slots__ = (
         "_limit",
         "access",
+        "group_creations",
         "groups_out",
         "loop",
         "overflow_in",
@@ -241,8 +172,10 @@ class BrokerStats:
         "pulls_found",
         "pulls_missed",
         "repeated",
+        "send_stages",
         "slow_puts",
         "timers",
+        "topic_creations",
         "topics_in",
         "transactions",
     )
@@ -270,6 +203,10 @@ class BrokerStats:
         self.pulls_missed = 0
         """Pulls answered with and without messages."""
         self.pop = PopStats(series_limit)
+        self.topic_creations = CreationTimes()
+        self.group_creations = CreationTimes()
+        self.send_stages: dict[str, Durations] = {}
+        """Stage → how long it takes; filled by the sends."""
         self.slow_puts = Durations(PUT_BOUNDS_S)
         """The most that the puts of slow rounds can have taken, from 10 ms on."""
 
@@ -440,6 +377,8 @@ class Sources:
     """The broker name."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The operator's own labels, on every series."""
+    short_names: bool = False
+    """Whether metrics are served under their names in RocketMQ 5.1.0 to 5.1.3 too."""
     broker: BrokerStats
     store: StoreStats
     remoting: RemotingStats

@@ -86,7 +86,7 @@ def park(
             asked.connection.failed(asked.command, error)
             return
         if answer is not None:
-            asked.connection.answer(asked.command, answer)
+            asked.connection.answer(asked.command, answer, held=True)
 
     header = asked.header
     look_at = asked.deadline

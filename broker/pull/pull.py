@@ -227,7 +227,7 @@ class Pull:
                 # An error of one pull must not end the task that wakes the others.
                 connection.failed(command, error)
             else:
-                connection.answer(command, answer)
+                connection.answer(command, answer, held=True)
 
         queue = (header.topic, header.queue_id)
         deadline = trio.current_time() + min(max(wait_ms, 0), HOLD_MAX_MS) / 1000

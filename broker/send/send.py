@@ -18,6 +18,7 @@ from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.broker.metrics.stats import DELAY, NORMAL, TRANSACTION
+from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
 from aerobee.remoting.server.routes import PARKED, Begun, finished
@@ -92,6 +93,8 @@ class Send:
         self._store = core.store
         self._puts = core.puts
         self._stats = core.stats
+        latencies = core.rounds.reactor.stats.latencies
+        self._stages = SendStages(core.stats.send_stages, latencies, core.clock.monotonic)
         self._store_host = core.store_host
         self._destinations = destinations
         self._topic_file = topic_file
@@ -296,13 +299,19 @@ class Send:
         )
         if not self._topic_file.clean:
             return Begun(self._after_save(result, response, waits=waits))
+        stages = self._stages
         if not waits:
+            if stages.idle:
+                stages.appended(command.arrived, connection.context.now)
             return Answer(SUCCESS, response)
 
         def durable(on_disk: bool) -> None:
             connection.answer(command, _stored(response, on_disk=on_disk))
 
-        self._store.when_durable(result.end_offset, durable)
+        call: Callable[[bool], None] = durable
+        if stages.idle:
+            call = stages.until_durable(command.arrived, connection.context.now, durable)
+        self._store.when_durable(result.end_offset, call)
         return PARKED
 
     async def _after_save(

@@ -33,7 +33,9 @@ class TopicsFeature(Feature):
         self._store = core.store
         self._clock = core.clock
         table.listeners.append(self._changed)
-        requests = TopicProcessor(topics=table, saved=self.file, clock=core.clock)
+        requests = TopicProcessor(
+            topics=table, saved=self.file, clock=core.clock, times=core.stats.topic_creations
+        )
         self.routes = (
             Route(headers.CreateTopic, requests.update, "admin"),
             Route(headers.CreateTopics, requests.update_all, "admin"),

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aerobee.broker.saved.data_version import DataVersion
+    from aerobee.broker.topics.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 
@@ -56,17 +57,30 @@ class TopicProcessor:
     """Codes 17, 18, 21, 305 and 351."""
 
     def __init__(
-        self, *, topics: TopicTable, saved: Durable, clock: Clock, page: int = PAGE
+        self,
+        *,
+        topics: TopicTable,
+        saved: Durable,
+        clock: Clock,
+        times: CreationTimes,
+        page: int = PAGE,
     ) -> None:
         self.topics = topics
         self.saved = saved
         self.clock = clock
+        self.times = times
         self.page = page
 
     def update(
         self, header: headers.CreateTopic, command: Command, connection: Connection
     ) -> Outcome:
         """UPDATE_AND_CREATE_TOPIC; a config equal to the stored one changes nothing."""
+        system = self.topics.is_system(header.topic)
+        return self.times.measured(
+            lambda: self._update(header, connection), self.clock, system=system
+        )
+
+    def _update(self, header: headers.CreateTopic, connection: Connection) -> Plain:
         wanted = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
+from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.server.arrivals import Reading
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
@@ -176,15 +177,23 @@ class Connection:
 
     # ── Answers ──
 
-    def answer(self, command: Command, answer: Answer) -> None:
-        """Queue `answer` for `command`; dropped if it was one-way or the peer has gone."""
+    def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
+        """Queue `answer` for `command`; dropped if it was one-way or the peer has gone.
+
+        `held`: it waited for a message.
+        """
         command.answered = True
         pool = command.pool
         if pool is not None:
             pool.depth -= 1
             command.pool = None
+        context = self.context
+        ended = context.stats.latencies.ended
         if command.flag & ONEWAY or self.closed:
+            result = ONEWAY_RESULT if command.flag & ONEWAY else UNSENT_RESULT
+            ended[command.code, answer.code, held, result].append(command.arrived)
             return
+        ended[command.code, answer.code, held, SUCCESS_RESULT].append(command.arrived)
         body = answer.body
         if isinstance(body, (bytes, memoryview)):
             length = len(body)
@@ -204,11 +213,17 @@ class Connection:
         self.unsent += len(head) + length
         if not self.dirty:
             self.dirty = True
-            self.context.outbox.append(self)
+            context.outbox.append(self)
+
+    def unanswered(self, command: Command) -> None:
+        """Count a request that was served without an answer, if it was one-way."""
+        if command.flag & ONEWAY:
+            ended = self.context.stats.latencies.ended
+            ended[command.code, 0, False, ONEWAY_RESULT].append(command.arrived)
 
     def failed(self, command: Command, error: Exception) -> None:
         """Answer a held request that raised an error when it ran again."""
-        self.answer(command, self.worker.failed(command, self, error))
+        self.answer(command, self.worker.failed(command, self, error), held=True)
 
     def announce(self, command: Command) -> None:
         """On the first request: if it offers MSGPACK headers, mark its answer to grant them."""

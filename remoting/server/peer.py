@@ -52,6 +52,9 @@ class Peer(Protocol):
     def answer(self, command: Command, answer: Answer) -> None:
         """Queue an answer."""
 
+    def unanswered(self, command: Command) -> None:
+        """Count a request that was served without an answer, if it was one-way."""
+
     def write(self) -> None:
         """Send what is queued."""
 

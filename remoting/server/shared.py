@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.remoting.server.addresses import Addresses
@@ -100,6 +101,9 @@ class Shared:
             for connection in outbox:
                 connection.write()
             outbox.clear()
+        latencies = self.stats.latencies
+        if latencies.ended:
+            latencies.sent(monotonic())
 
 
 class SelectorContext:

@@ -92,6 +92,7 @@ class Worker:
         Raises: FrameError when the header does not decode: the selector closes the connection.
         """
         command = decode(encoding, header, body)
+        command.arrived = arrived
         connection.encoding = encoding
         if command.flag & RESPONSE:
             connection.answered(command)
@@ -213,6 +214,7 @@ class Worker:
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)
         else:
+            connection.unanswered(command)
             command.release()
 
     def _refuse(
@@ -267,6 +269,7 @@ class Worker:
                     answer = await self._outcome(waiting)
                     if answer is None:
                         waiting.command.uncount()
+                        waiting.connection.unanswered(waiting.command)
                     elif answer is not PARKED:
                         waiting.connection.answer(waiting.command, answer)
                 pool.kept_bytes -= len(waiting.command.body)

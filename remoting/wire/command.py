@@ -50,7 +50,8 @@ H = TypeVar("H", bound=Header)
 class Command(msgspec.Struct, gc=False):
     """One request or answer.
 
-    Invariant: the fields after `ext` never come from the peer's header; `decode` sets each of them.
+    Invariant: the fields after `ext` never come from the peer's header: `decode` sets each of them,
+    and the server `arrived`.
     `body` and `ext` may be views of the receive buffer: call `detached` before that is used again.
     """
 
@@ -68,6 +69,8 @@ class Command(msgspec.Struct, gc=False):
     """The pool that counts the request, while it does; used by the server."""
     answered: bool = False
     """Whether it has been answered; used by the server."""
+    arrived: float = 0.0
+    """Its arrival time on the loop's clock."""
 
     @property
     def oneway(self) -> bool:

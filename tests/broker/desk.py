@@ -60,8 +60,8 @@ class Caller(Peer):
         self.host = packed_host((ip, int(port)))
         self.came = trio.Event()
 
-    def answer(self, command: Command, answer: Answer) -> None:
-        super().answer(command, answer)
+    def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
+        super().answer(command, answer, held=held)
         self.came.set()
 
     async def next_answer(self) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Peer:
         self.bodies: list[bytes] = []
         self.answers: list[Answer] = []
         self.held = 0
+        self.context = SimpleNamespace(now=0.0)
         self.replies: Callable[[], Awaitable[Command]] = yes
         self.on_close: Callable[[Peer], None] = lambda peer: None
 
@@ -66,7 +68,7 @@ class Peer:
         self.told.append((int(code), header))
         self.bodies.append(body)
 
-    def answer(self, command: Command, answer: Answer) -> None:
+    def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
         self.answers.append(answer)
 
     def failed(self, command: Command, error: Exception) -> None:

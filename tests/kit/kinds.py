@@ -297,6 +297,7 @@ WORDS_AMONG_HANDS: Final = frozenset(
 AT_THE_ROOT: Final = {
     "config": Kind.PURE,
     "errors": Kind.PURE,
+    "latency": Kind.PURE,
     "rate_limit": Kind.PURE,
     "stats": Kind.PURE,
     "tls_config": Kind.PURE,

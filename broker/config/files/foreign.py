@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENVIRONMENT_ONLY", "PLANNED", "known_name", "objection"]
 
-PLANNED: Mapping[str, str] = {
-    canon(name): name
-    for name in (
-        "metricsLegacyNames",
-        "proxyProtocolFrom",
-    )
-}
+PLANNED: Mapping[str, str] = {canon(name): name for name in ("proxyProtocolFrom",)}
 """Keys of Aerobee that have no effect yet."""
 
 ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava", "namesrv"})
@@ -37,7 +31,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
             " authenticationEnabled authorizationEnabled"
             " fetchNamesrvAddrByAddressServer"
-            " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom",
+            " fetchNameSrvAddrByDnsLookup proxyProtocolFrom",
         ),
         (frozenset({"", "default"}), "storeType"),
     )

@@ -102,8 +102,7 @@ def test_a_value_that_asks_for_what_is_not_done_is_refused(line: str) -> None:
 
 
 def test_a_setting_of_ours_that_is_not_there_yet_is_refused_not_ignored() -> None:
-    assert "does not do" in yaml("metrics_legacy_names: true").problems[0]
-    assert yaml("metrics_legacy_names: false").problems == []
+    assert yaml("proxy_protocol_from: ''").problems == []
     assert "does not do" in yaml("proxy_protocol_from: 10.0.0.0/8").problems[0]
 
 

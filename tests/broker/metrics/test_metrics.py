@@ -13,9 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee.broker.metrics import metrics
 from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
+from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
+from aerobee.remoting.wire.answer import Answer
 from aerobee.store.files.disk import Space
-from aerobee.store.stats import StoreStats
+from aerobee.store.stats import Durations, StoreStats
+from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -305,6 +308,10 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
     ended.commits = ended.rollbacks = 1
     ended.latency.add(7)
     sources.broker.repeated["orders"] = 1
+    sources.broker.send_stages["queued"] = Durations()
+    for times in (sources.broker.topic_creations, sources.broker.group_creations):
+        times.measured(Answer, HandClock())
+    requested(sources, 310, 0)
     sources.store.set_aside["timers"] = 1
     sources.remoting.tls_expires_s = 2e9
     timer = sources.broker.timer("orders")
@@ -331,6 +338,74 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         name = metric.name + ("_count" if metric.kind == "histogram" else "")
         scope = SCOPE if name.startswith("rocketmq_") else {}
         assert labels[name] == {*COMMON, *scope, *metric.labels}
+
+
+def requested(sources: Sources, request: int, response: int, *, held: bool = False) -> None:
+    """A request that took 2 ms."""
+    latencies = sources.remoting.latencies
+    latencies.ended[request, response, held, SUCCESS_RESULT].append(0.998)
+    latencies.sent(1.0)
+
+
+def test_requests_are_timed_under_the_words_of_rocketmq(sources: Sources) -> None:
+    requested(sources, 310, 0)
+    requested(sources, 11, 19, held=True)
+    requested(sources, 9_999, 77)
+    name = "rocketmq_rpc_latency_milliseconds"
+    found = scrape(sources)
+    labels = {"protocol_type": "remoting", "result": "success", "is_long_polling": "false"}
+    sent = labels | {"request_code": "send_message_v2", "response_code": "success"}
+    assert value(found, f"{name}_bucket", le="1.0", **sent) == 0
+    assert value(found, f"{name}_bucket", le="3.0", **sent) == 1
+    assert value(found, f"{name}_sum", **sent) == pytest.approx(2)
+    pulled = {"request_code": "pull_message", "response_code": "pull_not_found"}
+    assert value(found, f"{name}_count", **labels | pulled | {"is_long_polling": "true"}) == 1
+    unknown = {"request_code": "9999", "response_code": "77"}
+    assert value(found, f"{name}_count", **labels | unknown) == 1
+
+
+def test_what_creates_topics_and_groups_is_timed_whether_it_works_or_not(
+    sources: Sources,
+) -> None:
+    def refused() -> Answer:
+        raise ValueError("no such perm")
+
+    topics = sources.broker.topic_creations
+    topics.measured(Answer, HandClock(), system=True)
+    with pytest.raises(ValueError, match="perm"):
+        topics.measured(refused, HandClock())
+    name = "rocketmq_topic_create_execution_time_milliseconds_count"
+    found = scrape(sources)
+    assert value(found, name, invocation_status="success", is_system="true") == 1
+    assert value(found, name, invocation_status="failure", is_system="false") == 1
+
+
+def test_the_names_of_5_1_0_are_served_too_where_that_is_asked_for(sources: Sources) -> None:
+    requested(sources, 310, 0)
+    without = {name for name, _ in scrape(sources)}
+    both = {name for name, _ in scrape(replace(sources, short_names=True))}
+    added = both - without
+    assert {
+        "rocketmq_rpc_latency_bucket",
+        "rocketmq_rpc_latency_count",
+        "rocketmq_rpc_latency_sum",
+        "rocketmq_storage_size",
+    } == added
+    assert set(metrics.SHORT_NAMES.values()) == {
+        "rocketmq_topic_create_execution_time",
+        "rocketmq_consumer_group_create_execution_time",
+        "rocketmq_consumer_lag_latency",
+        "rocketmq_consumer_queueing_latency",
+        "rocketmq_finish_message_latency",
+        "rocketmq_rpc_latency",
+        "rocketmq_storage_size",
+        "rocketmq_storage_message_reserve_time",
+        "rocketmq_timer_enqueue_latency",
+        "rocketmq_timer_dequeue_latency",
+        "rocketmq_delay_message_latency",
+        "rocketmq_pop_revive_lag",
+        "rocketmq_pop_revive_latency",
+    }
 
 
 def test_messages_fall_into_the_buckets_of_their_size(sources: Sources) -> None:

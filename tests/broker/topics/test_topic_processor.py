@@ -9,6 +9,7 @@ import trio.testing
 
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.errors import AttributesIllegal, NameIllegal, Refused
+from aerobee.broker.topics.creation_times import CreationTimes
 from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.broker.topics.topics import TopicConfig, TopicTable
 from aerobee.remoting.server.routes import finished
@@ -44,7 +45,11 @@ class Desk:
         self.topics = TopicTable(OPTIONS)
         self.topics.listeners.append(self.disk.dirty)
         self.processor = TopicProcessor(
-            topics=self.topics, saved=self.disk, clock=HandClock(), page=10
+            topics=self.topics,
+            saved=self.disk,
+            clock=HandClock(),
+            times=CreationTimes(),
+            page=10,
         )
         self.peer: Any = Peer()
 

@@ -8,7 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from aerobee.remoting.latency import BOUNDS_MS, Ended
 from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server import shared
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
@@ -439,3 +441,40 @@ async def test_an_async_handler_with_nothing_to_say_frees_its_place(
         stage.round(sock)
         await wait_all_tasks_blocked()
     assert (pool.depth, pool.running) == (0, 0)
+
+
+async def test_a_request_is_timed_from_its_arrival_until_the_round_sends_its_answer(
+    nursery: trio.Nursery, time: HandTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "monotonic", time)
+    slow = Slow()
+
+    def handler(header: Any, command: Any, connection: Any) -> Any:
+        return slow(header, command, connection) if command.opaque > 3 else Answer(command.opaque)
+
+    stage = Stage(handler, nursery=nursery)
+    connection, sock = stage.connect()
+    sock.incoming += frame(0) + frame(1) + frame(2, oneway=True)
+    sock.incoming += request_frame(9_999, 3, {}, b"") + frame(4) + frame(5, oneway=True)
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    time.now += 0.050
+    slow.go.set()
+    await wait_all_tasks_blocked()
+    kinds = stage.reactor.stats.latencies.kinds
+    seen = {(kind[0], kind[1], kind[3]): sum(one.counts) for kind, one in kinds.items()}
+    assert seen == {
+        (MAX_OFFSET, 0, "success"): 2,
+        (MAX_OFFSET, 1, "success"): 1,
+        (MAX_OFFSET, 2, "oneway"): 1,
+        (9_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "success"): 1,
+        (MAX_OFFSET, 0, "oneway"): 1,
+    }
+    waited = kinds[Ended(MAX_OFFSET, 0, False, "success")]
+    assert waited.total_s == pytest.approx(0.050, abs=0.001)
+    assert waited.counts[:1] == [1]
+    assert waited.counts[BOUNDS_MS.index(100)] == 1
+    connection.close("test")
+    connection.answer(decode(0, b'{"code":30}', b""), Answer(0), held=True)
+    stage.reactor.flush()
+    assert sum(kinds[Ended(MAX_OFFSET, 0, True, "write_channel_failed")].counts) == 1
