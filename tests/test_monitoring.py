@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from aerobee import ConsumeFrom, Message, ReceivedMessage
+from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, PopConsumer, Producer, PullConsumer
 from tests.dashboards import DASHBOARDS, expressions, files
 from tests.kit.broker_process import BrokerProcess
@@ -163,6 +164,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             PopConsumer("POPS", names, start_from=ConsumeFrom.FIRST) as pops,
         ):
             admin.create_topic("T", queues=2)
+            admin.create_group(GroupConfig(name="G"))
             for number in range(20):
                 producer.send(Message("T", b"%d" % number))
             producer.send(Message("T", b"later", delay=3_600))
