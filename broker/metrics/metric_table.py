@@ -6,6 +6,7 @@ work. To add a metric is to add a line. Source: semantics §20.1.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from aerobee.broker.metrics.readings import (
@@ -52,20 +53,21 @@ _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")
 _LAG: Final = ("topic", "consumer_group", "is_retry", "is_system")
 
+_COUNTED_IN: Final = partial(Metric, kind="counter", labels=_IN)
+_COUNTED_OUT: Final = partial(Metric, kind="counter", labels=_OUT)
+_LAGGING: Final = partial(Metric, kind="gauge", labels=_LAG)
+_OF_POOL: Final = partial(Metric, kind="gauge", labels=("processor",))
+
 METRICS: Final = (
-    Metric(
-        "rocketmq_messages_in_total",
-        "counter",
-        _IN,
-        "Messages put by clients and acknowledged.",
-        per_topic("messages_in"),
+    _COUNTED_IN(
+        name="rocketmq_messages_in_total",
+        help="Messages put by clients and acknowledged.",
+        read=per_topic("messages_in"),
     ),
-    Metric(
-        "rocketmq_throughput_in_total",
-        "counter",
-        _IN,
-        "Bytes of the records that clients put.",
-        per_topic("bytes_in"),
+    _COUNTED_IN(
+        name="rocketmq_throughput_in_total",
+        help="Bytes of the records that clients put.",
+        read=per_topic("bytes_in"),
     ),
     Metric(
         "rocketmq_message_size",
@@ -74,19 +76,15 @@ METRICS: Final = (
         "Bytes of the records that clients put; those of a batch are taken for equally large.",
         sizes,
     ),
-    Metric(
-        "rocketmq_messages_out_total",
-        "counter",
-        _OUT,
-        "Messages delivered.",
-        per_group("messages_out"),
+    _COUNTED_OUT(
+        name="rocketmq_messages_out_total",
+        help="Messages delivered.",
+        read=per_group("messages_out"),
     ),
-    Metric(
-        "rocketmq_throughput_out_total",
-        "counter",
-        _OUT,
-        "Bytes of the records delivered.",
-        per_group("bytes_out"),
+    _COUNTED_OUT(
+        name="rocketmq_throughput_out_total",
+        help="Bytes of the records delivered.",
+        read=per_group("bytes_out"),
     ),
     Metric(
         "rocketmq_commit_messages_total",
@@ -177,61 +175,45 @@ METRICS: Final = (
         "Connections of consumers.",
         consumers,
     ),
-    Metric(
-        "rocketmq_consumer_lag_messages",
-        "gauge",
-        _LAG,
-        "Messages that the group has not consumed: those in flight and those that are ready.",
-        lag("behind"),
+    _LAGGING(
+        name="rocketmq_consumer_lag_messages",
+        help="Messages that the group has not consumed: those in flight and those that are ready.",
+        read=lag("behind"),
     ),
-    Metric(
-        "rocketmq_consumer_lag_latency_milliseconds",
-        "gauge",
-        _LAG,
-        "Age of the oldest message that the group has not consumed; 0 without any.",
-        lag("behind_ms"),
+    _LAGGING(
+        name="rocketmq_consumer_lag_latency_milliseconds",
+        help="Age of the oldest message that the group has not consumed; 0 without any.",
+        read=lag("behind_ms"),
     ),
-    Metric(
-        "rocketmq_consumer_inflight_messages",
-        "gauge",
-        _LAG,
-        "Messages handed out and not yet committed or acknowledged.",
-        lag("in_flight"),
+    _LAGGING(
+        name="rocketmq_consumer_inflight_messages",
+        help="Messages handed out and not yet committed or acknowledged.",
+        read=lag("in_flight"),
     ),
-    Metric(
-        "rocketmq_consumer_ready_messages",
-        "gauge",
-        _LAG,
-        "Messages that no member of the group has been given yet.",
-        lag("ready"),
+    _LAGGING(
+        name="rocketmq_consumer_ready_messages",
+        help="Messages that no member of the group has been given yet.",
+        read=lag("ready"),
     ),
-    Metric(
-        "rocketmq_consumer_queueing_latency_milliseconds",
-        "gauge",
-        _LAG,
-        "Age of the oldest message that is ready; 0 without any.",
-        lag("queueing_ms"),
+    _LAGGING(
+        name="rocketmq_consumer_queueing_latency_milliseconds",
+        help="Age of the oldest message that is ready; 0 without any.",
+        read=lag("queueing_ms"),
     ),
-    Metric(
-        "rocketmq_processor_watermark",
-        "gauge",
-        ("processor",),
-        "Requests read and not yet answered, per processor pool.",
-        per_pool(lambda s, pool: pool.depth),
+    _OF_POOL(
+        name="rocketmq_processor_watermark",
+        help="Requests read and not yet answered, per processor pool.",
+        read=per_pool(lambda s, pool: pool.depth),
     ),
-    Metric(
-        "aerobee_pool_capacity",
-        "gauge",
-        ("processor",),
-        "Requests that a processor pool takes; further ones are refused with SYSTEM_BUSY.",
-        per_pool(lambda s, pool: pool.capacity),
+    _OF_POOL(
+        name="aerobee_pool_capacity",
+        help="Requests that a processor pool takes; further ones are refused with SYSTEM_BUSY.",
+        read=per_pool(lambda s, pool: pool.capacity),
     ),
-    Metric(
-        "aerobee_pool_head_wait_seconds",
-        "gauge",
-        ("processor",),
-        "How long the oldest queued request of a processor pool has waited.",
-        per_pool(lambda s, pool: pool.head_wait_s(s.now())),
+    _OF_POOL(
+        name="aerobee_pool_head_wait_seconds",
+        help="How long the oldest queued request of a processor pool has waited.",
+        read=per_pool(lambda s, pool: pool.head_wait_s(s.now())),
     ),
     Metric(
         "aerobee_pool_refused_total",
@@ -462,12 +444,10 @@ METRICS: Final = (
         "Messages that a group gave up, by the topic it had them from.",
         dead_letters,
     ),
-    Metric(
-        "aerobee_unread_deleted_messages_total",
-        "counter",
-        _OUT,
-        "Messages deleted before the group had consumed them.",
-        unread_deleted,
+    _COUNTED_OUT(
+        name="aerobee_unread_deleted_messages_total",
+        help="Messages deleted before the group had consumed them.",
+        read=unread_deleted,
     ),
     Metric(
         "aerobee_log_segments_deleted_total",
