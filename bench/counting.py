@@ -6,7 +6,6 @@ machine is shared: for requests that end alone, and 8 or 32 together as in a rou
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -101,4 +100,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
