@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from hashlib import md5
 from typing import TypeAlias, TypeVar
 
@@ -18,6 +19,7 @@ from aerobee.errors import ConfigurationError
 
 __all__ = [
     "Allocator",
+    "Nearby",
     "average",
     "by_config",
     "circle",
@@ -134,34 +136,46 @@ def _room(broker_name: str) -> str | None:
     return parts[0] if len(parts) == 2 and parts[1] else None
 
 
+@dataclass(frozen=True, slots=True)
+class Nearby:
+    """The strategy that `machine_room_nearby` makes."""
+
+    inner: Allocator
+    room_of_queue: Callable[[MessageQueue], str]
+    room_of_client: Callable[[str], str]
+
+    def __call__(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> Sequence[MessageQueue]:
+        """The queues of one member."""
+        if client_id not in client_ids:
+            return []
+        members = _by_room(client_ids, self.room_of_client)
+        by_room = _by_room(queues, self.room_of_queue)
+        own = self.room_of_client(client_id)
+        mine: list[MessageQueue] = []
+        if own in by_room:
+            mine += self.inner(group, client_id, by_room.pop(own), members[own])
+        for room in sorted(by_room.keys() - members.keys()):
+            mine += self.inner(group, client_id, by_room[room], client_ids)
+        return mine
+
+
 def machine_room_nearby(
     inner: str | Allocator,
     room_of_queue: Callable[[MessageQueue], str],
     room_of_client: Callable[[str], str],
-) -> Allocator:
+) -> Nearby:
     """Assigns queues of a room to the members in it, by `inner`; of an empty room to all members.
 
     Raises: ConfigurationError; the strategy itself, for a queue or client without a room.
     Source: client §8.2 (AllocateMachineRoomNearby).
     """
-    share = strategy(inner)
-
-    def allocate(
-        group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> Sequence[MessageQueue]:
-        if client_id not in client_ids:
-            return []
-        members = _by_room(client_ids, room_of_client)
-        by_room = _by_room(queues, room_of_queue)
-        own = room_of_client(client_id)
-        mine: list[MessageQueue] = []
-        if own in by_room:
-            mine += share(group, client_id, by_room.pop(own), members[own])
-        for room in sorted(by_room.keys() - members.keys()):
-            mine += share(group, client_id, by_room[room], client_ids)
-        return mine
-
-    return allocate
+    return Nearby(strategy(inner), room_of_queue, room_of_client)
 
 
 def _by_room(things: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:

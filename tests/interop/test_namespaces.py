@@ -24,6 +24,7 @@ from aerobee.spark.sink.writer import ArrowWriter, Task, checked, row_schema
 from tests.aerobee.client.fronts import FRONTS, Front
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
+from tests.kit.allocations import named
 from tests.kit.java import VERSIONS
 from tests.kit.java_driver import JavaClient
 from tests.kit.waiting import eventually
@@ -138,10 +139,11 @@ async def test_members_share_the_queues_of_a_namespace(
 ) -> None:
     front, where = Front(pair[0], broker.namesrv_address), broker.namesrv_address
     topic = f"Shared-{'-'.join(pair).replace('.', '_')}"
-    group, hashed = f"{topic}-g", {"strategy": "CONSISTENT_HASH"}
+    name = "NEARBY-CONSISTENT_HASH" if pair[0] == "trio" else "CONSISTENT_HASH"
+    group, hashed = f"{topic}-g", {"strategy": name}
     async with front.admin(namespace=NS) as admin:
         await admin.create_topic(topic, queues=8)
-    consumer = front.push(group, namespace=NS, **hashed)
+    consumer = front.push(group, namespace=NS, strategy=named(name))
     consumer.subscribe(topic, handler=front.handler(lambda _: None))
     try:
         async with consumer:

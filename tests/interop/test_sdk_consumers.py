@@ -18,7 +18,6 @@ from aerobee.blocking import (
     Reject,
     RetryLater,
 )
-from aerobee.client.steps.popping_member import PoppingMember
 from tests.aerobee.client.steps.test_assigned import set_mode
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
@@ -302,6 +301,4 @@ def test_java_and_python_members_pop_what_the_broker_gives_each(
 
 def given(consumer: PopConsumer, topic: str) -> set[int]:
     """The queues that a POP consumer was given last."""
-    popper = consumer._popper
-    assert isinstance(popper, PoppingMember)
-    return {queue.queue_id for queue in popper.assignment(topic)}
+    return {queue.queue_id for queue in consumer.assignment if queue.topic == topic}

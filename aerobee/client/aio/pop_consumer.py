@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.aio.client import Client
     from aerobee.client.filters import Expression
-    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.message import MessageQueue, ReceivedMessage
 
 __all__ = ["PopConsumer"]
 
@@ -55,6 +55,15 @@ class PopConsumer(Part):
     def closed(self) -> bool:
         """Whether the consumer is closed and delivers no more messages."""
         return self._popper.closing.is_set
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that brokers assigned last, with `server_assignment`.
+
+        Queue id −1 stands for all queues of a broker. Empty without `server_assignment`, and until
+        messages of a topic were asked for.
+        """
+        return self._popper.assignment
 
     async def receive(
         self,

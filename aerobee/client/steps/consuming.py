@@ -7,10 +7,10 @@ Source: client §8.1, §11 (DefaultLitePullConsumerImpl).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from aerobee.allocation import consistent_hash, strategy
+from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
@@ -226,13 +226,10 @@ class Member:
     def _share(
         self, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """This member's queues by the allocation. Consistent hashing uses names on the wire."""
-        allocate, own_id = strategy(self.config.strategy), self.instance.config.client_id
-        namespace = self.instance.config.namespace
-        if namespace is None or allocate is not consistent_hash:
-            return allocate(self.group, own_id, queues, members)
-        by_wire = {q._replace(topic=wrapped(q.topic, namespace)): q for q in queues}
-        return [by_wire[q] for q in allocate(self.group, own_id, list(by_wire), members)]
+        """This member's queues by the allocation."""
+        config = self.instance.config
+        allocate = in_namespace(strategy(self.config.strategy), config.namespace)
+        return allocate(self.group, config.client_id, queues, members)
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
         """The client ids of the group from any broker of the topic, sorted.
@@ -436,3 +433,21 @@ class Member:
         for held in self.held.values():
             held.drop()
         self.held.clear()
+
+
+def in_namespace(allocate: Allocator, namespace: str | None) -> Allocator:
+    """The same strategy; where it hashes queues, by their names on the wire, as Java's clients."""
+    if namespace is None:
+        return allocate
+    if isinstance(allocate, Nearby):
+        return replace(allocate, inner=in_namespace(allocate.inner, namespace))
+    if allocate is not consistent_hash:
+        return allocate
+
+    def by_names_on_the_wire(
+        group: str, own_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        by_wire = {one._replace(topic=wrapped(one.topic, namespace)): one for one in queues}
+        return [by_wire[one] for one in consistent_hash(group, own_id, list(by_wire), members)]
+
+    return by_names_on_the_wire

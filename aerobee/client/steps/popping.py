@@ -131,6 +131,11 @@ class Popper:
         if self.tracing is not None:
             yield from self.tracing.close()
 
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that brokers assigned: none, as it pops from all of them."""
+        return frozenset()
+
     # ── Receiving ──
 
     def receive(

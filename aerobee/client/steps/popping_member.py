@@ -89,10 +89,10 @@ class PoppingMember(Popper):
 
     # ── Queues ──
 
-    def assignment(self, topic: str) -> list[MessageQueue]:
-        """The last assigned queues of a topic."""
-        known = self._assigned.get(topic)
-        return [] if known is None else known.queues
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The last assigned queues of all topics."""
+        return frozenset(queue for one in self._assigned.values() for queue in one.queues)
 
     def queues(self, topic: str, wanted: Filter) -> Steps[list[MessageQueue]]:
         """The assigned queues of a topic; empty while there are more members than queues.
@@ -115,7 +115,7 @@ class PoppingMember(Popper):
                 raise
             self.instance.log_once(about, "assignment of %s for %s: %s", topic, self.group, error)
             yield Wait(self.closing, PAUSE_S)
-            return self.assignment(topic)
+            return [] if known is None else known.queues
         self.instance.works_again(about)
         # A member without queues may be assigned one soon.
         again_s = REBALANCE_S if queues else TURN_S

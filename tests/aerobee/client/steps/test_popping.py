@@ -127,6 +127,7 @@ async def test_a_member_pops_what_the_broker_gives_it_and_leaves_the_group(
         await anyio.to_thread.run_sync(set_mode, broker, group, topic, "POP")
         messages = await popped(consumer, topic, 8)
         assert {message.body for message in messages} == {b"%d" % n for n in range(8)}
+        assert {(one.topic, one.queue_id) for one in consumer.assignment} == {(topic, -1)}
         await consumer.ack(*messages)
         async with front.admin() as admin:
             [member] = (await admin.consumers(group)).members
