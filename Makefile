@@ -38,8 +38,8 @@ torture: $(STAMP)
 
 # Builds the container image and runs it; needs root, buildah, debootstrap and runc. Five minutes
 # the first time, for the base is made as well, then one.
-image-test: $(STAMP)
-	$(BIN)/python -m pytest -m image tests/container
+image-test: $(STAMP) $(SUPPLY)
+	$(BIN)/python -m pytest -m image tests/container tests/test_supply_chain.py
 
 # The manifests for those who have no Helm, rendered of the chart.
 HELM ?= $(if $(shell command -v helm),helm,.cache/go/bin/helm)
