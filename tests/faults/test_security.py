@@ -1,13 +1,15 @@
 """The attacks of `docs/reference` on older brokers, by number, against the real process.
 
 S1: settings as a way to run commands or to write files. S2: names as paths. S3: open to everybody
-by default. S4: secrets in answers. S17: links in the data directory.
+by default. S4: secrets in answers. S14: addresses that a client gives itself. S17: links in the
+data directory.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -186,6 +188,23 @@ def test_s4_no_answer_and_no_log_line_holds_a_secret(broker: BrokerProcess) -> N
             text = f"{answer.remark}{dict(answer.ext)}".encode() + answer.body
             assert SECRET.encode() not in text, one.name
     assert SECRET not in broker.log.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 1 10911\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\2\1\xc0\0\2\2\0\1*\x9f",
+    ],
+    ids=["text", "binary"],
+)
+def test_s14_nobody_gives_himself_another_address(broker: BrokerProcess, header: bytes) -> None:
+    host, _, port = broker.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        client.sendall(header)
+        assert client.recv(1) == b""
+    log = broker.log.read_text(encoding="utf-8")
+    assert "192.0.2.1" not in {str(one.get("address")).partition(":")[0] for one in events(log)}
 
 
 def test_s17_nothing_is_written_through_a_link(tmp_path: Path) -> None:
