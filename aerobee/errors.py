@@ -2,6 +2,7 @@
 
 AerobeeError
 ├─ ConfigurationError (also ValueError)   a name, size or option that can never work
+│  └─ GroupNotFoundError                  no broker knows the consumer group
 ├─ ClientStateError                       used before start, or in a mode that excludes it
 │  ├─ ClientClosedError                   used after close
 │  └─ ForkedClientError                   made in a parent process; its sockets are the parent's
@@ -48,6 +49,7 @@ __all__ = [
     "DataLossError",
     "FlowControlError",
     "ForkedClientError",
+    "GroupNotFoundError",
     "MessageIllegalError",
     "MessageNotFoundError",
     "NoNameServerError",
@@ -98,6 +100,10 @@ class AerobeeError(Exception):
 
 class ConfigurationError(AerobeeError, ValueError):
     """A name, size or option that can never work, whatever the broker does."""
+
+
+class GroupNotFoundError(ConfigurationError):
+    """No broker knows the consumer group."""
 
 
 class ClientStateError(AerobeeError):

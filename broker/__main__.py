@@ -404,7 +404,11 @@ def may_write(config: BrokerConfig, disk: Disk) -> bool:
 
 def fits_disk(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the disk has more room than the settings keep free of it."""
-    problems = beyond_disk(config, SCHEMA.values(), disk_bytes(config, disk))
+    try:
+        problems = beyond_disk(config, SCHEMA.values(), disk_bytes(config, disk))
+    except OSError as error:
+        path = error.filename or config.store.store_path_root_dir
+        problems = [f"{path}: {error.strerror}; choose another storePathRootDir"]
     for problem in problems:
         log.error("broker.refused", reason=problem)
     return not problems

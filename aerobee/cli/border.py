@@ -14,6 +14,7 @@ from aerobee.errors import (
     BrokerNotFoundError,
     ConfigurationError,
     ConnectError,
+    GroupNotFoundError,
     NoNameServerError,
     PermissionDeniedError,
     TransportError,
@@ -36,6 +37,7 @@ __all__ = [
 
 DONE, FAILED, WRONG_USAGE, STORE_REFUSED, NOT_REACHABLE, REFUSED = range(6)
 EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
+    (GroupNotFoundError, FAILED),
     (ConfigurationError, WRONG_USAGE),
     (PermissionDeniedError, REFUSED),
     (TransportError, NOT_REACHABLE),

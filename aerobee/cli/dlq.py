@@ -96,14 +96,14 @@ def origin(letter: ReceivedMessage, namespace: str | None) -> str | None:
 
 
 def has_letters(admin: AdminClient, group: str, output: Output) -> bool:
-    """Whether a group ever had dead letters; if not, it is said. Raises: ConfigurationError."""
+    """Whether a group ever had dead letters; if not, it is said. Raises: GroupNotFoundError."""
     from aerobee.client.system_names import DLQ_PREFIX
-    from aerobee.errors import ConfigurationError
+    from aerobee.errors import GroupNotFoundError
 
     if f"{DLQ_PREFIX}{group}" in admin.topics():
         return True
     if group not in admin.groups():
-        raise ConfigurationError(f"no broker knows group {group}")
+        raise GroupNotFoundError(f"no broker knows group {group}")
     output.rows([])
     output.say(f"group {group} has no dead letters")
     return False

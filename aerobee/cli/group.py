@@ -14,7 +14,7 @@ from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.times import position_of
-from aerobee.errors import ConfigurationError
+from aerobee.errors import GroupNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def lag(name: str, topic: str | None, connection: Connection, output: Output) ->
         found = admin.consumer_lag(name, topic)
         if not found.queues and name not in admin.groups():
             # A mistyped name must not look like a group without a backlog.
-            raise ConfigurationError(f"no broker knows group {name}")
+            raise GroupNotFoundError(f"no broker knows group {name}")
     output.rows(lag_rows(found))
     output.say(f"{found.total} messages behind in {len(found.queues)} queues")
 
@@ -240,7 +240,7 @@ def clone(
         known = admin.groups()
         for name in (source, target):
             if name not in known:
-                raise ConfigurationError(f"no broker knows group {name}")
+                raise GroupNotFoundError(f"no broker knows group {name}")
         changes = admin.clone_offsets(source, target, topic=topic, dry_run=True)
         if not dry_run and changes:
             ask_before_moving(target, changes, yes)

@@ -176,7 +176,7 @@ def described(found: Verification) -> str:
         f"note: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.notes
     ]
     lines.append(
-        f"{found.path}: {state_of(found)}; {found.messages} messages in {found.segments} segments "
+        f"{found.path}: {state_of(found)}; {found.messages} messages in {counted(found.segments)} "
         f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}, "
         f"{found.index_entries} entries in {found.index_files} index files"
     )
@@ -201,11 +201,16 @@ def at_offset(physical_offset: int | None) -> str:
     return "" if physical_offset is None else f" at {physical_offset}"
 
 
+def counted(segments: int) -> str:
+    """So many segments, in words."""
+    return f"{segments} segment{'' if segments == 1 else 's'}"
+
+
 def table_of(summary: StoreSummary) -> str:
     """Totals, the sizes, then a line per queue."""
     lines = [
         f"{summary.path}: {state_of(summary)}",
-        f"log: {summary.segments} segments of {summary.segment_bytes} bytes, "
+        f"log: {counted(summary.segments)} of {summary.segment_bytes} bytes, "
         f"{summary.min_offset} to {summary.end_offset}; {summary.queue_files} queue files",
         f"messages: {summary.messages}, {summary.record_bytes} bytes, "
         f"{iso(summary.first_store_timestamp)} to {iso(summary.last_store_timestamp)}",

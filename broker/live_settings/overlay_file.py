@@ -45,11 +45,12 @@ class OverlayFile:
 
         Raises: OSError.
         """
-        entries, _ = overlay_entries(self.path)
+        entries, unreadable = overlay_entries(self.path)
         text = HEAD + "".join(f"{line}\n" for line in overlay_lines(entries, settings))
         self.disk.mkdir(self.path.parent)
-        if self.disk.exists(self.path):
-            # A copy, not a rename: the file itself exists at every moment.
+        if self.disk.exists(self.path) and not unreadable:
+            # A copy, not a rename: the file itself exists at every moment. A file that cannot be
+            # read is no backup: what stands in for it is the one that is there.
             backup = self.path.with_name(f"{self.path.name}.bak")
             self.disk.write_atomically(backup, self.disk.read(self.path), backup=False)
         self.disk.write_atomically(self.path, text.encode(), backup=False)

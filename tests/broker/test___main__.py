@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import os
@@ -22,7 +23,7 @@ from structlog.testing import capture_logs
 from aerobee.broker import __main__ as main
 from aerobee.broker.process import signals
 from aerobee.remoting.server import boss
-from aerobee.store.files.disk import Disk
+from aerobee.store.files.disk import Disk, Space
 from tests.broker.desk import broker_config
 from tests.broker.process.test_service_manager import Systemd
 from tests.kit.broker_process import BrokerProcess, DidNotStart
@@ -134,6 +135,19 @@ def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path)
     assert line["event"] == "broker.refused"
     assert line["reason"].startswith("diskSpaceCleanForciblyRatio: ")
     assert main.fits_disk(broker_config(tmp_path, **{limit: 1_048_576}), disk)
+
+
+def test_a_disk_that_does_not_answer_is_a_refusal_that_names_the_path(tmp_path: Path) -> None:
+    class SilentDisk(Disk):
+        def free_space(self, path: Path) -> Space:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    disk = SilentDisk()
+    with capture_logs() as lines:
+        assert not main.fits_disk(broker_config(tmp_path), disk)
+    [line] = lines
+    assert line["reason"].startswith(str(tmp_path))
+    assert "storePathRootDir" in line["reason"]
 
 
 # ── the process ──

@@ -97,4 +97,4 @@ def test_a_group_without_letters_is_no_error_and_an_unknown_one_is(call: Call, t
     assert call("dlq", "redrive", f"g-{topic}").out == f"group g-{topic} has no dead letters\n"
     for what in ("list", "redrive"):
         done = call("dlq", what, "nobody")
-        assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")
+        assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")

@@ -88,7 +88,7 @@ def test_a_group_that_nobody_consumes_stands_still(call: Call, topic: str, group
     assert "no member of the group is connected, and 2 messages wait" in text
     assert "to do: start a consumer" in text
     done = call("group", "doctor", "g-of-nobody")
-    assert (done.code, done.err) == (2, "aerobee: no broker knows group g-of-nobody\n")
+    assert (done.code, done.err) == (1, "aerobee: no broker knows group g-of-nobody\n")
 
 
 def test_a_group_that_has_consumed_everything_is_well(

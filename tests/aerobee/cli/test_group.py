@@ -33,7 +33,7 @@ def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None
     assert (row["topic"], row["queue"], row["end"], row["lag"]) == (topic, 0, 3, 2)
     assert call("group", "lag", group).out.endswith("2 messages behind in 1 queues\n")
     done = call("group", "lag", "nobody")
-    assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")
+    assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
 
 
 def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, group: str) -> None:
@@ -56,7 +56,7 @@ def test_offsets_are_cloned_and_groups_described_and_deleted(
     assert call("group", "clone", group, other, "--yes").out.endswith("1 queues moved\n")
     for pair in ((group, "nobody"), ("nobody", other)):
         done = call("group", "clone", *pair, "--yes")
-        assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")
+        assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
     found = call("group", "describe", other, "--json").document
     assert (list(found["topics"]), found["connections"]["members"]) == ([topic], [])
     assert next(iter(found["configs"].values()))["retry_max"] == 2
@@ -64,4 +64,4 @@ def test_offsets_are_cloned_and_groups_described_and_deleted(
     assert "would delete" in call("group", "delete", other, "--dry-run").out
     assert call("group", "delete", other, "--yes").code == 0
     done = call("group", "describe", other)
-    assert (done.code, done.err) == (2, f"aerobee: no broker knows group {other}\n")
+    assert (done.code, done.err) == (1, f"aerobee: no broker knows group {other}\n")

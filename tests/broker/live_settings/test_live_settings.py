@@ -135,6 +135,22 @@ async def test_later_changes_keep_the_earlier_and_what_another_version_wrote(
 
 
 @pytest.mark.trio
+async def test_a_file_that_cannot_be_read_does_not_replace_its_good_backup(tmp_path: Path) -> None:
+    overlay = tmp_path / OVERLAY
+    async with open_desk(tmp_path) as desk:
+        assert await change(desk, b"deleteWhen=5") == (0, "")
+        assert await change(desk, b"fileReservedTime=48") == (0, "")
+        backup = overlay.with_name(f"{overlay.name}.bak")
+        good = backup.read_text()
+        overlay.write_text("delete_when: [")
+        assert await change(desk, b"traceOn=false") == (0, "")
+        assert backup.read_text() == good
+    text = overlay.read_text()
+    assert "delete_when: '05'" in text
+    assert "trace_on: false" in text
+
+
+@pytest.mark.trio
 async def test_a_share_in_use_takes_the_place_of_space_to_keep_free(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         for text, shown in ((b"20GiB", "20GiB"), (b"70", "70"), (b"1536MiB", "1536MiB")):

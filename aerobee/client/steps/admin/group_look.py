@@ -16,7 +16,7 @@ from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
 from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import AerobeeError, ConfigurationError, RouteNotFoundError
+from aerobee.errors import AerobeeError, GroupNotFoundError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
 from aerobee.remoting.wire.bodies.subscription_group import GroupForbidden
@@ -91,7 +91,7 @@ class GroupLook:
 
 
 def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
-    """Query all brokers and members. Raises: ConfigurationError if no broker knows the group."""
+    """Query all brokers and members. Raises: GroupNotFoundError if no broker knows the group."""
     look = GroupLook(group, routes.clock.wall_ms())
     there: list[Broker] = []
     for target in (yield from masters(routes)):
@@ -101,7 +101,7 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
         except AerobeeError as error:
             look.unreachable[target.name] = str(error)
     if not look.configs and not look.connections and not look.unreachable:
-        raise ConfigurationError(f"no broker knows group {group}")
+        raise GroupNotFoundError(f"no broker knows group {group}")
     yield from ask_members(routes, look)
     topics = topics_of(look)
     look.topics = {topic: [] for topic in topics}

@@ -16,7 +16,7 @@ from aerobee.client.steps.admin.brokers import ask, masters, readers_of
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import ConfigurationError
+from aerobee.errors import GroupNotFoundError
 from aerobee.remoting.wire.bodies.group_table import SubscriptionGroupWrapper
 from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, ConsumeStatsList, queue_of
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
@@ -71,7 +71,7 @@ def configs_at(routes: Routes, target: Broker) -> Steps[dict[str, SubscriptionGr
 def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
     """A group's settings on each broker, its members, and its topics.
 
-    Raises: ConfigurationError if no broker knows it, BrokerError, TransportError.
+    Raises: GroupNotFoundError if no broker knows it, BrokerError, TransportError.
     """
     configs: dict[str, GroupConfig] = {}
     for target in (yield from masters(routes)):
@@ -80,7 +80,7 @@ def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
         if found is not None:
             configs[target.name] = described(found)
     if not configs:
-        raise ConfigurationError(f"no broker knows group {group}")
+        raise GroupNotFoundError(f"no broker knows group {group}")
     return GroupDescription(
         name=group,
         configs=configs,
