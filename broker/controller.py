@@ -195,7 +195,10 @@ class BrokerController:
             root=core.store.root,
             clock=core.clock,
         )
-        await http.serve_http(listener, self.broker.metrics.sources, health)
+        auth = self.config.auth
+        closed = auth.metrics_token or (auth.enabled and not self.config.broker.insecure)
+        may_scrape = http.guarded(auth.metrics_token) if closed else http.everybody
+        await http.serve_http(listener, self.broker.metrics.sources, health, may_scrape)
 
     def _why_not_ready(self) -> str | None:
         if self.stop_wanted.is_set():

@@ -26,6 +26,10 @@ class AuthConfig:
         " below storePathRootDir",
     )
     """Directory of plain_acl.yml, and of more such files below acl/."""
+    metrics_token: str = setting("metricsToken", "", own=True)
+    """Bearer token that /metrics asks for. Without one, and with access control, only this host may
+    read them; the probes are open to all.
+    """
     inner_client_authentication_credentials: str = setting(
         "innerClientAuthenticationCredentials", "", kind="session"
     )

@@ -15,11 +15,13 @@ A probe answers 200 or 503, and in JSON which of its checks failed and why.
 from __future__ import annotations
 
 import errno
+import hmac
 import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import trio
@@ -38,6 +40,9 @@ __all__ = [
     "STALLED_PEER_MS",
     "Check",
     "Health",
+    "MayScrape",
+    "everybody",
+    "guarded",
     "loop_turns",
     "open_listener",
     "prepared",
@@ -58,6 +63,30 @@ NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 Check = Callable[[], str | None]
 """None when the check passes, else the problem in words for the person who reads the probe."""
+
+
+MayScrape = Callable[[str, str], bool]
+"""Whether a client at this address, with this `Authorization` header, may read /metrics."""
+
+
+def everybody(address: str, authorization: str) -> bool:
+    """Let every client read /metrics."""
+    return True
+
+
+def guarded(token: str) -> MayScrape:
+    """Clients with this bearer token may; without one, clients of this host."""
+
+    def may_scrape(address: str, authorization: str) -> bool:
+        if token:
+            return hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
+        try:
+            host = ip_address(address)
+        except ValueError:
+            return False
+        return (getattr(host, "ipv4_mapped", None) or host).is_loopback
+
+    return may_scrape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +172,7 @@ async def serve_http(
     listener: socket.socket,
     sources: Sources | None,
     health: Health,
+    may_scrape: MayScrape = everybody,
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -153,4 +183,4 @@ async def serve_http(
     await prepared()
     from aerobee.broker.metrics.http_app import make_app, serve
 
-    await serve(make_app(sources, health), listener, task_status=task_status)
+    await serve(make_app(sources, health, may_scrape), listener, task_status=task_status)

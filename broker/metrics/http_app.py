@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from aerobee.broker.metrics.http import Check, Health
+    from aerobee.broker.metrics.http import Check, Health, MayScrape
     from aerobee.broker.metrics.stats import Sources
 
 __all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
@@ -60,7 +60,7 @@ class Scrape(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def make_app(sources: Sources | None, health: Health) -> Starlette:
+def make_app(sources: Sources | None, health: Health, may_scrape: MayScrape) -> Starlette:
     """The routes and nothing else; without `sources` the probes alone."""
     routes = [
         Route("/startupz", _probe(health.startup)),
@@ -68,14 +68,22 @@ def make_app(sources: Sources | None, health: Health) -> Starlette:
         Route("/readyz", _probe(health.ready)),
     ]
     if sources is not None:
-        routes.append(Route("/metrics", _metrics(sources, health)))
+        routes.append(Route("/metrics", _metrics(sources, health, may_scrape)))
     return Starlette(routes=routes)
 
 
-def _metrics(sources: Sources, health: Health) -> Callable[[Request], Awaitable[Response]]:
+def _metrics(
+    sources: Sources, health: Health, may_scrape: MayScrape
+) -> Callable[[Request], Awaitable[Response]]:
     limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
 
     async def metrics(request: Request) -> Response:
+        host = request.client.host if request.client else ""
+        if not may_scrape(host, request.headers.get("authorization", "")):
+            text = (
+                "send metricsToken as bearer token, or set one; without, this host alone may ask\n"
+            )
+            return Response(text, 401, {"www-authenticate": "Bearer"})
         if any(check() for check in health.startup.values()):
             # What would be read is still being loaded, in another thread.
             return Response("recovery is not finished\n", 503)

@@ -19,7 +19,7 @@ class QueryFeature(Feature):
     """The requests that look messages up."""
 
     def __init__(self, core: Core) -> None:
-        requests = QueryProcessor(store=core.store)
+        requests = QueryProcessor(store=core.store, guarded=core.config.auth.enabled)
         self.routes = (
             Route(headers.QueryMessage, requests.by_key, "query"),
             Route(headers.ViewMessageById, requests.by_id, "query"),

@@ -27,8 +27,10 @@ NOTHING: Final = "can not find message, maybe time range not correct"
 class QueryProcessor:
     """Codes 12 and 33. Records are sent as they are stored; clients compare keys once more."""
 
-    def __init__(self, *, store: MessageStore) -> None:
+    def __init__(self, *, store: MessageStore, guarded: bool = False) -> None:
+        """`guarded`: the rights on a message are those on the topic that the request names."""
         self.store = store
+        self.guarded = guarded
 
     async def by_key(
         self, header: headers.QueryMessage, command: Command, connection: Connection
@@ -57,6 +59,9 @@ class QueryProcessor:
 
         def look() -> Answer:
             record = self.store.stored_message(header.offset)
+            if self.guarded and header.topic and record is not None:
+                message = self.store.message(header.offset)
+                record = record if message and message.topic == header.topic else None
             if record is None:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,

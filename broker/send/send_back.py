@@ -57,6 +57,7 @@ class SendBack:
         random_queue: Callable[[int], int],
     ) -> None:
         self._options = core.config.broker
+        self._guarded = core.config.auth.enabled
         self._store = core.store
         self._puts = core.puts
         self._stats = core.stats
@@ -122,6 +123,9 @@ class SendBack:
         if not is_sendable(record.topic):
             # Consumers never get messages of system topics such as halves and timers.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        if self._guarded and not was_delivered(record.topic, header):
+            # The rights were checked for the topic that the request names.
+            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         first_id = offset_id(record.store_host, record.physical_offset)
         level = next_level(record.reconsume_times, header.delay_level, limit)
         properties = returned(decode(record.properties), record.topic, first_id, level)
@@ -157,3 +161,12 @@ class SendBack:
         except OSError as error:
             raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
         return DONE
+
+
+def was_delivered(topic: str, header: ConsumerSendMsgBack) -> bool:
+    """Whether a message of this topic can be one that the group has received from `origin_topic`.
+
+    Consumers name the first topic of a message that comes from a retry topic of their group.
+    """
+    retry, origin = retry_topic(header.group), header.origin_topic
+    return topic in (origin, retry, f"{retry}_{origin}", f"{retry}+{origin}")

@@ -159,6 +159,24 @@ def test_a_field_that_is_there_twice_is_checked_as_it_is_used(broker: BrokerProc
         assert ("No default permission for others" in remark) is (last == "others"), remark
 
 
+def test_rights_on_one_topic_open_no_other_by_offset(broker: BrokerProcess) -> None:
+    sent = call(broker, "the-admin", 310, send_fields("others", 0), b"not for the shop")
+    own = call(broker, "the-admin", 310, send_fields("orders", 0), b"for the shop")
+
+    def offset(answer: RawAnswer) -> int:
+        return int(answer.ext["msgId"][-16:], 16)
+
+    looked = call(broker, "one-shop", 33, {"offset": offset(own), "topic": "orders"})
+    assert b"for the shop" in looked.body
+    stolen = call(broker, "one-shop", 33, {"offset": offset(sent), "topic": "orders"})
+    assert (stolen.code, stolen.body) == (SYSTEM_ERROR, b"")
+    call(broker, "one-shop", 34, {}, beat("readers"))
+    back = {"group": "readers", "delayLevel": 1, "originTopic": "orders"}
+    assert call(broker, "one-shop", 36, back | {"offset": offset(own)}).code == OK
+    refused = call(broker, "one-shop", 36, back | {"offset": offset(sent)})
+    assert "look message by offset failed" in (refused.remark or "")
+
+
 def test_a_white_address_of_an_account_needs_no_signature(broker: BrokerProcess) -> None:
     assert call(broker, "trusted-here", 310, send_fields("others", 0), b"x", secret="?").code == OK
 

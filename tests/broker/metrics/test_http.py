@@ -16,7 +16,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from aerobee.broker.metrics import http, http_app
-from aerobee.broker.metrics.http import LOOP_LIMIT_S, Health, loop_turns, open_listener, serve_http
+from aerobee.broker.metrics.http import (
+    LOOP_LIMIT_S,
+    Health,
+    guarded,
+    loop_turns,
+    open_listener,
+    serve_http,
+)
 from aerobee.broker.process.loop_stats import LoopStats
 from tests.broker.metrics.test_metrics import make_sources
 from tests.kit.ports import HOST, free_port
@@ -44,6 +51,40 @@ async def served(
         async with httpx.AsyncClient(base_url=address) as client:
             yield client
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("token", "address", "authorization", "may"),
+    [
+        ("", "127.0.0.1", "", True),
+        ("", "::1", "", True),
+        ("", "::ffff:127.0.0.1", "", True),
+        ("", "10.0.0.1", "", False),
+        ("", "", "", False),
+        ("t", "127.0.0.1", "", False),
+        ("t", "10.0.0.1", "Bearer t", True),
+        ("t", "10.0.0.1", "Bearer é", False),
+    ],
+)
+def test_with_access_control_a_token_or_this_host_may_scrape(
+    token: str, address: str, authorization: str, may: bool
+) -> None:
+    assert guarded(token)(address, authorization) is may
+
+
+@pytest.mark.trio
+async def test_a_scrape_without_the_token_has_nothing_and_probes_are_open() -> None:
+    listener = open_listener(HOST, free_port())
+    assert listener is not None
+    async with trio.open_nursery() as nursery:
+        (address,) = await nursery.start(serve_http, listener, make_sources(), GOOD, guarded("t"))
+        async with httpx.AsyncClient(base_url=address) as client:
+            refused = await client.get("/metrics")
+            served_ = await client.get("/metrics", headers={"authorization": "Bearer t"})
+            probe = await client.get("/livez")
+        nursery.cancel_scope.cancel()
+    assert (refused.status_code, served_.status_code, probe.status_code) == (401, 200, 200)
+    assert b"rocketmq" not in refused.content
 
 
 @pytest.mark.trio
