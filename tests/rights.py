@@ -70,7 +70,9 @@ def page_with_table() -> str:
     lines = ["| code | request | needs | ACL 1.0 |", "|---|---|---|---|"]
     for code, row in sorted(PERMISSIONS.items()):
         name = RequestCode(code).name
-        lines.append(f"| {int(code)} | {name} | {'; '.join(needs(row))} | {plain(row)} |")
+        lines.append(
+            f"| {int(code)} | {name} | {'; '.join(needs(row)) or 'an account'} | {plain(row)} |"
+        )
     return head + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]
 
 

@@ -300,7 +300,8 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.CLEAN_UNUSED_TOPIC: CHANGES_CLUSTER,
     RequestCode.DELETE_EXPIRED_COMMITLOG: CHANGES_CLUSTER,
     # The name server
-    RequestCode.GET_BROKER_CLUSTER_INFO: READS_CLUSTER,
+    # Clients begin with it: which brokers there are is what all routes together say.
+    RequestCode.GET_BROKER_CLUSTER_INFO: Row(),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: READS_CLUSTER,
     RequestCode.GET_TOPICS_BY_CLUSTER: READS_CLUSTER,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: READS_CLUSTER,
