@@ -21,7 +21,7 @@ from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.peer import Peer, Wire
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["Connection", "FrameHandler", "packed_host"]
@@ -62,6 +63,12 @@ class FrameHandler(Protocol):
         arrived: float,
     ) -> None:
         """Serve one frame. Raises: FrameError when its header does not decode."""
+
+    def refuse_late(
+        self, connection: Connection, frames: Sequence[Frame], arrived: float, step: float
+    ) -> int:
+        """Refuse the first frames, as far as they have waited too long; returns how many."""
+        ...
 
     def go_on(self, connection: Connection) -> None:
         """Run more steps of the unfinished request."""
@@ -221,6 +228,14 @@ class Connection:
             ended = self.context.stats.latencies.ended
             ended[command.code, 0, False, ONEWAY_RESULT].append(command.arrived)
 
+    def put(self, data: bytes) -> None:
+        """Queue whole frames."""
+        self.out.append(data)
+        self.unsent += len(data)
+        if not self.dirty:
+            self.dirty = True
+            self.context.outbox.append(self)
+
     def failed(self, command: Command, error: Exception) -> None:
         """Answer a held request that raised an error when it ran again."""
         self.answer(command, self.worker.failed(command, self, error), held=True)
@@ -293,11 +308,7 @@ class Connection:
             frame = encode_request(
                 code, opaque, header, body, encoding=self.encoding, oneway=oneway
             )
-            self.out.append(frame)
-            self.unsent += len(frame)
-            if not self.dirty:
-                self.dirty = True
-                self.context.outbox.append(self)
+            self.put(frame)
         return opaque
 
     # ── Bytes out ──

@@ -10,6 +10,9 @@ from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import answer_around
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
 
 __all__ = [
+    "AGE_CHECK_S",
     "KEPT_BYTES_MAX",
     "NO_STALL",
     "OVERLOAD_REMARK",
@@ -26,11 +30,15 @@ __all__ = [
     "Stall",
     "Waiting",
     "stall_remark",
+    "timeout_around",
     "timeout_remark",
     "too_fast_remark",
 ]
 
+AGE_CHECK_S = 0.010
+"""A round younger than this needs no check of queue times: it is the shortest limit one may set."""
 REMARKS = 1_024
+SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 KEPT_BYTES_MAX = 64 << 20
 """Bytes of bodies that a pool keeps for waiting requests; beyond it one with a body is refused."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
@@ -47,6 +55,12 @@ def timeout_remark(waited_ms: int, queued: int) -> str:
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         f"period in queue: {waited_ms}ms, size of queue: {queued}"
     )
+
+
+@lru_cache(maxsize=REMARKS)
+def timeout_around(waited_ms: int, queued: int) -> tuple[bytes, bytes]:
+    """The JSON header of a refusal with `timeout_remark`: before and behind the opaque."""
+    return answer_around(SYSTEM_BUSY, timeout_remark(waited_ms, queued))
 
 
 @lru_cache(maxsize=REMARKS)

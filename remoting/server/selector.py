@@ -29,6 +29,7 @@ from aerobee.remoting.errors import FrameError
 from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
+from aerobee.remoting.server.pools import AGE_CHECK_S
 from aerobee.remoting.server.shared import SelectorContext
 from aerobee.remoting.server.tls_handshakes import FirstByte
 from aerobee.remoting.server.turns import in_slices
@@ -296,6 +297,10 @@ class Selector:
         serve = connection.worker.serve
         high_water = self._limits.high_water_bytes
         arrived, step = since, (until - since) / (len(frames) or 1)
+        if self.context.now - since > AGE_CHECK_S:
+            late = connection.worker.refuse_late(connection, frames, since, step)
+            arrived += late * step
+            frames = frames[late:]
         for number, (encoding, header, body) in enumerate(frames, 1):
             serve(connection, encoding, header, body, arrived)
             arrived += step

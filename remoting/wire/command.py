@@ -29,7 +29,16 @@ else:
     Ext = Raw
     Buffer = Any
 
-__all__ = ["ONEWAY", "RESPONSE", "Command", "answer_head", "decode", "encode_request"]
+__all__ = [
+    "ONEWAY",
+    "RESPONSE",
+    "Command",
+    "answer_around",
+    "answer_head",
+    "decode",
+    "encode_request",
+    "request_line",
+]
 
 RESPONSE = 1
 """Flag bit: an answer."""
@@ -42,6 +51,7 @@ MSGPACK = int(Encoding.MSGPACK)
 OUR_LANGUAGE = "JAVA"
 """The language of answers: some clients know few languages, and all know this one."""
 NO_EXT = Raw(b"{}")
+OPAQUE_ZERO = b'"opaque":0'
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 H = TypeVar("H", bound=Header)
@@ -121,6 +131,18 @@ class Command(msgspec.Struct, gc=False):
         self.body = b""
 
 
+class RequestLine(msgspec.Struct, gc=False):
+    """The part of a request's header that its refusal needs."""
+
+    code: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
+
+
+request_line = msgspec.json.Decoder(RequestLine).decode
+"""The line of a strict JSON header, in half of the time of `decode`. Raises: ValueError."""
+
+
 _strict = msgspec.json.Decoder(Command).decode
 
 
@@ -196,6 +218,13 @@ def answer_head(
             positional=answer_code == 0,
         )
     return HEAD.pack(4 + len(head) + body_length, encoding << 24 | len(head)) + head
+
+
+def answer_around(answer_code: int, remark: str) -> tuple[bytes, bytes]:
+    """What is before and behind the opaque in the JSON header of an answer without fields."""
+    head = json_header.encode(answer_code, 0, RESPONSE, None, remark, OUR_LANGUAGE, VERSION)
+    before, after = head.split(OPAQUE_ZERO, 1)
+    return before + OPAQUE_ZERO[:-1], after
 
 
 def encode_header(

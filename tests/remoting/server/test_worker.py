@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from aerobee.remoting.errors import FrameError
 from aerobee.remoting.latency import BOUNDS_MS, Ended
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import shared
@@ -127,6 +130,57 @@ async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_
     assert (shed.opaque, shed.code) == (2, ResponseCode.SYSTEM_BUSY)
     assert str(shed.remark).startswith("[TIMEOUT_CLEAN_QUEUE]")
     assert pool.timed_out == 2
+
+
+ODD: dict[str, bytes] = {
+    "one-way": frame(7, oneway=True),
+    "an unknown code": request_frame(9_999, 7, {}),
+    "another serialization": struct.pack(">II", 4 + 21, 1 << 24 | 21)
+    + struct.pack(">hBhiiii", MAX_OFFSET, 0, 479, 7, 0, 0, 0),
+    "an opaque beyond 32 bits": request_frame(MAX_OFFSET, 1 << 40, {}),
+    "a name for a code": struct.pack(">II", 4 + 12, 12) + b'{"code":"x"}',
+    "young ones from here on": b"",
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_late_requests_refused_together_hear_what_each_alone_would(
+    odd: str, time: HandTime
+) -> None:
+    """R23: the first frames of a read are refused as one, byte for byte as by `serve`."""
+    stages = [Stage(pool=Pool("admin", width=1, capacity=9, max_wait_ms=200)) for _ in range(2)]
+    sent = b"".join(frame(number) for number in range(3)) + ODD[odd] + frame(4)
+    taken = []
+    for together, stage in enumerate(stages):
+        connection, sock = stage.connect()
+        sock.incoming += frame(100)
+        stage.round(sock)
+        connection.context.now = time.now
+        step = 0.3 if odd.startswith("young") else 0.0005
+        arrived = time.now - 0.7
+        frames = FrameDecoder().feed(sent)
+        late = 0
+        if together:
+            late = stage.worker.refuse_late(connection, frames, arrived, step)
+            assert late == (2 if odd.startswith("young") else 3)
+        with suppress(FrameError):
+            for number, one in enumerate(frames[late:], late):
+                stage.worker.serve(connection, *one, arrived + number * step)
+        connection.write()
+        taken.append(bytes(sock.taken))
+    assert taken[0] == taken[1]
+    for name in ("requests", "requests_refused"):
+        one, other = (getattr(stage.reactor.stats, name) for stage in stages)
+        assert one == other, name
+    assert stages[0].pool.timed_out == stages[1].pool.timed_out > 0
+
+
+async def test_a_pool_that_is_full_refuses_in_its_own_words(time: HandTime) -> None:
+    stage = Stage(pool=Pool("admin", width=1, capacity=0, max_wait_ms=200))
+    connection, _ = stage.connect()
+    connection.requests = 1
+    frames = FrameDecoder().feed(frame(1))
+    assert stage.worker.refuse_late(connection, frames, time.now - 9, 0.0) == 0
 
 
 async def test_without_a_limit_nothing_is_shed_for_age(time: HandTime) -> None:
