@@ -21,6 +21,7 @@ __all__ = [
     "TlsConnection",
     "certificate",
     "client_context",
+    "greeting",
     "server_context",
     "tls_door",
 ]
@@ -58,6 +59,15 @@ def server_context(shown: Certificate) -> ssl.SSLContext:
 def client_context(trusted: Certificate) -> ssl.SSLContext:
     """What a client speaks that trusts this certificate alone."""
     return ssl.create_default_context(cafile=str(trusted.cert))
+
+
+def greeting(trusted: Certificate) -> bytes:
+    """The first bytes of such a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_context(trusted).wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read()
 
 
 class WholeSends(TlsSocket):

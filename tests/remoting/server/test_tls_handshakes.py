@@ -11,7 +11,7 @@ import trio
 
 from aerobee.remoting.server import tls_handshakes
 from aerobee.remoting.wire.codes import ResponseCode
-from tests.kit.tls import Certificate, TlsConnection, certificate, client_context
+from tests.kit.tls import Certificate, TlsConnection, certificate, greeting
 from tests.remoting.server.test_reactor import Running, Way, call, in_thread, running
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ pytestmark = pytest.mark.trio
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return certificate(tmp_path_factory.mktemp("tls"))
-
-
-def hello(shown: Certificate) -> bytes:
-    """The first bytes of a client that speaks TLS."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = client_context(shown).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def plain(server: Running) -> socket.socket:
@@ -88,11 +79,11 @@ async def test_stalled_handshakes_harm_nobody_and_end(
     """S16: half a greeting, half a handshake, one byte; all are closed when their time is up."""
     monkeypatch.setattr(tls_handshakes, "HANDSHAKE_S", 1.0)
     monkeypatch.setattr(tls_handshakes, "LOOK_S", 0.1)
-    greeting = hello(shown)
+    hello = greeting(shown)
     async with running(Way(shown=shown)) as server:
         stalled = [plain(server) for _ in range(60)]
         for number, sock in enumerate(stalled):
-            sock.sendall(greeting[: (1, len(greeting) - 1, len(greeting))[number % 3]])
+            sock.sendall(hello[: (1, len(hello) - 1, len(hello))[number % 3]])
         with await server.client() as good:
             assert (await call(good)).code == 0
             await until(lambda: server.reactor.stats.tls_failed["timeout"] == 60)
