@@ -81,7 +81,12 @@ class BrokerController:
         self.broker = Broker(config, disk=disk, clock=clock, without=without)
         self.loop = self.broker.core.stats.loop
         self.ticker = LoopTicker(self.loop, clock)
-        self.tls = ListenerTls(config.tls, self.broker.core.rounds.reactor, clock)
+        self.tls = ListenerTls(
+            config.tls,
+            self.broker.core.rounds.reactor,
+            clock,
+            http=config.metrics.metrics_tls_enable,
+        )
         self.stop_wanted = trio.Event()
         self.lame = trio.Event()
         self.serving = False
@@ -198,7 +203,8 @@ class BrokerController:
         auth = self.config.auth
         closed = auth.metrics_token or (auth.enabled and not self.config.broker.insecure)
         may_scrape = http.guarded(auth.metrics_token) if closed else http.everybody
-        await http.serve_http(listener, self.broker.metrics.sources, health, may_scrape)
+        sources = self.broker.metrics.sources
+        await http.serve_http(listener, sources, health, may_scrape, self.tls.http)
 
     def _why_not_ready(self) -> str | None:
         if self.stop_wanted.is_set():

@@ -92,7 +92,9 @@ class NamesrvController:
             refusals=answers.refusal,
             hooks=Hooks(connected=self._connected),
         )
-        self.tls = ListenerTls(config.tls, self.reactor, clock)
+        self.tls = ListenerTls(
+            config.tls, self.reactor, clock, http=config.metrics.metrics_tls_enable
+        )
         self.acl = acl_files(config)
         if self.acl is not None:
             cluster = config.broker.broker_cluster_name
@@ -191,7 +193,7 @@ class NamesrvController:
             await door.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
-                house.start_soon(http.serve_http, probes, None, self.health)
+                house.start_soon(http.serve_http, probes, None, self.health, http.everybody, self.tls.http)
             address = with_port(remoting.bind_address, remoting.listen_port)
             ready(NamesrvReady(address, str(self.root)))
             await self.stop_wanted.wait()

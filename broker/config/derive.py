@@ -155,6 +155,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     if "," in store.store_path_commit_log:
         yield "storePathCommitLog", "several directories are not supported, give one"
     yield from tls_objections(config.tls)
+    if config.metrics.metrics_tls_enable and not config.tls.tls_server_cert_path:
+        yield "metricsTlsEnable", "needs a certificate: set tlsServerCertPath"
     yield from contradictions(config)
     yield from port_clashes(config)
 

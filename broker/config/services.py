@@ -100,6 +100,8 @@ class MetricsConfig:
     """Labels that are added to every series: name:value,name:value."""
     metrics_legacy_names: bool = setting("metricsLegacyNames", False, own=True)
     """Serve metrics under their names in RocketMQ 5.1.0 to 5.1.3 too, which have no unit."""
+    metrics_tls_enable: bool = setting("metricsTlsEnable", False, own=True)
+    """Serve them over HTTPS alone, with tlsServerCertPath."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

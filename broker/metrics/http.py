@@ -29,6 +29,8 @@ import trio
 from aerobee.remoting.server.boss import listen
 
 if TYPE_CHECKING:
+    import ssl
+
     from aerobee.broker.metrics.stats import Sources
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
@@ -173,14 +175,15 @@ async def serve_http(
     sources: Sources | None,
     health: Health,
     may_scrape: MayScrape = everybody,
+    tls: ssl.SSLContext | None = None,
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address.
 
-    Without `sources` there are the probes alone.
+    Without `sources` there are the probes alone. `tls`: HTTPS, and no HTTP.
     """
     await prepared()
     from aerobee.broker.metrics.http_app import make_app, serve
 
-    await serve(make_app(sources, health, may_scrape), listener, task_status=task_status)
+    await serve(make_app(sources, health, may_scrape), listener, tls, task_status=task_status)

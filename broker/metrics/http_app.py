@@ -22,6 +22,7 @@ from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
@@ -116,9 +117,26 @@ class HypercornLog(Logger):
         log.error("http.failed", reason=message, exc_info=True)
 
 
-def make_config(descriptor: int) -> Config:
+class HttpConfig(Config):
+    """Hypercorn's settings, with a TLS context of ours in place of its files."""
+
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def ssl_enabled(self) -> bool:
+        """Whether it serves HTTPS."""
+        return self.tls is not None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """The context of the listener."""
+        return self.tls
+
+
+def make_config(descriptor: int, tls: ssl.SSLContext | None = None) -> Config:
     """Hypercorn's settings; `descriptor` is that of a listening socket, which it takes over."""
-    config = Config()
+    config = HttpConfig()
+    config.tls = tls
+    config.ssl_handshake_timeout = REQUEST_TIMEOUT_S
     config.bind = [f"fd://{descriptor}"]
     config.logger_class = HypercornLog
     config.errorlog = None
@@ -134,10 +152,11 @@ def make_config(descriptor: int) -> Config:
 async def serve(
     app: Starlette,
     listener: socket.socket,
+    tls: ssl.SSLContext | None = None,
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled."""
-    config = make_config(listener.detach())
+    config = make_config(listener.detach(), tls)
     # Both sides declare the types of ASGI, each in its own way.
     await serve_app(cast("Any", app), config, task_status=task_status)

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 import structlog
 import trio
 
-from aerobee.remoting.server.tls_files import CertificateUnusable, Loaded, load
+from aerobee.remoting.server.tls_files import (
+    CertificateUnusable,
+    Loaded,
+    listeners_show,
+    load,
+    plain_context,
+    show,
+)
 from aerobee.remoting.tls_config import TlsMode
 
 if TYPE_CHECKING:
@@ -43,12 +50,17 @@ log = structlog.stdlib.get_logger(__name__)
 class ListenerTls:
     """The certificates that `reactor` shows and trusts. Nothing happens where TLS is off."""
 
-    def __init__(self, config: TlsConfig, reactor: Reactor, clock: Clock) -> None:
+    def __init__(
+        self, config: TlsConfig, reactor: Reactor, clock: Clock, *, http: bool = False
+    ) -> None:
+        """`http`: the listener of metrics and probes shows the certificate, too."""
         self._config = config
         self._reactor = reactor
         self._clock = clock
-        off = config.tls_server_mode is TlsMode.DISABLED
-        self.wanted = bool(config.tls_server_cert_path) and not off
+        self._off = config.tls_server_mode is TlsMode.DISABLED
+        self.wanted = bool(config.tls_server_cert_path) and (http or not self._off)
+        self.http = plain_context() if http else None
+        """What HTTP is encrypted with. It asks clients for no certificate."""
         self._used: Contents = ()
         self._refused: Contents = ()
         """Of these it was reported that they cannot work."""
@@ -60,7 +72,7 @@ class ListenerTls:
         """Read the files for the first time. Blocking. Raises: CertificateUnusable."""
         if self.wanted:
             self._used = self._contents()
-            self._take(load(self._config))
+            self._take(self._load())
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch the files until cancelled."""
@@ -97,7 +109,7 @@ class ListenerTls:
 
     async def _try(self, found: Contents) -> CertificateUnusable | None:
         try:
-            loaded = await trio.to_thread.run_sync(load, self._config)
+            loaded = await trio.to_thread.run_sync(self._load)
         except CertificateUnusable as problem:
             return problem
         self._used, self._refused = found, ()
@@ -111,7 +123,8 @@ class ListenerTls:
     def _take(self, loaded: Loaded) -> None:
         config, warnings = self._config, loaded.warnings
         enforcing = config.tls_server_mode is TlsMode.ENFORCING
-        self._reactor.accept_tls(loaded.context, enforcing=enforcing)
+        if not self._off:
+            self._reactor.accept_tls(loaded.context, enforcing=enforcing)
         self._reactor.stats.tls_expires_s = loaded.expires_s
         days = 0
         if loaded.expires_s is not None:
@@ -127,6 +140,13 @@ class ListenerTls:
         )
         for warning in warnings:
             log.warning("tls.doubtful", reason=warning)
+
+    def _load(self) -> Loaded:
+        loaded = load(self._config)
+        if self.http is not None:
+            # Connections to come get it; this context lives as long as its listener.
+            show(self.http, listeners_show(self._config))
+        return loaded
 
     def _contents(self) -> Contents:
         config = self._config

@@ -16,7 +16,17 @@ from aerobee.remoting.tls_config import ClientAuth
 if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
 
-__all__ = ["CIPHERS", "CertificateUnusable", "Loaded", "Shown", "load", "show", "trust"]
+__all__ = [
+    "CIPHERS",
+    "CertificateUnusable",
+    "Loaded",
+    "Shown",
+    "listeners_show",
+    "load",
+    "plain_context",
+    "show",
+    "trust",
+]
 
 CIPHERS: Final = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"
@@ -70,24 +80,35 @@ class Password:
 
 def load(config: TlsConfig) -> Loaded:
     """The context of the listeners. Raises: CertificateUnusable."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(CIPHERS)
-    # Clients that are no faster with AES choose for themselves, as Mozilla has it.
-    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    shown = Shown(
-        "tlsServer",
-        config.tls_server_cert_path,
-        config.tls_server_key_path,
-        config.tls_server_key_password,
-    )
+    context = plain_context()
+    shown = listeners_show(config)
     warnings = show(context, shown)
     context.verify_mode = VERIFY[config.tls_server_need_client_auth]
     if config.tls_server_need_client_auth is not ClientAuth.NONE:
         trust(context, "tlsServerTrustCertPath", config.tls_server_trust_cert_path)
     expires_s, doubt = try_out(shown)
     return Loaded(context, [*warnings, *([doubt] if doubt else [])], expires_s)
+
+
+def plain_context() -> ssl.SSLContext:
+    """The protocols and ciphers of all listeners, without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    # Clients that are no faster with AES choose for themselves, as Mozilla has it.
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def listeners_show(config: TlsConfig) -> Shown:
+    """The certificate of the listeners."""
+    return Shown(
+        "tlsServer",
+        config.tls_server_cert_path,
+        config.tls_server_key_path,
+        config.tls_server_key_password,
+    )
 
 
 def show(context: ssl.SSLContext, shown: Shown) -> list[str]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import ssl
 import subprocess
+import sys
+import urllib.request
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,10 +20,11 @@ from aerobee import ConsumeFrom, Message, TLSConfig
 from aerobee.cli.certs import make
 from aerobee.errors import NoNameServerError
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.health import events, metrics_of
+from tests.kit.health import events
 from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient, JavaError
 from tests.kit.raw_client import RawConnection
+from tests.kit.sslyze import complaints
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -44,6 +49,7 @@ def broker(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
         "tlsServerKeyPath": certs / "server-key.pem",
         "tlsServerNeedClientAuth": "require",
         "tlsServerTrustCertPath": certs / "ca.pem",
+        "metricsTlsEnable": "true",
     }
     with BrokerProcess(data=tmp_path_factory.mktemp("tls") / "data", settings=settings) as broker:
         yield broker
@@ -100,12 +106,24 @@ def test_java_clients_without_tls_are_refused(
             client.send("p", "Nothing", ["x"])
     finally:
         client.child.kill()
-    failed = {
-        labels["result"]: value
-        for name, labels, value in metrics_of(broker)
-        if name == "aerobee_tls_handshakes_total"
-    }
-    assert failed["plain"] > 0
+    assert "plain" in failures(broker)
+
+
+def failures(broker: BrokerProcess) -> set[object]:
+    found = events(broker.log.read_text())
+    return {one["kind"] for one in found if one["event"] == "tls.handshake_failed"}
+
+
+def test_metrics_and_probes_are_served_over_https_alone(broker: BrokerProcess, certs: Path) -> None:
+    trusted = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+    url = f"s://127.0.0.1:{broker.ports.metrics}/metrics"
+    with urllib.request.urlopen(f"http{url}", timeout=30, context=trusted) as page:
+        assert b"aerobee_tls_handshakes_total{" in page.read()
+    with pytest.raises(OSError, match=r"(?i)closed|reset|disconnected|Bad"):
+        urllib.request.urlopen(f"http{url[1:]}", timeout=30)
+    command = [sys.executable, "-m", "aerobee", "healthcheck", "--port", str(broker.ports.metrics)]
+    for more, code in (([], 4), (["--tls"], 0)):
+        assert subprocess.run([*command, *more], timeout=60, capture_output=True).returncode == code
 
 
 async def send_and_poll(namesrv: str, tls: TLSConfig) -> set[bytes]:
@@ -186,3 +204,20 @@ def test_a_broker_registers_through_tls_at_a_name_server_elsewhere(
         eventually(
             lambda: other.address in str(admin.cluster_info()), within_s=20, what="it registered"
         )
+
+
+def test_nothing_is_below_the_intermediate_profile_of_mozilla(
+    tmp_path: Path,
+) -> None:
+    """S16. Curves beyond its list are stronger ones, and our CA is nobody's."""
+    make(tmp_path / "short", ["127.0.0.1"], days=90)
+    settings = {
+        "tlsServerCertPath": tmp_path / "short" / "server.pem",
+        "tlsServerKeyPath": tmp_path / "short" / "server-key.pem",
+    }
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as open_to_all:
+        found = complaints(open_to_all.address)
+    found.pop("certificate_path_validation", None)
+    curves = found.pop("tls_curves", "")
+    assert set(re.findall(r"'(\w+)'", curves)) <= {"X448", "secp521r1"}
+    assert found == {}
