@@ -193,7 +193,9 @@ class NamesrvController:
             await door.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
-                house.start_soon(http.serve_http, probes, None, self.health, http.everybody, self.tls.http)
+                house.start_soon(
+                    http.serve_http, probes, None, self.health, http.everybody, self.tls.http
+                )
             address = with_port(remoting.bind_address, remoting.listen_port)
             ready(NamesrvReady(address, str(self.root)))
             await self.stop_wanted.wait()
