@@ -15,6 +15,7 @@ from msgspec import Meta, Raw
 
 from aerobee.remoting.errors import FrameError
 from aerobee.remoting.wire.codec import json_header, msgpack_header, rocketmq_header
+from aerobee.remoting.wire.codec.envelope import MAX_EXT_FIELDS
 from aerobee.remoting.wire.codes import VERSION, Encoding
 from aerobee.remoting.wire.frame import HEAD, MAX_FRAME_BYTES
 from aerobee.remoting.wire.header import Header, by_position, read_fields, reader, text_writer
@@ -107,6 +108,12 @@ class Command(msgspec.Struct, gc=False):
         """The ext fields as texts; none of a positional header. Raises: HeaderError."""
         ext = self.ext
         if type(ext) is Raw:
+            try:
+                fields: dict[str, str] = _texts(ext)
+                if len(fields) <= MAX_EXT_FIELDS:
+                    return fields
+            except (ValueError, RecursionError):
+                pass
             return json_header.ext_fields(memoryview(ext))
         if isinstance(ext, dict):
             return {name: json_header.scalar(v) for name, v in ext.items() if v is not None}
@@ -144,6 +151,7 @@ request_line = msgspec.json.Decoder(RequestLine).decode
 
 
 _strict = msgspec.json.Decoder(Command).decode
+_texts = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def decode(encoding: int, header: memoryview | bytes, body: memoryview | bytes) -> Command:
