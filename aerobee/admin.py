@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aerobee.client.message import MessageQueue
 
 __all__ = [
+    "AclEntry",
     "BrokerInfo",
     "ClientConnection",
     "ClusterInfo",
@@ -41,6 +42,7 @@ __all__ = [
     "StatsWindow",
     "TopicConfig",
     "TopicDescription",
+    "User",
 ]
 
 
@@ -405,3 +407,36 @@ class StatsItem:
     minute: StatsWindow
     hour: StatsWindow
     day: StatsWindow
+
+
+# ── Users ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A user on one broker, as far as brokers tell: never the secret."""
+
+    broker: str
+    name: str
+    is_super: bool = False
+    """Whether the user may do everything."""
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclEntry:
+    """What a user may do, or may not, on one resource of one broker."""
+
+    broker: str
+    user: str
+    resource: str
+    """`Topic:name`, `Group:name`, `Cluster:name`, with an asterisk at the end for a prefix; or
+    `*`.
+    """
+    actions: Sequence[str]
+    """Of All, Pub, Sub, Create, Update, Delete, Get, List."""
+    allow: bool = True
+    sources: Sequence[str] = ()
+    """Addresses and networks for which it counts; none: all."""
+    policy: str = "Custom"
+    """Custom, or Default, which is asked when no entry of Custom matches."""

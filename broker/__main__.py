@@ -200,6 +200,7 @@ async def _serve(
     life = Life(surroundings, controller, controller.broker.settings.live, reread)
 
     def serving(told: Ready) -> None:
+        _announce_admin(controller.broker.users.directory.first_admin)
         _announce(told)
         life.serving(f"serving at {told.broker}")
 
@@ -219,6 +220,7 @@ async def _serve_names(
     life = Life(surroundings, controller, controller.live, reread)
 
     def serving(told: NamesrvReady) -> None:
+        _announce_admin(controller.users.first_admin)
         _announce_names(told)
         life.serving(f"serving at {told.namesrv}")
 
@@ -348,6 +350,16 @@ def _announce_names(ready: NamesrvReady) -> None:
     log.info("namesrv.started", namesrv=ready.namesrv, data=ready.data)
     _announce_descriptors()
     gc.freeze()
+
+
+def _announce_admin(admin: tuple[str, str] | None) -> None:
+    """Tell the secret of the first admin on stderr, once, and not in the log."""
+    if admin is not None:
+        LineStream(sys.stderr).write(
+            f"aerobee: there was no user, so this start has made one that may do everything:"
+            f" access key {admin[0]}, secret key {admin[1]} (told only now; change it with"
+            f" `aerobee users update {admin[0]} --secret`)\n"
+        )
 
 
 def _announce_descriptors() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.feature import AclFeature
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
@@ -32,6 +33,7 @@ from aerobee.broker.timers.feature import TimersFeature
 from aerobee.broker.topics.feature import TopicsFeature
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.broker.transactions.feature import TransactionsFeature
+from aerobee.broker.users.feature import UsersFeature
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -79,6 +81,7 @@ class Broker:
         add = self._add
         self.settings = add(LiveSettingsFeature(core))
         self.acl = add(AclFeature(core))
+        self.users = add(UsersFeature(core))
         self.topics = add(TopicsFeature(core, topics))
         self.namesrv = add(NamesrvFeature(core, topics, more=self.settings.namesrv_routes))
         self.consumers = add(ConsumersFeature(core, topics))
@@ -111,7 +114,7 @@ class Broker:
                 timers=wheel,
             )
         )
-        self._control_access()
+        self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]
         self.saver = Saver(
@@ -119,12 +122,20 @@ class Broker:
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
         )
 
-    def _control_access(self) -> None:
-        files, core = self.acl.files, self.core
+    def _guarded(self) -> Audit:
+        """Set the gate in front of all handlers, if requests need accounts; returns the audit
+        log.
+        """
+        core, files, users = self.core, self.acl.files, self.users.directory.authority
+        auth, cluster = core.config.auth, core.config.broker.broker_cluster_name
+        audit = Audit(named=auth.enabled, every=lambda: auth.admin_access_log)
+        authority = users if files is None else files.acl
+        if authority is not None:
+            gate = Gate(authority, cluster, core.stats.access)
+            core.rounds.reactor.gate = audit.behind(gate.check)
         if files is not None:
-            cluster = core.config.broker.broker_cluster_name
-            core.rounds.reactor.gate = Gate(files.acl, cluster, core.stats.access).check
             self.settings.live.when_asked.append(files.reload)
+        return audit
 
     def _add(self, feature: F) -> F:
         core = self.core
@@ -138,7 +149,13 @@ class Broker:
     @property
     def routes(self) -> list[Route]:
         """Header, handler and pool of every request that the broker's ports answer."""
-        return [route for feature in self.features for route in feature.routes]
+        routes = (route for feature in self.features for route in feature.routes)
+        return list(self.audit.routes(routes))
+
+    @property
+    def namesrv_routes(self) -> list[Route]:
+        """The same of the port of its name server; none without one."""
+        return list(self.audit.routes(self.namesrv.routes))
 
     @property
     def services(self) -> list[Service]:

@@ -136,7 +136,7 @@ class BrokerController:
 
     def _bind(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
         remoting, namesrv = self.config.remoting, self.config.namesrv
-        table, names = self.broker.routes, self.broker.namesrv.routes
+        table, names = self.broker.routes, self.broker.namesrv_routes
         wanted = [
             ("broker", "listenPort", remoting.listen_port, table),
             ("vip", "vipListenPort", remoting.vip_listen_port, table),

@@ -20,6 +20,7 @@ import trio
 
 from aerobee.broker import answers
 from aerobee.broker.access.access_stats import AccessStats
+from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.feature import acl_files
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.core.rounds import limits_of
@@ -34,6 +35,7 @@ from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.saved.tables import Tables
+from aerobee.broker.users.directory import UserDirectory
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import Route
@@ -79,9 +81,11 @@ class NamesrvController:
         self.config = config
         self.root = Path(config.store.store_path_root_dir).expanduser().absolute()
         self.disk = disk
-        self.role = NamesrvRole(config, Tables(self.root / "config", disk, clock), clock)
+        tables = Tables(self.root / "config", disk, clock)
+        self.role = NamesrvRole(config, tables, clock)
+        self.users = UserDirectory(config.auth, tables, lambda: self.reactor.connections)
         self.live = LiveSettings(config, disk=disk, clock=clock)
-        self.saver = Saver([self.role.kv_file], periodic=())
+        self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.lock = LockFile(disk, self.root / LOCK)
         self.loop = LoopStats()
         self.ticker = LoopTicker(self.loop, clock)
@@ -96,9 +100,13 @@ class NamesrvController:
             config.tls, self.reactor, clock, http=config.metrics.metrics_tls_enable
         )
         self.acl = acl_files(config)
+        auth = config.auth
+        self.audit = Audit(named=auth.enabled, every=lambda: auth.admin_access_log)
+        authority = self.users.authority if self.acl is None else self.acl.acl
+        if authority is not None:
+            gate = Gate(authority, config.broker.broker_cluster_name, AccessStats())
+            self.reactor.gate = self.audit.behind(gate.check)
         if self.acl is not None:
-            cluster = config.broker.broker_cluster_name
-            self.reactor.gate = Gate(self.acl.acl, cluster, AccessStats()).check
             self.live.when_asked.append(self.acl.reload)
         self.health = self._health(http.loop_turns(self.loop, clock))
         self.stop_wanted = trio.Event()
@@ -135,6 +143,7 @@ class NamesrvController:
             self.role.load()
             if self.acl is not None:
                 self.acl.load()
+            self.users.load()
             async with trio.open_nursery() as house:
                 await house.start(self.ticker.run)
                 services: list[Service] = [self.saver, self.tls, *self.role.services]
@@ -146,7 +155,8 @@ class NamesrvController:
                 house.cancel_scope.cancel()
             saved = False
             with trio.CancelScope(shield=True, deadline=trio.current_time() + SAVE_S):
-                saved = self.role.kv_file.clean or await self.saver.save_all()
+                clean = all(table.clean for table in self.saver.tables)
+                saved = clean or await self.saver.save_all()
         log.info("namesrv.stopped", clean=saved)
         return saved
 
@@ -174,11 +184,13 @@ class NamesrvController:
 
     def _routes(self) -> list[Route]:
         settings = SettingsProcessor(self.live)
-        return [
+        routes = (
             *self.role.routes,
+            *self.users.routes,
             Route(headers.GetNamesrvConfig, settings.namesrv_settings, POOL),
             Route(headers.UpdateNamesrvConfig, settings.change_namesrv, POOL),
-        ]
+        )
+        return list(self.audit.routes(routes))
 
     async def _open_door(
         self,

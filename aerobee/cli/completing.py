@@ -1,13 +1,17 @@
-"""Names of topics and groups for a shell that completes: asked of the name server, or none."""
+"""Names of topics, groups and users for shell completion: asked of the servers, or none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import click
 
-__all__ = ["group_names", "topic_names"]
+    from aerobee.blocking import AdminClient
+
+__all__ = ["group_names", "topic_names", "user_names"]
 
 WITHIN_S = 0.15
 """Timeout of the connection, and of the answer: a user waits at the prompt."""
@@ -30,8 +34,19 @@ def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
     return [name for name in names if name.startswith(incomplete)]
 
 
+def user_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Users with this prefix, of any broker."""
+    names = set(asked(ctx, lambda admin: [one.name for one in admin.users()]))
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
 def known_topics(ctx: click.Context, prefix: str = "") -> list[str]:
     """The names that the name server knows; none if it does not answer at once."""
+    return [name for name in asked(ctx, lambda admin: admin.topics()) if name.startswith(prefix)]
+
+
+def asked(ctx: click.Context, names: Callable[[AdminClient], list[str]]) -> list[str]:
+    """The names that the servers of a command line tell; none if they do not answer at once."""
     from aerobee.cli.connection import chosen
     from aerobee.errors import AerobeeError
 
@@ -39,6 +54,6 @@ def known_topics(ctx: click.Context, prefix: str = "") -> list[str]:
         given = (ctx.params.get(name) for name in ("namesrv", "context", "namespace"))
         connection = chosen(*given)
         with connection.admin(connect_timeout=WITHIN_S, request_timeout=WITHIN_S) as admin:
-            return [name for name in admin.topics() if name.startswith(prefix)]
+            return names(admin)
     except AerobeeError:
         return []

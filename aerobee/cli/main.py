@@ -15,6 +15,7 @@ from aerobee.cli.lazy import LazyGroup
 __all__ = ["cli", "main"]
 
 COMMANDS = {
+    "acl": ("aerobee.cli.acl:acl", "What users may do."),
     "bench": ("aerobee.cli.bench.command:bench", "Measure sending and consuming."),
     "broker": ("aerobee.cli.broker:broker", "Run a broker, change a running one."),
     "certs": ("aerobee.cli.certs:certs", "Make certificates to try TLS with."),
@@ -34,6 +35,7 @@ COMMANDS = {
     "store": ("aerobee.cli.store:store", "Verify, show and repair a data directory."),
     "top": ("aerobee.cli.top:top", "A cluster live: rates, lag, connections."),
     "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
+    "users": ("aerobee.cli.users:users", "Who may sign requests."),
     "why": ("aerobee.cli.why:why", "What became of a message."),
 }
 """The module and object of each command, and its description."""

@@ -33,6 +33,15 @@ NAMES = {
     "cluster kv": "updateKvConfig deleteKvConfig updateOrderConf",
     "broker config get": "getBrokerConfig",
     "broker config set": "updateBrokerConfig",
+    "users list": "listUser",
+    "users show": "getUser",
+    "users create": "createUser copyUser",
+    "users update": "updateUser",
+    "users delete": "deleteUser",
+    "acl list": "listAcl",
+    "acl show": "getAcl",
+    "acl grant": "createAcl updateAcl copyAcl",
+    "acl revoke": "deleteAcl",
     "spark traces": "queryMsgTraceById",
 }
 """The commands of `mqadmin` by the command here."""

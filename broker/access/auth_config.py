@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from aerobee.remoting.wire.codes import RequestCode
 from aerobee.setting import setting
 
-__all__ = ["AuthConfig", "credentials_of", "session"]
+__all__ = ["AuthConfig", "codes_of", "credentials_of", "request_codes", "session", "user"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +31,61 @@ class AuthConfig:
     """Bearer token that /metrics asks for. Without one, and with access control, only this host may
     read them; the probes are open to all.
     """
+    authentication_enabled: bool = setting("authenticationEnabled", False)
+    """Serve only requests that an enabled user has signed."""
+    authorization_enabled: bool = setting("authorizationEnabled", False)
+    """Serve only what the policies of the user allow; super users may do everything."""
+    authentication_whitelist: str = setting(
+        "authenticationWhitelist", "", separator=",", kind="request_codes"
+    )
+    """Request codes that need no signature."""
+    authorization_whitelist: str = setting(
+        "authorizationWhitelist", "", separator=",", kind="request_codes"
+    )
+    """Request codes that need no policy."""
+    init_authentication_user: str = setting("initAuthenticationUser", "", kind="user")
+    """A super user that is created at a start that does not find it: {"username":…,
+    "password":…}.
+    """
     inner_client_authentication_credentials: str = setting(
         "innerClientAuthenticationCredentials", "", kind="session"
     )
-    """The account of this broker's own requests to name servers: {"accessKey":…, "secretKey":…}."""
+    """The account of this broker's own requests to name servers: {"accessKey":…, "secretKey":…}.
+    With users it is created as a super user where it is missing.
+    """
+    max_users: int = setting("maxUsers", 10_000, ge=1, le=100_000, own=True, live=True)
+    """Users in all."""
+    max_acl_entries: int = setting(
+        "maxAclEntries", 100_000, ge=1, le=1_000_000, own=True, live=True
+    )
+    """Entries of the policies of all users together; each user has 1,000 at most."""
+    admin_access_log: bool = setting("adminAccessLog", False, own=True, live=True)
+    """Log each request of the admin pool, also of those that only read."""
 
     @property
     def enabled(self) -> bool:
         """Whether a request needs an account."""
-        return self.acl_enable
+        return self.acl_enable or self.authentication_enabled
+
+
+def request_codes(text: str) -> str:
+    """Check request codes, separated by commas. Raises: ValueError."""
+    codes = [one.strip() for one in text.split(",") if one.strip()]
+    known = {str(int(code)) for code in RequestCode}
+    for one in codes:
+        if one not in known:
+            raise ValueError(f"{one:.20} is not a request code")
+    return ",".join(codes)
+
+
+def codes_of(text: str) -> frozenset[int]:
+    """The codes of a list that was checked."""
+    return frozenset(int(one) for one in text.split(",") if one)
+
+
+def user(text: str) -> str:
+    """Check an `initAuthenticationUser`. Raises: ValueError, which does not repeat the secret."""
+    return checked(text, "username", "password")
 
 
 def session(text: str) -> str:
@@ -51,7 +98,9 @@ def checked(text: str, name: str, secret: str) -> str:
     try:
         values = msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:
-        values = {}
+        values = {"": ""}
+    if not values:
+        return ""
     if not values.get(name, "").strip() or not values.get(secret, "").strip():
         raise ValueError(f'is no JSON such as {{"{name}":"…","{secret}":"…"}}')
     return text
@@ -62,4 +111,5 @@ def credentials_of(text: str) -> tuple[str, str] | None:
     if not text:
         return None
     values = msgspec.json.decode(text, type=dict[str, str])
-    return values["accessKey"].strip(), values["secretKey"].strip()
+    name = values.get("username") or values["accessKey"]
+    return name.strip(), (values.get("password") or values["secretKey"]).strip()

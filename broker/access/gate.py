@@ -58,14 +58,14 @@ class Gate:
         if self.authority.opens(command.code, host):
             return None
         try:
-            refused = self._examined(command, host)
+            refused = self._examined(command, connection, host)
         except (HeaderError, BodyError) as error:
             return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
         if refused is None:
             return None
         return self._refused(command, connection, refused)
 
-    def _examined(self, command: Command, host: Host) -> NotAllowed | None:
+    def _examined(self, command: Command, connection: Connection, host: Host) -> NotAllowed | None:
         """Why a request is refused; None: it is not. Raises: HeaderError, BodyError."""
         fields = command.ext_fields()
         access_key = fields.get(ACCESS_KEY, "")
@@ -77,6 +77,8 @@ class Gate:
         signed = is_signed(secret, fields, command.body)
         if account is None or not signed:
             return NotAllowed(self.authority.not_authenticated(access_key))
+        if access_key not in connection.accounts:
+            connection.accounts |= {access_key}
         return self._authorized(account, command, fields, host)
 
     def _authorized(

@@ -299,6 +299,17 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: CHANGES_CLUSTER,
     RequestCode.CLEAN_UNUSED_TOPIC: CHANGES_CLUSTER,
     RequestCode.DELETE_EXPIRED_COMMITLOG: CHANGES_CLUSTER,
+    # Users
+    RequestCode.AUTH_CREATE_USER: CHANGES_CLUSTER,
+    RequestCode.AUTH_UPDATE_USER: CHANGES_CLUSTER,
+    RequestCode.AUTH_DELETE_USER: CHANGES_CLUSTER,
+    RequestCode.AUTH_GET_USER: READS_CLUSTER,
+    RequestCode.AUTH_LIST_USER: READS_CLUSTER,
+    RequestCode.AUTH_CREATE_ACL: CHANGES_CLUSTER,
+    RequestCode.AUTH_UPDATE_ACL: CHANGES_CLUSTER,
+    RequestCode.AUTH_DELETE_ACL: CHANGES_CLUSTER,
+    RequestCode.AUTH_GET_ACL: READS_CLUSTER,
+    RequestCode.AUTH_LIST_ACL: READS_CLUSTER,
     # The name server
     # Clients begin with it: which brokers there are is what all routes together say.
     RequestCode.GET_BROKER_CLUSTER_INFO: Row(),

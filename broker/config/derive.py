@@ -134,12 +134,19 @@ def is_wildcard(host: str) -> bool:
 def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of each rule over several settings that is broken."""
     broker, store, auth = config.broker, config.store, config.auth
+    if auth.authorization_enabled and not auth.authentication_enabled:
+        yield (
+            "authorizationEnabled",
+            "policies are for users that have proven who they are: set authenticationEnabled too",
+        )
+    if auth.acl_enable and auth.authentication_enabled:
+        yield "aclEnable", "accounts are in plain_acl.yml or users in tables: choose one of both"
     for name, host in listener_hosts(config):
         if not (is_loopback(host) or broker.insecure or auth.enabled):
             yield (
                 name,
-                f"{host} is open to the network, which needs credentials (acl_enable: true)"
-                " or insecure: true",
+                f"{host} is open to the network, which needs credentials (authentication_enabled:"
+                " true, or acl_enable: true) or insecure: true",
             )
     if broker.broker_role is BrokerRole.SLAVE:
         yield "brokerRole", "SLAVE asks for something that this broker does not do"

@@ -17,7 +17,7 @@ from aerobee.broker.config.files.entries import (
     join_tree,
 )
 from aerobee.broker.config.files.foreign import ENVIRONMENT_ONLY, known_name, objection
-from aerobee.broker.config.schema import KNOWN, SCHEMA, canon, env, nearest
+from aerobee.broker.config.schema import KNOWN, SCHEMA, SECRET, canon, env, nearest
 from aerobee.broker.config.values import FreeSpace, read, rocketmq_takes
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
 
 def java_note(key: Key, entry: Entry) -> str:
     """What RocketMQ would do with the value, for people who migrate from it."""
-    if entry.form is not Form.PROPERTIES:
+    if entry.form is not Form.PROPERTIES or key.name in SECRET:
         return ""
     return f"; RocketMQ would silently use {rocketmq_takes(key, join_tree(entry.value))}"
 

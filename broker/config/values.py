@@ -220,7 +220,9 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "path": path,
     "advertised": advertised.normalized,
     "dedupe": dedupe.normalized,
+    "request_codes": auth_config.request_codes,
     "session": auth_config.session,
+    "user": auth_config.user,
 }
 """Kind of a text setting → the function that checks and normalises it."""
 

@@ -57,6 +57,7 @@ REDACTED = "***"
 LINES: Final = 100
 """Lines of one event in `PERIOD_S`, at levels above debug."""
 LINES_OF: Final = {
+    "admin.changed": 10_000,
     "access.refused": 20,
     "client.expired": 20,
     "group.changed": 20,
@@ -64,7 +65,7 @@ LINES_OF: Final = {
     "request.failed": 5,
     "topic.created": 20,
 }
-"""For events that clients cause by thousands, or with long lines: a traceback."""
+"""More for the audit log, less for what clients cause by thousands or with long lines."""
 LIBRARY_LINES: Final = 5
 """For one logger of a library."""
 PERIOD_S: Final = 10.0

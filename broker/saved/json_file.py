@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["JsonFile"]
+__all__ = ["JsonFile", "PrivateFile"]
 
 T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)
 
+OF_OTHERS: Final = 0o007
+"""The permissions of users who are neither the owner nor in its group."""
 REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
 """In names of clients `$ref` is ordinary text; unescaped, fastjson takes it for a reference."""
 UNREADABLE = (ValueError, TypeError, AttributeError, BodyError)
@@ -102,6 +104,33 @@ class JsonFile:
         self.disk.mkdir(self.path.parent)
         text = b"".join(content) if isinstance(content, list) else msgspec.json.encode(content)
         self.disk.write_atomically(self.path, text.replace(*REFERENCE_ESCAPED))
+
+
+class PrivateFile(JsonFile):
+    """A file with secrets or rights. It is read as it is or not at all: an older version might give
+    back what was taken away, so there is no backup; and nobody but its owner and the owner's group
+    has access to it.
+    """
+
+    def load(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """As `JsonFile.load`. Raises: TableDamaged naming file and remedy; OSError."""
+        if not self.disk.exists(self.path):
+            return None
+        if self.disk.mode(self.path) & OF_OTHERS:
+            raise TableDamaged(f"{self.path} is open to other users of this machine: chmod 600 it")
+        try:
+            return read(document_of(self.disk.read(self.path)))
+        except UNREADABLE as error:
+            raise TableDamaged(
+                f"{self.path} does not decode ({error}): repair or restore it; without it nobody"
+                " knows who may do what, so there is no start"
+            ) from error
+
+    def write_now(self, content: Mapping[str, Any] | list[bytes]) -> None:
+        """As `JsonFile.write_now`, without a backup."""
+        self.disk.mkdir(self.path.parent)
+        text = b"".join(content) if isinstance(content, list) else msgspec.json.encode(content)
+        self.disk.write_atomically(self.path, text, backup=False)
 
 
 def document_of(content: bytes) -> Mapping[str, Any]:

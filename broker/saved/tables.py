@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from aerobee.broker.saved.json_file import JsonFile
+from aerobee.broker.saved.json_file import JsonFile, PrivateFile
 from aerobee.broker.saved.save import LargeTable, SavedTable, Table
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class Tables:
     def asked(self, table: Table | LargeTable, name: str) -> SavedTable:
         """A table that is saved on request."""
         return SavedTable(table, self._file(name))
+
+    def private(self, table: Table | LargeTable, name: str) -> SavedTable:
+        """A table of secrets or rights, saved on request."""
+        return SavedTable(table, PrivateFile(self._folder / name, self._disk, self._clock))
 
     def changing(
         self,

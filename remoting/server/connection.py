@@ -91,6 +91,7 @@ class Connection:
         "_calls",
         "_forget",
         "_next_opaque",
+        "accounts",
         "address",
         "backlog",
         "bad",
@@ -162,6 +163,7 @@ class Connection:
         self.closed = False
         self.encoding = 0
         self.requests = 0
+        self.accounts: frozenset[str] = frozenset()  # whose signatures the gate has seen on it
         self.held = 0
         """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0
@@ -247,8 +249,7 @@ class Connection:
         try:
             asked = command.ext_fields().get(field) == value
         except HeaderError:
-            # The typed decoder will refuse this request; here the fields mean no offer.
-            asked = False
+            asked = False  # the typed decoder will refuse this request
         if asked:
             self._announce = command.opaque
 
@@ -265,9 +266,8 @@ class Connection:
 
         Dropped when the peer has disconnected or does not read its data.
         """
-        if self.paused:
-            return
-        self._request(code, header, body, oneway=True)
+        if not self.paused:
+            self._request(code, header, body, oneway=True)
 
     async def call(
         self, code: int, header: Header | None, body: bytes, timeout_s: float

@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 import resource
+import stat
 import sys
 from pathlib import Path
 from struct import Struct
@@ -43,10 +44,8 @@ _THREADS = 8
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _FLOCK = Struct("hh4xqqi4x")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MEMORY_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMORY_LIMITS = (_CGROUP / "memory.max", _CGROUP / "memory/memory.limit_in_bytes")
 
 
 class Space(NamedTuple):
@@ -219,6 +218,10 @@ class Disk:
         """Length in bytes."""
         return self._call(os.stat, path).st_size
 
+    def mode(self, path: Path) -> int:
+        """The permission bits; of a symbolic link its own."""
+        return stat.S_IMODE(self._call(os.lstat, path).st_mode)
+
     def identity(self, path: Path) -> tuple[int, int, int]:
         """Length in bytes, inode, and when the file changed last, in ns; (−1, 0, 0) without one."""
         try:
@@ -272,8 +275,7 @@ class Disk:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # No hard links here: for a moment only the backup has the content, and readers handle
-            # that.
+            # No hard links here: for a moment only the backup has the content, as readers know.
             self.rename(path, backup)
 
     # ── Files of fixed size ──

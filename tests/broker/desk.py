@@ -180,13 +180,20 @@ class Desk:
         """There is such a topic, and it is on disk."""
         self.topics.put(TopicConfig(topic_name=name, **fields))
 
-    def begin(self, header: Header, body: bytes = b"", *, oneway: bool = False) -> Any:
-        """Call the handler; what it gives, or the answer that its refusal becomes."""
+    def begin(
+        self, header: Header, body: bytes = b"", *, oneway: bool = False, by: str | None = None
+    ) -> Any:
+        """Call the handler; what it gives, or the answer that its refusal becomes.
+
+        `by`: the user that the gate has found to have signed it.
+        """
         code = int(header.code)
         command = Command(code=code, body=body, flag=ONEWAY * oneway, language="JAVA", version=479)
+        if by is not None:
+            command.ext = {"AccessKey": by}
         return answered(lambda: self.handlers[code](header, command, self.peer))
 
-    async def ask(self, header: Header, body: bytes = b"", **how: bool) -> Answer:
+    async def ask(self, header: Header, body: bytes = b"", **how: Any) -> Answer:
         """The answer, whenever it comes."""
         outcome = self.begin(header, body, **how)
         if isinstance(steps := outcome, Generator):

@@ -91,7 +91,10 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "transactions": ("check_service",),
     },
     Kind.HANDLERS: {
-        "access": ("gate",),
+        "access": (
+            "audit",
+            "gate",
+        ),
         "admin": (
             "admin",
             "cleanup",
@@ -133,6 +136,10 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "timers": ("recall",),
         "topics": ("topic_processor",),
         "transactions": ("end_transaction",),
+        "users": (
+            "authority",
+            "user_processor",
+        ),
     },
     Kind.ASSEMBLY: {
         "": (
@@ -147,6 +154,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "metrics": ("sources",),
         "namesrv": ("role",),
+        "users": ("directory",),
     },
 }
 """Files of the broker that are not pure, by folder."""

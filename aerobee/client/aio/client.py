@@ -139,7 +139,7 @@ class Client:
             async with anyio.create_task_group() as self._group:
                 self._group.cancel_scope.shield = shield
                 try:
-                    await self.perform(self.instance.greet(self.instance.config.connect_timeout))
+                    await self.perform(self.instance.reach(self.instance.config.connect_timeout))
                 except AerobeeError as error:
                     failure = error
                 else:

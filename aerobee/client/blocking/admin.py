@@ -15,6 +15,7 @@ from aerobee.client.steps.admin import messages as message_steps
 from aerobee.client.steps.admin import name_servers as name_server_steps
 from aerobee.client.steps.admin import offsets as offset_steps
 from aerobee.client.steps.admin import topics as topic_steps
+from aerobee.client.steps.admin import users as user_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,3 +128,13 @@ class AdminClient(Part):
     put_kv = method(name_server_steps.put_kv)
     delete_kv = method(name_server_steps.delete_kv)
     set_write_permission = method(name_server_steps.set_write_permission)
+
+    # ── Users ──
+
+    users = method(user_steps.users)
+    create_user = method(user_steps.create_user)
+    change_user = method(user_steps.change_user)
+    delete_user = method(user_steps.delete_user)
+    acl = method(user_steps.acl)
+    grant = method(user_steps.grant)
+    revoke = method(user_steps.revoke)

@@ -95,7 +95,7 @@ class Client:
         self._started = True
         warn_in_event_loop()
         try:
-            self.perform(self.instance.greet(self.instance.config.connect_timeout))
+            self.perform(self.instance.reach(self.instance.config.connect_timeout))
         except BaseException:
             self.close()
             raise

@@ -16,6 +16,7 @@ from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
     NoNameServerError,
+    PermissionDeniedError,
     RouteNotFoundError,
     TopicNotFoundError,
     TransportError,
@@ -45,6 +46,8 @@ AUTO_CREATE_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUES = 4
 PAUSES_S = (0.1, 0.5)
 """The pause before the second try after a temporary failure, and before further ones."""
+MAY_NOT_SEE = "has no permission to access Cluster:"
+"""In the remark for a user who may not see all brokers."""
 NOBODY_PAUSE_S = 0.25
 """The pause before name servers without any broker are queried again."""
 ROUTE_NOT_FOUND = (
@@ -106,6 +109,18 @@ class Routes:
         ask, answer = yield from self.ask_name_server(GetBrokerClusterInfo(), timeout_s)
         self.cluster = body_of(ask, expect(ask, answer, "name server"), ClusterInfo)
         return self.cluster
+
+    def reach(self, timeout_s: float) -> Steps[None]:
+        """Make sure that a name server answers, and learn the brokers if the user may see them.
+
+        Raises: NoNameServerError, BrokerError.
+        """
+        try:
+            yield from self.greet(timeout_s)
+        except PermissionDeniedError as error:
+            # A user of some topics only; the remark for a wrong signature is another one.
+            if MAY_NOT_SEE not in (error.remark or ""):
+                raise
 
     # ── Routes ──
 
@@ -190,11 +205,13 @@ class Routes:
             yield Wait(self.closing, NOBODY_PAUSE_S)
 
     def somebody_there(self, timeout_s: float) -> Steps[bool]:
-        """Whether any broker is registered with a name server now."""
+        """Whether any broker is registered with a name server now, as far as it tells."""
         try:
             cluster = yield from self.greet(timeout_s)
         except NoNameServerError:
             return False
+        except PermissionDeniedError:
+            return True
         return any(data.broker_addrs for data in cluster.broker_addr_table.values())
 
     def fetch_route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:

@@ -25,7 +25,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         "|enableCreateSysGroup|disappearTime|inBrokerContainer|isBrokerContainer|isolateLog",
     ),
     (
-        "access control by users and policies is not there",
+        "users and policies are in tables of their own, held in memory and saved with each change",
         "^auth|Auth|^acl|^user[CA]",
     ),
     (

@@ -29,7 +29,6 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             OFF,
             "enableDLegerCommitLog enableControllerMode duplicationEnable enableLmq"
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
-            " authenticationEnabled authorizationEnabled"
             " fetchNamesrvAddrByAddressServer"
             " fetchNameSrvAddrByDnsLookup proxyProtocolFrom",
         ),

@@ -91,7 +91,6 @@ def test_a_known_key_without_effect_is_kept_in_both_kinds_of_file() -> None:
         "timerRocksDBEnable=true",
         "transRocksDBEnable=true",
         "indexRocksDBEnable=true",
-        "authenticationEnabled=true",
     ],
 )
 def test_a_value_that_asks_for_what_is_not_done_is_refused(line: str) -> None:

@@ -89,7 +89,7 @@ def test_the_file_of_runtime_changes_is_found_where_the_settings_say(write: Any)
         ("bind_address: 0.0.0.0", "2: bind_address: can not change while running; left out"),
         ("no_such_thing: 1", "2: no_such_thing: no such setting; left out"),
         ("sync_flush_timeout: 1", "2: sync_flush_timeout: 1 is out of range (100–60000 ms); left"),
-        ("authenticationEnabled: true", "2: authenticationEnabled: true asks for something"),
+        ("enable_lmq: true", "2: enable_lmq: true asks for something"),
         ("disk_max_used_space_ratio: x", "2: disk_max_used_space_ratio: x is not a whole number"),
         ("a: [", "2: not YAML: expected"),
         ("- a", "2: not YAML: "),

@@ -10,6 +10,7 @@ import pytest
 from aerobee.remoting.wire.header import Header, fields_of
 from aerobee.remoting.wire.headers import (
     admin,
+    auth,
     cleanup,
     client,
     group,
@@ -35,6 +36,16 @@ ORDER: dict[type[Header], str] = {
     admin.QueryTopicConsumeByWho: "topic",
     admin.QueryTopicsByConsumer: "group",
     admin.ViewBrokerStatsData: "statsName statsKey",
+    auth.CreateUser: "username",
+    auth.UpdateUser: "username",
+    auth.DeleteUser: "username",
+    auth.GetUser: "username",
+    auth.ListUser: "filter",
+    auth.CreateAcl: "subject",
+    auth.UpdateAcl: "subject",
+    auth.DeleteAcl: "subject policyType resource",
+    auth.GetAcl: "subject",
+    auth.ListAcl: "subjectFilter resourceFilter",
     send.SendMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
     " bornTimestamp flag properties reconsumeTimes unitMode maxReconsumeTimes batch bname",
     send.SendMessageV2: "a b c d e f g h i j k l m n",

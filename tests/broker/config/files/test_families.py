@@ -28,7 +28,7 @@ def test_every_family_has_keys() -> None:
         ("filterServerNums", "filters"),
         ("transientStorePoolSize", "page cache"),
         ("popCkMaxBufferSize", "POP"),
-        ("initAuthenticationUser", "access control"),
+        ("userCacheMaxNum", "users and policies"),
     ],
 )
 def test_a_key_is_in_the_family_that_it_belongs_to(name: str, word: str) -> None:

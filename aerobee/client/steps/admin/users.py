@@ -1,0 +1,233 @@
+"""Users and their rights, of RocketMQ 5.3 and later. Source: admin §4.6.
+
+Each broker has users of its own, so changes are sent to every master. A name server that runs alone
+has them too: it is named by its address.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from aerobee.admin import AclEntry, User
+from aerobee.client.steps.admin.brokers import Broker, ask, masters
+from aerobee.client.steps.answers import body_of
+from aerobee.errors import ConfigurationError
+from aerobee.remoting.wire.bodies.auth import (
+    AclInfo,
+    AclTable,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+    UserTable,
+)
+from aerobee.remoting.wire.headers import auth as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.client.steps.admin.brokers import Answered
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.body import Body
+
+__all__ = ["acl", "change_user", "create_user", "delete_user", "grant", "revoke", "users"]
+
+B = TypeVar("B", bound="Body")
+
+SUBJECT_PREFIX = "User:"
+CUSTOM, DEFAULT = "Custom", "Default"
+
+
+def targets(routes: Routes, broker: str | None) -> Steps[list[Broker]]:
+    """The brokers to ask: every master, the one of a name, or the server at an address.
+
+    Raises: BrokerNotFoundError, NoNameServerError.
+    """
+    if broker is not None and ":" in broker:
+        return [Broker(broker, broker)]
+    return (yield from masters(routes, broker=broker))
+
+
+# ── Users ──
+
+
+def users(routes: Routes, part: str | None = None, broker: str | None = None) -> Steps[list[User]]:
+    """The users whose name contains `part`, of every broker or of one.
+
+    Raises: UnsupportedRequestError where users are not known; PermissionDeniedError, BrokerError,
+    TransportError.
+    """
+    found: list[User] = []
+    for target in (yield from targets(routes, broker)):
+        answered = yield from ask(routes, target, headers.ListUser(filter=part))
+        found += [
+            User(
+                broker=target.name,
+                name=info.username,
+                is_super=info.user_type == "Super",
+                enabled=info.user_status != "disable",
+            )
+            for info in listed(answered, "users", UserTable).users
+        ]
+    return found
+
+
+def create_user(
+    routes: Routes,
+    name: str,
+    secret: str,
+    *,
+    is_super: bool = False,
+    broker: str | None = None,
+) -> Steps[None]:
+    """Create an enabled user on every broker, or on one.
+
+    Raises: PermissionDeniedError, also where there is one of that name; BrokerError,
+    TransportError.
+    """
+    kind = "Super" if is_super else "Normal"
+    wanted = UserInfo(username=name, password=secret, user_type=kind, user_status="enable")
+    for target in (yield from targets(routes, broker)):
+        header = headers.CreateUser(username=name)
+        yield from ask(routes, target, header, body=wanted.to_bytes())
+
+
+def change_user(
+    routes: Routes,
+    name: str,
+    *,
+    secret: str | None = None,
+    is_super: bool | None = None,
+    enabled: bool | None = None,
+    broker: str | None = None,
+) -> Steps[None]:
+    """Change a user: what is not named stays. Open connections of the user end, where brokers are
+    Aerobee's.
+
+    Raises: PermissionDeniedError, also where there is none; BrokerError, TransportError.
+    """
+    if secret is None and is_super is None and enabled is None:
+        raise ConfigurationError("name at least one of secret, is_super and enabled")
+    wanted = UserInfo(
+        username=name,
+        password=secret,
+        user_type=None if is_super is None else ("Normal", "Super")[is_super],
+        user_status=None if enabled is None else ("disable", "enable")[enabled],
+    )
+    for target in (yield from targets(routes, broker)):
+        header = headers.UpdateUser(username=name)
+        yield from ask(routes, target, header, body=wanted.to_bytes())
+
+
+def delete_user(routes: Routes, name: str, broker: str | None = None) -> Steps[None]:
+    """Delete a user and the user's rights; no error if there is none.
+
+    Raises: PermissionDeniedError, BrokerError, TransportError.
+    """
+    for target in (yield from targets(routes, broker)):
+        yield from ask(routes, target, headers.DeleteUser(username=name))
+
+
+# ── Rights ──
+
+
+def acl(
+    routes: Routes,
+    user: str | None = None,
+    resource: str | None = None,
+    broker: str | None = None,
+) -> Steps[list[AclEntry]]:
+    """The rights of users: of all, or of one; on resources that contain a text.
+
+    Raises: UnsupportedRequestError where users are not known; PermissionDeniedError, BrokerError,
+    TransportError.
+    """
+    found: list[AclEntry] = []
+    subject = None if user is None else SUBJECT_PREFIX + user
+    for target in (yield from targets(routes, broker)):
+        header = headers.ListAcl(subject_filter=subject, resource_filter=resource)
+        answered = yield from ask(routes, target, header)
+        for info in listed(answered, "acls", AclTable).acls:
+            if subject in (None, info.subject):
+                found += entries(target.name, info)
+    return found
+
+
+def entries(broker: str, info: AclInfo) -> Iterator[AclEntry]:
+    """The entries of an ACL as public values."""
+    for policy in info.policies or ():
+        for one in policy.entries or ():
+            yield AclEntry(
+                broker=broker,
+                user=(info.subject or "").removeprefix(SUBJECT_PREFIX),
+                resource=one.resource or "",
+                actions=tuple(one.actions or ()),
+                allow=one.decision == "Allow",
+                sources=tuple(one.source_ips or ()),
+                policy=policy.policy_type or CUSTOM,
+            )
+
+
+def grant(
+    routes: Routes,
+    user: str,
+    resource: str,
+    actions: Sequence[str],
+    *,
+    deny: bool = False,
+    sources: Sequence[str] = (),
+    default: bool = False,
+    broker: str | None = None,
+) -> Steps[None]:
+    """Allow a user actions on a resource such as `Topic:orders`, `Group:billing*` or `Topic:*`,
+    or `deny` them; an entry on the same resource is replaced.
+
+    `sources`: addresses and networks for which it counts. `default`: in the policy that is asked
+    last. Raises: PermissionDeniedError, also where there is no such user; BrokerError,
+    TransportError.
+    """
+    if isinstance(actions, str) or not actions:
+        raise ConfigurationError('actions is a list such as ["Pub", "Sub"]')
+    entry = PolicyEntryInfo(
+        resource=resource,
+        actions=list(actions),
+        source_ips=list(sources) or None,
+        decision="Deny" if deny else "Allow",
+    )
+    policy = PolicyInfo(policy_type=DEFAULT if default else CUSTOM, entries=[entry])
+    subject = SUBJECT_PREFIX + user
+    body = AclInfo(subject=subject, policies=[policy]).to_bytes()
+    for target in (yield from targets(routes, broker)):
+        yield from ask(routes, target, headers.UpdateAcl(subject=subject), body=body)
+
+
+def revoke(
+    routes: Routes,
+    user: str,
+    resource: str | None = None,
+    *,
+    default: bool = False,
+    broker: str | None = None,
+) -> Steps[None]:
+    """Delete the entry of a user on a resource, or all entries of the user.
+
+    Raises: PermissionDeniedError, also where the user has none; BrokerError, TransportError.
+    """
+    header = headers.DeleteAcl(
+        subject=SUBJECT_PREFIX + user,
+        policy_type=DEFAULT if default else CUSTOM,
+        resource=resource,
+    )
+    for target in (yield from targets(routes, broker)):
+        yield from ask(routes, target, header)
+
+
+def listed(answered: Answered, name: str, kind: type[B]) -> B:
+    """The table whose member `name` is the list in a body; no body is an empty list.
+
+    Raises: TransportError.
+    """
+    body = b'{"%b":%b}' % (name.encode(), bytes(answered.answer.body) or b"[]")
+    return body_of(answered.ask, msgspec.structs.replace(answered.answer, body=body), kind)

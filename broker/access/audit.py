@@ -1,0 +1,220 @@
+"""The audit log: one line for each request of an administrator that changes something.
+
+It says who asked, from where, for what, and how it ended; of bodies it says names, never values, so
+no secret comes into it. With `adminAccessLog` the requests that only read have a line, too. It is
+there without access control as well; then nobody knows who asked. Source: semantics §18.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+
+from aerobee.broker.access.permissions import PERMISSIONS
+from aerobee.broker.answers import refusal
+from aerobee.remoting.errors import BodyError, HeaderError, Postponed
+from aerobee.remoting.server.routes import PARKED, Begun, Route
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.request_signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
+    from aerobee.remoting.server.worker import Gate
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["CHANGES", "Audit"]
+
+CHANGES: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+    }
+)
+"""The requests of administrators that change something."""
+OF_CLIENTS: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,
+    }
+)
+"""Requests of the admin pool that clients and brokers send all the time."""
+SETTINGS: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
+POOL: Final = "admin"
+NOT_SAID: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
+VALUE_CHARS: Final = 64
+NAMES_MAX: Final = 8
+BODY_BYTES: Final = 1_024
+LINE: Final = ("request", "user", "address", "what", "result", "reason")
+RESULTS: Final = {int(code): code.name for code in ResponseCode}
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Asked(NamedTuple):
+    """What a line says of a request."""
+
+    request: str
+    user: str
+    address: str
+    what: str
+    """Names and values of its header, and names in its body."""
+    changes: bool
+
+
+class Audit:
+    """Follows requests to their end. `named`: whether signatures are checked, so that the user is
+    known; `every`: whether requests that only read have a line as well.
+    """
+
+    def __init__(self, *, named: bool, every: Callable[[], bool]) -> None:
+        self._named = named
+        self._every = every
+
+    def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
+        """The routes, with those of administrators followed."""
+        for route in routes:
+            code = int(route.header.code)
+            if code in CHANGES or (route.pool == POOL and code not in OF_CLIENTS):
+                yield route._replace(handler=self._followed(route.handler, code in CHANGES))
+            else:
+                yield route
+
+    def behind(self, gate: Gate) -> Gate:
+        """The gate; changes that it refuses have a line."""
+
+        def check(command: Command, connection: Connection) -> Answer | None:
+            refused = gate(command, connection)
+            if refused is not None and command.code in CHANGES:
+                self._tell(self._asked(command, connection), refused)
+            return refused
+
+        return check
+
+    def _followed(self, handler: Handler, changes: bool) -> Handler:
+        def follow(header: Header, command: Command, connection: Connection) -> Outcome:
+            if not changes and not self._every():
+                return handler(header, command, connection)
+            asked = self._asked(command, connection)
+            with Following(self._tell, asked):
+                outcome = handler(header, command, connection)
+            if isinstance(outcome, Generator):
+                return self._steps(outcome, asked)
+            return self._end(outcome, asked)
+
+        return follow
+
+    def _steps(self, steps: Steps, asked: Asked) -> Steps:
+        with Following(self._tell, asked):
+            outcome = yield from steps
+        return self._end(outcome, asked)
+
+    def _end(self, outcome: Plain, asked: Asked) -> Plain:
+        if isinstance(outcome, Begun):
+            return Begun(self._later(outcome.work, asked))
+        if outcome is None or outcome is PARKED or isinstance(outcome, Answer):
+            self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
+            return outcome
+        return self._later(outcome, asked)
+
+    async def _later(self, work: Awaitable[Later], asked: Asked) -> Later:
+        with Following(self._tell, asked):
+            outcome = await work
+        self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
+        return outcome
+
+    def _asked(self, command: Command, connection: Connection) -> Asked:
+        try:
+            fields = command.ext_fields()
+        except HeaderError:
+            fields = {}
+        said = [
+            f"{name}={text[:VALUE_CHARS]}"
+            for name, text in sorted(fields.items())
+            if name not in NOT_SAID
+        ]
+        said += names_in_body(command)
+        user = fields.get(ACCESS_KEY, "") if self._named else ""
+        name, changes = RequestCode(command.code).name, command.code in CHANGES
+        return Asked(name, user or "-", connection.address, " ".join(said), changes)
+
+    def _tell(self, asked: Asked, answer: Answer) -> None:
+        result = RESULTS.get(answer.code, str(answer.code))
+        reason = answer.remark if answer.code else None
+        *said, changes = asked
+        line = dict(zip(LINE, (*said, result, reason), strict=True))
+        if changes:
+            log.info("admin.changed", **line)
+        else:
+            log.info("admin.asked", **line)
+
+
+class Following:
+    """A block whose error is the end of a request."""
+
+    def __init__(self, tell: Callable[[Asked, Answer], None], asked: Asked) -> None:
+        self._tell = tell
+        self._asked = asked
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        # A postponed request comes again; with what is no `Exception` the broker ends.
+        if isinstance(error, Exception) and not isinstance(error, Postponed):
+            failed = Answer(int(ResponseCode.SYSTEM_ERROR), remark=type(error).__name__)
+            self._tell(self._asked, refusal(error) or failed)
+
+
+def names_in_body(command: Command) -> list[str]:
+    """What a body names: topics, groups, settings. Never a value."""
+    if command.code in SETTINGS:
+        lines = bytes(command.body[:BODY_BYTES]).decode(errors="replace").splitlines()
+        return [line.partition("=")[0][:VALUE_CHARS] for line in lines[:NAMES_MAX] if "=" in line]
+    row = PERMISSIONS.get(command.code)
+    if row is None or row.body is None:
+        return []
+    try:
+        return [f"{need.kind}:{need.name}" for need in islice(row.body(command.body), NAMES_MAX)]
+    except BodyError:
+        return []

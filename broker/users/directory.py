@@ -1,0 +1,119 @@
+"""The users and policies of one process: tables, files, requests, and what the first start makes.
+
+Without `authenticationEnabled` there is none of it, and the files are not read. With it a file that
+does not decode ends the start: an empty table would lock everybody out, and an older one could give
+rights back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.access.auth_config import credentials_of
+from aerobee.broker.users.acls import Acls
+from aerobee.broker.users.authority import UserAuthority
+from aerobee.broker.users.user_processor import UserProcessor
+from aerobee.broker.users.users import Users, UserType
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.bodies.auth import UserInfo
+from aerobee.remoting.wire.headers import auth as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from aerobee.broker.access.auth_config import AuthConfig
+    from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.saved.tables import Tables
+    from aerobee.remoting.server.connection import Connection
+
+__all__ = ["UserDirectory"]
+
+FIRST_ADMIN: Final = "admin"
+SECRET_BYTES: Final = 24
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class UserDirectory:
+    """Users and policies, and the requests about them. `authority` answers the gate; None: access
+    is not controlled by users.
+    """
+
+    def __init__(
+        self,
+        config: AuthConfig,
+        tables: Tables,
+        connections: Callable[[], Iterable[Connection]],
+    ) -> None:
+        self._config = config
+        self.users = Users(lambda: config.max_users)
+        self.acls = Acls(lambda: config.max_acl_entries)
+        self.users_file = tables.private(self.users, "users.json")
+        self.acls_file = tables.private(self.acls, "acls.json")
+        self.first_admin: tuple[str, str] | None = None
+        """Name and secret of the admin that this start has created, to be told once."""
+        self.authority: UserAuthority | None = None
+        if config.authentication_enabled:
+            self.authority = UserAuthority(self.users, self.acls, config)
+        requests = UserProcessor(
+            self.users,
+            self.acls,
+            users_file=self.users_file,
+            acls_file=self.acls_file,
+            enabled=config.authentication_enabled,
+            connections=connections,
+        )
+        self.routes: Sequence[Route] = (
+            Route(headers.CreateUser, requests.create_user, "admin"),
+            Route(headers.UpdateUser, requests.update_user, "admin"),
+            Route(headers.DeleteUser, requests.delete_user, "admin"),
+            Route(headers.GetUser, requests.user, "admin"),
+            Route(headers.ListUser, requests.list_users, "admin"),
+            Route(headers.CreateAcl, requests.update_acl, "admin"),
+            Route(headers.UpdateAcl, requests.update_acl, "admin"),
+            Route(headers.DeleteAcl, requests.delete_acl, "admin"),
+            Route(headers.GetAcl, requests.acl, "admin"),
+            Route(headers.ListAcl, requests.list_acls, "admin"),
+        )
+
+    @property
+    def saved(self) -> tuple[SavedTable, ...]:
+        """The files to save: none without access control, when nothing of them has been read."""
+        return () if self.authority is None else (self.users_file, self.acls_file)
+
+    def load(self) -> None:
+        """Read both files; create the users that the settings name, and without any an admin.
+
+        Raises: TableDamaged, OSError; Refused when a setting has no legal name.
+        """
+        if self.authority is None:
+            return
+        self.users_file.load(self.users.load)
+        self.acls_file.load(self.acls.load)
+        created = self._create_named()
+        if not len(self.users):
+            self.first_admin = FIRST_ADMIN, secrets.token_urlsafe(SECRET_BYTES)
+            self._create_super(*self.first_admin)
+            created.append(FIRST_ADMIN)
+        if created:
+            self.users_file.file.write_now(list(self.users.pieces()))
+        for name in created:
+            log.info("user.created_at_start", user=name)
+        if not self.users.super_users():
+            log.warning("user.no_super_user", path=str(self.users_file.file.path))
+
+    def _create_named(self) -> list[str]:
+        config = self._config
+        named = (config.init_authentication_user, config.inner_client_authentication_credentials)
+        created = []
+        for credentials in filter(None, map(credentials_of, named)):
+            if self.users.get(credentials[0]) is None:
+                self._create_super(*credentials)
+                created.append(credentials[0])
+        return created
+
+    def _create_super(self, name: str, secret: str) -> None:
+        self.users.create(UserInfo(username=name, password=secret, user_type=UserType.SUPER))

@@ -1,0 +1,242 @@
+"""Administration of users and ACLs: codes 3001 to 3010.
+
+A change is answered when it is on disk. Super users are changed by super users only, and one that
+is enabled always remains. No answer contains a secret. Source: admin §4.6 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from aerobee.broker.core.lists import encoded, size_with
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.users.acls import user_of
+from aerobee.broker.users.policies import checked_resource, policy_type_of
+from aerobee.broker.users.users import UserStatus, UserType, checked_name, is_super, without_secret
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.auth import AclInfo, UserInfo
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.request_signature import ACCESS_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.users.acls import Acls
+    from aerobee.broker.users.users import Users
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import auth as headers
+
+__all__ = ["UserProcessor"]
+
+DONE: Final = Answer()
+CLOSED_STEP: Final = 64
+"""Connections that are closed in one step."""
+OFF: Final = (
+    " request type {} not supported: authenticationEnabled is false, so there are no users here"
+)
+
+
+class UserProcessor:
+    """The handlers. `enabled`: whether there are users at all. The open `connections` of a user
+    whose rights shrink are closed, with the requests that are held for them.
+    """
+
+    def __init__(
+        self,
+        users: Users,
+        acls: Acls,
+        *,
+        users_file: SavedTable,
+        acls_file: SavedTable,
+        enabled: bool,
+        connections: Callable[[], Iterable[Connection]],
+    ) -> None:
+        self._users = users
+        self._acls = acls
+        self._users_file = users_file
+        self._acls_file = acls_file
+        self._enabled = enabled
+        self._connections = connections
+
+    # ── Users ──
+
+    def create_user(
+        self, header: headers.CreateUser, command: Command, connection: Connection
+    ) -> Outcome:
+        """AUTH_CREATE_USER."""
+        wanted = self._wanted(header.username, command)
+        if (wanted.user_type or "").lower() == UserType.SUPER.lower():
+            self._check_super(command, "create", ResponseCode.SYSTEM_ERROR)
+        # What a user of this name was once allowed is not for the new one.
+        stale = self._acls.forget(self._users.create(wanted).username)
+        return self._saved(acls=stale)
+
+    def update_user(
+        self, header: headers.UpdateUser, command: Command, connection: Connection
+    ) -> Outcome:
+        """AUTH_UPDATE_USER: changes what the body has."""
+        wanted = self._wanted(header.username, command)
+        if (wanted.user_type or "").lower() == UserType.SUPER.lower():
+            self._check_super(command, "update", ResponseCode.SYSTEM_ERROR)
+        before = self._users.get(wanted.username)
+        if before is not None and is_super(before):
+            self._check_super(command, "update", ResponseCode.NO_PERMISSION)
+            demoted = (wanted.user_type or "").lower() == UserType.NORMAL.lower()
+            if demoted or (wanted.user_status or "").lower() == UserStatus.DISABLE:
+                self._check_another(before)
+        changed = self._users.update(wanted) != before
+        return self._saved(cut_off=wanted.username if changed else "", asking=connection)
+
+    def delete_user(
+        self, header: headers.DeleteUser, command: Command, connection: Connection
+    ) -> Outcome:
+        """AUTH_DELETE_USER: the user, and the policies; an unknown one is no error."""
+        self._check_enabled(command)
+        if not (header.username or "").strip():
+            raise NoPermission("username can not be blank")
+        name = checked_name(header.username)
+        before = self._users.get(name)
+        if before is not None and is_super(before):
+            self._check_super(command, "update", ResponseCode.NO_PERMISSION)
+            self._check_another(before)
+        self._users.delete(name)
+        return self._saved(acls=self._acls.forget(name), cut_off=name, asking=connection)
+
+    def user(self, header: headers.GetUser, command: Command, connection: Connection) -> Answer:
+        """AUTH_GET_USER: no body for an unknown one."""
+        self._check_enabled(command)
+        user = self._users.get(checked_name(header.username))
+        return DONE if user is None else Answer(body=without_secret(user).to_bytes())
+
+    def list_users(
+        self, header: headers.ListUser, command: Command, connection: Connection
+    ) -> Steps:
+        """AUTH_LIST_USER: no body when there is none."""
+        self._check_enabled(command)
+        found = self._users.listed(header.filter)
+        if not found:
+            return DONE
+        return Answer(body=(yield from encoded(found)))
+
+    def _wanted(self, name: str | None, command: Command) -> UserInfo:
+        self._check_enabled(command)
+        name = checked_name(name)
+        return msgspec.structs.replace(UserInfo.from_client(command.body), username=name)
+
+    def _check_super(self, command: Command, what: str, code: int) -> None:
+        asking = self._users.account(command.ext_fields().get(ACCESS_KEY, ""))
+        if asking is None or not asking.is_super:
+            raise Refused(code, f"The super user can only be {what} by super user")
+
+    def _check_another(self, user: UserInfo) -> None:
+        if user.user_status == UserStatus.ENABLE and self._users.super_users() == 1:
+            raise NoPermission(
+                f"{user.username} is the last enabled super user; create another one first"
+            )
+
+    # ── ACLs ──
+
+    def update_acl(
+        self,
+        header: headers.CreateAcl | headers.UpdateAcl,
+        command: Command,
+        connection: Connection,
+    ) -> Steps:
+        """AUTH_CREATE_ACL, AUTH_UPDATE_ACL: adds entries, each in place of the one on its
+        resource.
+        """
+        self._check_enabled(command)
+        wanted = AclInfo.from_client(command.body)
+        if not wanted.policies:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+        name = user_of(wanted.subject or header.subject)
+        if header.subject and user_of(header.subject) != name:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, "The subjects of header and body are different"
+            )
+        if self._users.get(name) is None:
+            raise NoPermission(f"The subject of User:{name} is not exist.")
+        less = yield from self._acls.update(name, wanted)
+        cut_off = name if less else ""
+        return self._saved(users=False, acls=True, cut_off=cut_off, asking=connection)
+
+    def delete_acl(
+        self, header: headers.DeleteAcl, command: Command, connection: Connection
+    ) -> Outcome:
+        """AUTH_DELETE_ACL: the entry on a resource, or without one the whole ACL."""
+        name = self._known(header.subject, command)
+        policy = policy_type_of(header.policy_type)
+        resource = checked_resource(header.resource) if header.resource else None
+        self._acls.delete(name, policy, resource)
+        return self._saved(users=False, acls=True, cut_off=name, asking=connection)
+
+    def acl(self, header: headers.GetAcl, command: Command, connection: Connection) -> Answer:
+        """AUTH_GET_ACL: no body without policies."""
+        acl = self._acls.get(self._known(header.subject, command))
+        return DONE if acl is None else Answer(body=acl.to_bytes())
+
+    def list_acls(self, header: headers.ListAcl, command: Command, connection: Connection) -> Steps:
+        """AUTH_LIST_ACL: no body when there is none."""
+        self._check_enabled(command)
+        pieces: list[bytes] = []
+        size = 0
+        for acl in self._acls.listed(header.subject_filter, header.resource_filter):
+            piece = acl.to_bytes()
+            size = size_with(size, piece)
+            pieces.append(piece)
+            yield
+        return Answer(body=b"[" + b",".join(pieces) + b"]") if pieces else DONE
+
+    def _known(self, subject: str | None, command: Command) -> str:
+        self._check_enabled(command)
+        name = user_of(subject)
+        if self._users.get(name) is None:
+            raise NoPermission("The subject is not exist.")
+        return name
+
+    # ── Both ──
+
+    def _check_enabled(self, command: Command) -> None:
+        if not self._enabled:
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            raise Refused(code, OFF.format(command.code))
+
+    async def _saved(
+        self,
+        *,
+        users: bool = True,
+        acls: bool = False,
+        cut_off: str = "",
+        asking: Connection | None = None,
+    ) -> Answer:
+        """The answer, when both tables are on disk, and no connection serves a user whose rights
+        have shrunk, but the one that asked. Raises: Refused.
+        """
+        if cut_off:
+            await self._cut_off(cut_off, asking)
+        try:
+            # The rights of a deleted user go first: after a crash between the two the user is left
+            # without any.
+            if acls:
+                await self._acls_file.save()
+            if users:
+                await self._users_file.save()
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the change is in force but could not be saved: {error.strerror}",
+            ) from error
+        return DONE
+
+    async def _cut_off(self, name: str, asking: Connection | None) -> None:
+        theirs = [one for one in self._connections() if name in one.accounts and one is not asking]
+        for number, connection in enumerate(theirs):
+            if number % CLOSED_STEP == 0:
+                await trio.lowlevel.checkpoint()
+            connection.close("the rights of its user have changed")
