@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from aerobee.broker.metrics.readings import (
+    ACCESS_METRICS,
     STORAGE,
     STORAGE_LABELS,
     TLS_METRICS,
@@ -411,6 +412,7 @@ METRICS: Final = (
         " descriptors but the store's.",
         lambda s: s.remoting.connections_refused,
     ),
+    *ACCESS_METRICS,
     *TLS_METRICS,
     single(
         "aerobee_unsent_bytes",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     overflow of series, counted together."""
 
 __all__ = [
+    "ACCESS_METRICS",
     "REQUEST_CODES",
     "RESPONSE_CODES",
     "STORAGE",
@@ -283,6 +284,13 @@ def handshakes(sources: Sources) -> Iterator[Reading]:
         yield (reason,), count
 
 
+def access_refused(sources: Sources) -> Iterator[Reading]:
+    """Requests that access control refused, by what was wrong."""
+    access = sources.broker.access
+    yield ("not_authenticated",), access.not_authenticated
+    yield ("not_authorized",), access.not_authorized
+
+
 def certificate_ends(sources: Sources) -> Iterator[Reading]:
     """When the certificate of the listeners ends, if they have a valid one."""
     if (expires_s := sources.remoting.tls_expires_s) is not None:
@@ -409,6 +417,23 @@ def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]])
     return Metric(name, "gauge", STORAGE_LABELS, text, read)
 
 
+ACCESS_METRICS: Final = (
+    Metric(
+        "aerobee_access_refused_total",
+        "counter",
+        ("reason",),
+        "Requests that access control refused: no known account has signed them"
+        " (not_authenticated), or it lacks the right (not_authorized).",
+        access_refused,
+    ),
+    single(
+        "aerobee_access_dropped_total",
+        "counter",
+        "Those among them that were one-way: their senders were not told.",
+        lambda s: s.broker.access.dropped,
+    ),
+)
+"""All about access control."""
 TLS_METRICS: Final = (
     single(
         "aerobee_tls_connections",
