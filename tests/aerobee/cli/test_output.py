@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from aerobee.cli import output, store
 from aerobee.cli.output import Output, escaped, escaped_bytes, shown
 
 ROWS = [{"name": "a", "count": 12, "when": None}, {"name": "b\x1b[2J", "count": 7, "when": None}]
@@ -42,11 +43,30 @@ def test_names_that_others_chose_are_shown_as_they_are(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_terminal_gets_a_table_and_obeys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+@pytest.mark.parametrize(("screen", "drawn"), [(io.StringIO(), False), (Terminal(), True)])
+def test_progress_is_drawn_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, screen: io.StringIO, drawn: bool
+) -> None:
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with output.progress(3, "sending") as advance:
+        advance(1)
+    assert ("1/3" in screen.getvalue()) is drawn
+    with store.progress("verifying", as_json=False) as show:
+        show(1, 2)
+    assert ("verifying" in screen.getvalue()) is drawn
+    size = len(screen.getvalue())
+    with store.progress("counting", as_json=True) as show:
+        show(1, 2)
+    assert len(screen.getvalue()) == size
+
+
+def test_a_terminal_gets_a_table_and_obeys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("NO_COLOR", "1")

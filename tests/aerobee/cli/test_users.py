@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aerobee.blocking import AdminClient, Credentials, Message, Producer
-from aerobee.cli.border import exit_code_of
+from aerobee.cli.border import REFUSED, exit_code_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.request_signature import signature
@@ -232,3 +232,27 @@ def test_a_public_address_without_credentials_is_refused_with_both_ways(tmp_path
     said = broker.log.read_text()
     assert "authentication_enabled" in said
     assert "insecure: true" in said
+
+
+def test_what_an_account_may_not_do_is_exit_code_5(
+    broker: BrokerProcess,
+    admin: AdminClient,
+    call: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the broker's refusal, of a known account and of a wrong secret, to the command's end."""
+    admin.create_topic("Refused")
+    admin.create_user("guest", "guest-secret-1")
+    monkeypatch.setenv("AEROBEE_ACCESS_KEY", "guest")
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", "guest-secret-1")
+    for words in (
+        ["topic", "create", "Other"],
+        ["topic", "delete", "Refused", "--yes"],
+        ["produce", "Refused", "x"],
+        ["consume", "Refused", "--no-follow"],
+        ["users", "list"],
+    ):
+        code, out, err = call(*words)
+        assert (code, out, err.count("\n")) == (REFUSED, "", 1), (words, err)
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", "a-wrong-secret-1")
+    assert call("produce", "Refused", "x")[0] == REFUSED
