@@ -71,7 +71,7 @@ def _ask(host: str, port: int, path: str, timeout_s: float, *, tls: bool) -> tup
     if tls:
         import ssl
 
-        # Nothing is told to whoever answers, and its name is seldom that of the loopback.
+        # Nothing is told to the one that answers, and its name is seldom that of the loopback.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)

@@ -13,7 +13,7 @@ from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.metrics.stats import BrokerStats
 from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.saved.tables import Tables
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import packed_host
 from aerobee.store.message_store import MessageStore
 
 if TYPE_CHECKING:

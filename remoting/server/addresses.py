@@ -5,18 +5,36 @@ An IPv6 client counts by its network of 64 bits, in which it may choose any addr
 
 from __future__ import annotations
 
-from typing import Final
+import ipaddress
+import struct
+from typing import Any, Final
 
 from aerobee.remoting.rate_limit import RateLimits
 
-__all__ = ["Addresses", "source_of"]
+__all__ = ["Addresses", "host_text", "packed_host", "source_of"]
 
 PORT_BYTES: Final = 4
 V6_NETWORK_BYTES: Final = 8
 
 
+def packed_host(address: tuple[Any, ...]) -> bytes:
+    """Convert a socket address to a RocketMQ host: 4 or 16 bytes of address, then the port as i32.
+
+    An IPv4 peer seen through a dual-stack socket is packed as IPv4.
+    """
+    ip = ipaddress.ip_address(address[0].split("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).packed + struct.pack(">i", address[1])
+
+
+def host_text(host: bytes) -> str:
+    """A packed host as `address:port`."""
+    port = int.from_bytes(host[-PORT_BYTES:])
+    return f"{ipaddress.ip_address(host[:-PORT_BYTES])}:{port}"
+
+
 def source_of(host: bytes) -> bytes:
-    """The part of a packed host (see `packed_host`) that is counted as one client."""
+    """The part of a packed host that is counted as one client."""
     address = host[:-PORT_BYTES]
     return address if len(address) == PORT_BYTES else address[:V6_NETWORK_BYTES]
 

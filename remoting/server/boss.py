@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import trio
 
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:

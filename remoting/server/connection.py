@@ -5,8 +5,6 @@ Bytes are sent by `write`, once per round; answers are only queued here. Nothing
 
 from __future__ import annotations
 
-import ipaddress
-import struct
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +13,7 @@ import trio
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
 from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
+from aerobee.remoting.server.addresses import host_text, packed_host
 from aerobee.remoting.server.arrivals import Reading
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
@@ -33,22 +32,12 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Connection", "FrameHandler", "packed_host"]
+__all__ = ["Connection", "FrameHandler"]
 
 JOIN_BYTES = 16 * 1024
 """Below this, joining several answers is cheaper than sending them as separate vectors."""
 MAX_VECTORS = 1024
 """IOV_MAX of Linux."""
-
-
-def packed_host(address: tuple[Any, ...]) -> bytes:
-    """Convert a socket address to a RocketMQ host: 4 or 16 bytes of address, then the port as i32.
-
-    An IPv4 peer seen through a dual-stack socket is packed as IPv4.
-    """
-    ip = ipaddress.ip_address(address[0].split("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).packed + struct.pack(">i", address[1])
 
 
 class FrameHandler(Protocol):
@@ -143,9 +132,8 @@ class Connection:
         self.id = context.shared.next_number()
         self.listener = listener
         self.host = packed_host(address)
-        self.address = f"{ipaddress.ip_address(self.host[:-4])}:{address[1]}"
-        local = sock.getsockname()
-        self.local_address = f"{ipaddress.ip_address(packed_host(local)[:-4])}:{local[1]}"
+        self.address = host_text(self.host)
+        self.local_address = host_text(packed_host(sock.getsockname()))
         limits = context.shared.limits
         self.decoder = FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
         self.out: deque[bytes | memoryview] = deque()

@@ -14,7 +14,7 @@ from aerobee.broker.answers import refusal
 from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import BrokerConfig, BrokerOptions
 from aerobee.broker.topics.topics import TopicConfig
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.command import ONEWAY, Command

@@ -14,7 +14,7 @@ from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.pools.pools import make_pools
 from aerobee.remoting.config import RemotingConfig
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header

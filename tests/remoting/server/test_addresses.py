@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee.remoting.server.addresses import Addresses
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import Addresses, packed_host
 
 
 def host(address: str) -> bytes:

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed
 from aerobee.remoting.server import connection as connection_module
-from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, Command, answer_head, decode, encode_request
