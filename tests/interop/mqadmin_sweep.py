@@ -26,7 +26,22 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["BROKER", "CLUSTER", "COMMANDS", "SETTINGS", "SHAPES", "Scene", "play", "shape"]
+    from tests.kit.java import Toolkit
+
+__all__ = [
+    "BROKER",
+    "CLUSTER",
+    "COMMANDS",
+    "SETTINGS",
+    "SHAPES",
+    "USERS",
+    "USER_COMMANDS",
+    "Scene",
+    "guarded",
+    "play",
+    "shape",
+    "signing_tools",
+]
 
 BROKER: Final = "b1"
 CLUSTER: Final = "DefaultCluster"
@@ -113,6 +128,53 @@ deleteTopic -c $C -t made | delete topic .made. from cluster .$C. success
 """
 """Words, and what is found in the print; several patterns are parted by a bar."""
 
+USERS: Final[dict[str, object]] = {
+    "brokerName": BROKER,
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"root-secret"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"root","secretKey":"root-secret"}',
+}
+"""The settings of a broker with users; its tools are `root`."""
+JAVA_PROVIDERS: Final = {
+    f"auth{kind}Provider": f"org.apache.rocketmq.auth.auth{kind}.provider.DefaultAuth{kind}Provider"
+    for kind in ("entication", "orization")
+} | {
+    f"auth{kind}MetadataProvider": "org.apache.rocketmq.auth.auth"
+    f"{kind}.provider.LocalAuth{kind}MetadataProvider"
+    for kind in ("entication", "orization")
+}
+"""What the Java broker needs besides."""
+
+USER_COMMANDS: Final = """
+createUser -b $B -u alice -p alice-secret | create user to $B success
+createUser -c $C -u bob -p bob-secret -t Super | create user to $B success
+updateUser -b $B -u bob -t Normal | update user to $B success
+updateUser -c $C -u bob -s disable | update user to $B success
+getUser -b $B -u bob | bob +\\S+ +Normal +disable
+getUser -c $C -u bob | bob +\\S+ +Normal +disable
+listUser -b $B | (?s)alice.*bob.*root +\\S+ +Super +enable
+listUser -c $C -f ali | alice +\\S+ +Normal +enable
+createAcl -b $B -s User:alice -r Topic:orders*,Group:g -a Pub,Sub -d Allow -i 10.0.0.0/8 | success
+createAcl -c $C -s User:bob -r Topic:x -a All -d Deny | create acl to $B success
+updateAcl -b $B -s User:alice -r Topic:orders* -a Sub -d Deny | update acl to $B success
+getAcl -b $B -s User:alice | Topic:orders. +.Sub. +null +Deny|Group:g +.Pub, Sub. +.10[.]0
+listAcl -b $B | (?s)User:alice.*User:bob
+listAcl -c $C -s bob | Custom +Topic:x +.All. +null +Deny
+copyUser -f $B -t $B | copy user of root from $B to $B success
+copyUser -f $B -t $B -u alice | copy user of alice from $B to $B success
+copyAcl -f $B -t $B | copy acl of User:bob from $B to $B success
+copyAcl -f $B -t $B -s User:alice | copy acl of User:alice from $B to $B success
+deleteAcl -b $B -s User:alice -r Group:g | delete acl to $B success
+deleteAcl -c $C -s User:bob | delete acl to $B success
+getAcl -c $C -s User:bob | ^\\s*$
+getAcl  -b $B -s User:alice | Topic:orders. +.Sub.
+deleteUser -b $B -u alice | delete user to $B success
+deleteUser -c $C -u bob | delete user to $B success
+listUser  -b $B | root +\\S+ +Super +enable
+"""
+"""The same for a broker with users."""
+
 SETTING: Final = re.compile(r"[\w.]+ += .*")
 """A line of `getBrokerConfig`: each kind of broker has keys of its own."""
 VALUES: Final = (
@@ -187,6 +249,18 @@ def play(namesrv: str, broker: str, root: Path) -> Iterator[Scene]:
         )
 
 
+def guarded(namesrv: str, broker: str) -> Scene:
+    """The scene of a broker with users: its super user, and nobody else."""
+    return Scene(namesrv, {"B": broker, "C": CLUSTER})
+
+
+def signing_tools(kit: Toolkit, home: Path) -> JavaClient:
+    """Tools that sign as `root`; to a broker without users that is the same as no signature."""
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "tools.yml").write_text("accessKey: root\nsecretKey: root-secret\n")
+    return JavaClient(kit, home, options=[f"-Drocketmq.home.dir={home}"])
+
+
 def _consumed(admin: AdminClient) -> bool:
     lag = admin.consumer_lag("G")
     return len(lag.queues) >= 2 and lag.total == 0
@@ -212,24 +286,43 @@ def shape(printed: str) -> list[str]:
 def main() -> None:
     """Write down what the Java broker makes of each command."""
     kit = toolkit("5.4.0")
+    shapes: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as home:
         root = Path(home)
-        names = JavaNamesrv(kit, root / "names")
-        broker = JavaBroker(
-            toolkit=kit,
-            data=root / "data",
-            home=root / "broker",
-            namesrv_address=names.address,
-            # Without the wheel it cannot delete a topic.
-            settings=SETTINGS | {"timerWheelEnable": "true"},
-        )
-        with broker, play(names.address, broker.address, root) as scene:
-            tools = JavaClient(kit, root / "tools")
-            commands = [line.split(" | ", 1)[0] for line in COMMANDS.strip().splitlines()]
-            shapes = {words: shape(scene.run(tools, words)) for words in commands}
-            tools.child.kill()
-        names.stop()
+        tools = signing_tools(kit, root / "tools")
+        # Without the wheel it cannot delete a topic.
+        settings = SETTINGS | {"timerWheelEnable": "true"}
+        with (
+            java(kit, root / "open", settings) as (names, broker),
+            play(names, broker, root) as scene,
+        ):
+            shapes |= shapes_of(scene, tools, COMMANDS)
+        with java(kit, root / "guarded", USERS | JAVA_PROVIDERS) as (names, broker):
+            shapes |= shapes_of(guarded(names, broker), tools, USER_COMMANDS)
+        tools.child.kill()
     SHAPES.write_text(json.dumps(shapes, indent=1) + "\n")
+
+
+@contextmanager
+def java(kit: Toolkit, root: Path, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The addresses of a Java name server and of its broker."""
+    names = JavaNamesrv(kit, root / "names")
+    broker = JavaBroker(
+        toolkit=kit,
+        data=root / "data",
+        home=root / "broker",
+        namesrv_address=names.address,
+        settings={"authConfigPath": root / "auth", **settings},
+    )
+    with broker:
+        yield names.address, broker.address
+    names.stop()
+
+
+def shapes_of(scene: Scene, tools: JavaClient, commands: str) -> dict[str, list[str]]:
+    """The shapes of the prints of these commands."""
+    words = [line.split(" | ", 1)[0] for line in commands.strip().splitlines()]
+    return {one: shape(scene.run(tools, one)) for one in words}
 
 
 if __name__ == "__main__":

@@ -9,19 +9,33 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.interop.mqadmin_sweep import COMMANDS, SETTINGS, SHAPES, Scene, play, shape
+from tests.interop.mqadmin_sweep import (
+    COMMANDS,
+    SETTINGS,
+    SHAPES,
+    USER_COMMANDS,
+    USERS,
+    Scene,
+    guarded,
+    play,
+    shape,
+    signing_tools,
+)
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.java import toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.interop.conftest import GetClient
+    from tests.kit.java_driver import JavaClient
 
 pytestmark = pytest.mark.interop
 
 DIFFERENT: Final = {
     "": r".*RMQ_SYS_ROCKSDB_TRANS_(OP_)?HALF_TOPIC.*",
     "brokerStatus": r"(ADDRESS )?(brokerVersion|(get|put)\w*Tps|putMessageDistributeTime) : .*",
+    "getUser": r"bob \S+ Normal disable",
+    "listUser": r"\w+ \S+ (Normal|Super) enable|bob \S+ Normal disable",
     "queryCq": r"ConsumeQueueData.*|Filter data:|null",
     "statsAll -a -t T": r"T G .*",
 }
@@ -31,6 +45,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "compatibility.md"
 ROW: Final = re.compile(r"^\| ([a-z]\w+) \| ((?:served|refused|asks).*) \|$", re.MULTILINE)
 HELP: Final = re.compile(r"^   (\w+) ", re.MULTILINE)
 ENDLESS: Final = "served; runs until it is stopped"
+WITH_USERS: Final = "served with authenticationEnabled, else refused"
 ACL: Final = "-b $B -s User:u -r Topic:T -a Pub -d Allow"
 USER: Final = "-b $B -u u -p p"
 REFUSED: Final = {
@@ -74,13 +89,36 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield scene
 
 
-def test_every_command_prints_what_it_should(scene: Scene, java_client: GetClient) -> None:
-    tools = java_client("5.4.0", "JSON")
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClient]:
+    tools = signing_tools(toolkit("5.4.0"), tmp_path_factory.mktemp("tools"))
+    yield tools
+    tools.child.kill()
+
+
+def test_every_command_prints_what_it_should(scene: Scene, tools: JavaClient) -> None:
+    play_all(scene, tools, COMMANDS)
+
+
+def test_every_command_about_users_prints_what_it_should(tools: JavaClient, tmp_path: Path) -> None:
+    with BrokerProcess(data=tmp_path / "data", settings=USERS) as broker:
+        play_all(guarded(broker.namesrv_address, broker.address), tools, USER_COMMANDS)
+
+
+def test_each_shape_is_of_a_command() -> None:
+    assert [*rows(COMMANDS), *rows(USER_COMMANDS)] == list(json.loads(SHAPES.read_bytes()))
+
+
+def rows(commands: str) -> dict[str, str]:
+    """Words → patterns."""
+    return dict(line.split(" | ", 1) for line in commands.strip().splitlines())
+
+
+def play_all(scene: Scene, tools: JavaClient, commands: str) -> None:
+    """Run the commands; raises AssertionError with every print that is wrong."""
     shapes = json.loads(SHAPES.read_bytes())
     wrong = []
-    commands = [line.split(" | ", 1) for line in COMMANDS.strip().splitlines()]
-    assert [words for words, _ in commands] == list(shapes)
-    for words, patterns in commands:
+    for words, patterns in rows(commands).items():
         printed = scene.run(tools, words)
         missing = [
             pattern
@@ -95,16 +133,17 @@ def test_every_command_prints_what_it_should(scene: Scene, java_client: GetClien
 
 
 def test_the_page_tells_of_every_command_whether_it_is_served(
-    scene: Scene, java_client: GetClient
+    scene: Scene, tools: JavaClient
 ) -> None:
-    tools = java_client("5.4.0", "JSON")
     # Its first words of a process are those of a logger.
     scene.run(tools, "clusterList")
     [row] = tools.call("mqadmin")
     told = dict(ROW.findall(PAGE.read_text(encoding="utf-8")))
     assert set(told) == set(HELP.findall(row["printed"]))
-    served = {line.split()[0] for line in COMMANDS.strip().splitlines()}
+    served = {words.split()[0] for words in rows(COMMANDS)}
     assert {name for name, said in told.items() if said == "served"} == served
+    with_users = {words.split()[0] for words in rows(USER_COMMANDS)}
+    assert {name for name, said in told.items() if said.startswith(WITH_USERS)} == with_users
     assert {name for name, said in told.items() if said == ENDLESS} == {
         "clusterRT",
         "startMonitoring",
@@ -113,7 +152,8 @@ def test_the_page_tells_of_every_command_whether_it_is_served(
     for name, words in REFUSED.items():
         printed = scene.run(tools, f"{name} {words}")
         code = re.search(r"request type (\d+) not supported", printed)
-        if not code or not told[name].startswith(f"refused ({code[1]}): "):
+        said = (f"refused ({code[1]}): ", f"{WITH_USERS} ({code[1]})") if code else ()
+        if not told[name].startswith(said):
             wrong.append(f"{name}: {told[name]}\n{printed}")
     assert not wrong, "\n\n".join(wrong)
 
@@ -129,9 +169,8 @@ FORBIDDEN: Final = {
 
 
 def test_settings_that_may_not_change_are_refused_with_the_reason(
-    scene: Scene, java_client: GetClient
+    scene: Scene, tools: JavaClient
 ) -> None:
-    tools = java_client("5.4.0", "JSON")
     printed = {words: scene.run(tools, words) for words in FORBIDDEN}
     wrong = [words for words, text in printed.items() if not re.search(FORBIDDEN[words], text)]
     assert not wrong, "\n".join(printed[words] for words in wrong)
