@@ -200,9 +200,7 @@ class BrokerController:
             root=core.store.root,
             clock=core.clock,
         )
-        auth = self.config.auth
-        closed = auth.metrics_token or (auth.enabled and not self.config.broker.insecure)
-        may_scrape = http.guarded(auth.metrics_token) if closed else http.everybody
+        may_scrape = http.may_scrape_by(self.config)
         sources = self.broker.metrics.sources
         await http.serve_http(listener, sources, health, may_scrape, self.tls.http)
 

@@ -23,12 +23,14 @@ from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.feature import acl_files
 from aerobee.broker.access.gate import Gate
+from aerobee.broker.config.services import labels_of
 from aerobee.broker.core.rounds import limits_of
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.metrics import http
 from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.role import NamesrvRole
+from aerobee.broker.namesrv_metrics import NamesrvSources
 from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_stats import LoopStats
@@ -88,6 +90,7 @@ class NamesrvController:
         self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.lock = LockFile(disk, self.root / LOCK)
         self.loop = LoopStats()
+        self.access = AccessStats()
         self.ticker = LoopTicker(self.loop, clock)
         self.reactor = Reactor(
             pools={POOL: make_pools(config.remoting)[POOL]},
@@ -104,7 +107,7 @@ class NamesrvController:
         self.audit = Audit(named=auth.enabled, every=lambda: auth.admin_access_log)
         authority = self.users.authority if self.acl is None else self.acl.acl
         if authority is not None:
-            gate = Gate(authority, config.broker.broker_cluster_name, AccessStats())
+            gate = Gate(authority, config.broker.broker_cluster_name, self.access)
             self.reactor.gate = self.audit.behind(gate.check)
         if self.acl is not None:
             self.live.when_asked.append(self.acl.reload)
@@ -205,8 +208,14 @@ class NamesrvController:
             await door.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
+                may_scrape = http.may_scrape_by(self.config)
                 house.start_soon(
-                    http.serve_http, probes, None, self.health, http.everybody, self.tls.http
+                    http.serve_http,
+                    probes,
+                    self._sources(),
+                    self.health,
+                    may_scrape,
+                    self.tls.http,
                 )
             address = with_port(remoting.bind_address, remoting.listen_port)
             ready(NamesrvReady(address, str(self.root)))
@@ -216,6 +225,19 @@ class NamesrvController:
             self.reactor.flush()
             await trio.sleep(DRAIN_S)
             door.cancel_scope.cancel()
+
+    def _sources(self) -> NamesrvSources:
+        broker = self.config.broker
+        return NamesrvSources(
+            cluster=broker.broker_cluster_name,
+            node_id=broker.broker_name,
+            labels=labels_of(self.config.metrics.metrics_label),
+            short_names=self.config.metrics.metrics_legacy_names,
+            remoting=self.reactor.stats,
+            loop=self.loop,
+            access=self.access,
+            routes=self.role.route_table,
+        )
 
     def _connected(self, connection: Connection) -> None:
         connection.on_close.append(lambda closed, reason: self.role.connection_closed(closed))

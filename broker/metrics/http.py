@@ -31,7 +31,9 @@ from aerobee.remoting.server.boss import listen
 if TYPE_CHECKING:
     import ssl
 
+    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.metrics.stats import Sources
+    from aerobee.broker.namesrv_metrics import NamesrvSources
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
 
@@ -46,6 +48,7 @@ __all__ = [
     "everybody",
     "guarded",
     "loop_turns",
+    "may_scrape_by",
     "open_listener",
     "prepared",
     "serve_http",
@@ -89,6 +92,13 @@ def guarded(token: str) -> MayScrape:
         return (getattr(host, "ipv4_mapped", None) or host).is_loopback
 
     return may_scrape
+
+
+def may_scrape_by(config: BrokerConfig) -> MayScrape:
+    """The rule for /metrics that the configuration asks for."""
+    auth = config.auth
+    closed = auth.metrics_token or (auth.enabled and not config.broker.insecure)
+    return guarded(auth.metrics_token) if closed else everybody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +182,7 @@ def _no_descriptors(error: BaseException | None) -> bool:
 
 async def serve_http(
     listener: socket.socket,
-    sources: Sources | None,
+    sources: Sources | NamesrvSources,
     health: Health,
     may_scrape: MayScrape = everybody,
     tls: ssl.SSLContext | None = None,
@@ -181,7 +191,7 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address.
 
-    Without `sources` there are the probes alone. `tls`: HTTPS, and no HTTP.
+    `tls`: HTTPS, and no HTTP.
     """
     await prepared()
     from aerobee.broker.metrics.http_app import make_app, serve

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
+from aerobee.broker.metrics.stats import Sources
 
 if TYPE_CHECKING:
     import socket
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from aerobee.broker.metrics.http import Check, Health, MayScrape
-    from aerobee.broker.metrics.stats import Sources
+    from aerobee.broker.namesrv_metrics import NamesrvSources
 
 __all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
 
@@ -44,7 +45,7 @@ log = structlog.stdlib.get_logger(__name__)
 class Scrape(Response):
     """The pages of one scrape, streamed."""
 
-    def __init__(self, sources: Sources, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, sources: Sources | NamesrvSources, limiter: trio.CapacityLimiter) -> None:
         super().__init__(media_type=CONTENT_TYPE)
         del self.headers["content-length"]
         self.sources = sources
@@ -53,7 +54,9 @@ class Scrape(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send page after page; others run in between, whether the peer reads or has left."""
         async with self.limiter:
-            sources = replace(self.sources, backlog=await self.sources.read_backlog())
+            sources = self.sources
+            if isinstance(sources, Sources):
+                sources = replace(sources, backlog=await sources.read_backlog())
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             for page in pages(sources):
                 await send({"type": "http.response.body", "body": page, "more_body": True})
@@ -61,20 +64,19 @@ class Scrape(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def make_app(sources: Sources | None, health: Health, may_scrape: MayScrape) -> Starlette:
-    """The routes and nothing else; without `sources` the probes alone."""
+def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape) -> Starlette:
+    """The routes and nothing else."""
     routes = [
         Route("/startupz", _probe(health.startup)),
         Route("/livez", _probe(health.live)),
         Route("/readyz", _probe(health.ready)),
+        Route("/metrics", _metrics(sources, health, may_scrape)),
     ]
-    if sources is not None:
-        routes.append(Route("/metrics", _metrics(sources, health, may_scrape)))
     return Starlette(routes=routes)
 
 
 def _metrics(
-    sources: Sources, health: Health, may_scrape: MayScrape
+    sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape
 ) -> Callable[[Request], Awaitable[Response]]:
     limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
 

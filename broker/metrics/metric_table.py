@@ -10,10 +10,8 @@ from functools import partial
 from typing import Final
 
 from aerobee.broker.metrics.readings import (
-    ACCESS_METRICS,
     STORAGE,
     STORAGE_LABELS,
-    TLS_METRICS,
     Metric,
     consumers,
     dead_letters,
@@ -35,7 +33,6 @@ from aerobee.broker.metrics.readings import (
     producers,
     repeated,
     reserve_time,
-    rpc_latency,
     segments_deleted,
     send_stages,
     set_aside,
@@ -47,6 +44,8 @@ from aerobee.broker.metrics.readings import (
     unread_deleted,
     used_bytes,
 )
+from aerobee.broker.metrics.stats import Sources
+from aerobee.broker.process.server_metrics import SERVER_METRICS
 
 __all__ = ["METRICS"]
 
@@ -54,12 +53,12 @@ _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")
 _LAG: Final = ("topic", "consumer_group", "is_retry", "is_system")
 
-_COUNTED_IN: Final = partial(Metric, kind="counter", labels=_IN)
-_COUNTED_OUT: Final = partial(Metric, kind="counter", labels=_OUT)
-_LAGGING: Final = partial(Metric, kind="gauge", labels=_LAG)
-_OF_POOL: Final = partial(Metric, kind="gauge", labels=("processor",))
+_COUNTED_IN: Final = partial(Metric[Sources], kind="counter", labels=_IN)
+_COUNTED_OUT: Final = partial(Metric[Sources], kind="counter", labels=_OUT)
+_LAGGING: Final = partial(Metric[Sources], kind="gauge", labels=_LAG)
+_OF_POOL: Final = partial(Metric[Sources], kind="gauge", labels=("processor",))
 
-METRICS: Final = (
+METRICS: Final[tuple[Metric[Sources], ...]] = (
     _COUNTED_IN(
         name="rocketmq_messages_in_total",
         help="Messages put by clients and acknowledged.",
@@ -230,14 +229,6 @@ METRICS: Final = (
         lambda s: s.broker_permission(),
     ),
     Metric(
-        "rocketmq_rpc_latency_milliseconds",
-        "histogram",
-        ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
-        "Time from the arrival of a request, waiting in the kernel included, until its answer was"
-        " sent.",
-        rpc_latency,
-    ),
-    Metric(
         "aerobee_send_stage_seconds",
         "histogram",
         ("stage",),
@@ -383,12 +374,7 @@ METRICS: Final = (
         " are.",
         set_aside,
     ),
-    single(
-        "aerobee_connections",
-        "gauge",
-        "Connections open on the broker's ports.",
-        lambda s: s.remoting.connections,
-    ),
+    *SERVER_METRICS,
     Metric(
         "aerobee_limit",
         "gauge",
@@ -404,33 +390,6 @@ METRICS: Final = (
         "What is used of each of them; of a limit on one client, group or topic, by the one that"
         " uses most.",
         limits_used,
-    ),
-    single(
-        "aerobee_connections_refused_total",
-        "counter",
-        "Connections closed as they came: maxConnections, maxConnectionsOfAddress, or no"
-        " descriptors but the store's.",
-        lambda s: s.remoting.connections_refused,
-    ),
-    *ACCESS_METRICS,
-    *TLS_METRICS,
-    single(
-        "aerobee_unsent_bytes",
-        "gauge",
-        "Bytes of answers that peers have not taken, on all connections together.",
-        lambda s: s.remoting.unsent_bytes,
-    ),
-    single(
-        "aerobee_requests_too_fast_total",
-        "counter",
-        "Requests refused because their address sends more than maxRequestRateOfAddress.",
-        lambda s: s.remoting.requests_too_fast,
-    ),
-    single(
-        "aerobee_requests_total",
-        "counter",
-        "Requests read, whatever became of them.",
-        lambda s: s.remoting.requests,
     ),
     Metric(
         "aerobee_repeated_messages_total",
@@ -469,24 +428,6 @@ METRICS: Final = (
         "counter",
         "Log segments deleted without their archive because the disk was too full to wait.",
         lambda s: s.store.segments_unarchived,
-    ),
-    single(
-        "aerobee_loop_lag_seconds",
-        "histogram",
-        "By how much a timer of the event loop came late.",
-        lambda s: s.broker.loop.lag,
-    ),
-    single(
-        "aerobee_loop_lag_longest_seconds",
-        "gauge",
-        "The longest of these, since the start.",
-        lambda s: s.broker.loop.lag.max_s,
-    ),
-    single(
-        "aerobee_loop_stalls_total",
-        "counter",
-        "How often the event loop stood still for longer than loopStallMillis.",
-        lambda s: s.broker.loop.stalls,
     ),
     single(
         "aerobee_fdatasync_seconds",

@@ -1,9 +1,10 @@
 """Renders the table of metrics as the text that Prometheus reads.
 
-In: `Sources`, plain counters and calls that answer at once. Out: pages of the text format. Nothing
+In: sources, plain counters and calls that answer at once. Out: pages of the text format. Nothing
 is counted here and nothing is kept between two scrapes. This file alone imports prometheus_client.
 
-A metric is a line of `METRICS`. Source: semantics §20.1.
+A metric is a line of `METRICS`, or for a name server alone of its own table. Source: semantics
+§20.1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -19,15 +20,17 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from aerobee.broker import namesrv_metrics
 from aerobee.broker.metrics.metric_table import METRICS
-from aerobee.broker.metrics.stats import LAGS_MAX, SERIES_LIMIT
+from aerobee.broker.metrics.stats import LAGS_MAX, SERIES_LIMIT, Sources
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from aerobee.broker.metrics.readings import Metric
-    from aerobee.broker.metrics.stats import Sources
+    from aerobee.broker.metrics.stats import ServerSources
+    from aerobee.broker.namesrv_metrics import NamesrvSources
 
 __all__ = [
     "CONTENT_TYPE",
@@ -40,6 +43,8 @@ __all__ = [
     "main",
     "pages",
 ]
+
+SourcesT = TypeVar("SourcesT", bound="ServerSources")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_SAMPLES: Final = 100
@@ -71,23 +76,28 @@ SHORT_NAMES: Final = {
 """The names without unit of RocketMQ 5.1.0 to 5.1.3, which `metricsLegacyNames` adds."""
 
 
-def _common_labels(sources: Sources) -> dict[str, str]:
+def _common_labels(sources: ServerSources) -> dict[str, str]:
     """The labels of every series about its origin; the operator cannot override our own."""
     return {
         **sources.labels,
         "cluster": sources.cluster,
         "node_id": sources.node_id,
-        "node_type": "broker",
+        "node_type": sources.node_type,
     }
 
 
-def pages(sources: Sources) -> Iterator[bytes]:
+def pages(sources: Sources | NamesrvSources) -> Iterator[bytes]:
     """The text of a scrape in pieces of at most PAGE_SAMPLES samples.
 
     Each piece is read and rendered when it is requested, so a scrape of many series can let others
     run in between; counters of one scrape may therefore be a few turns of the loop apart.
     """
-    for family, samples in _families(sources):
+    families = (
+        _families(sources, METRICS)
+        if isinstance(sources, Sources)
+        else _families(sources, namesrv_metrics.METRICS)
+    )
+    for family, samples in families:
         head = True
         while page := list(islice(samples, PAGE_SAMPLES)):
             family.samples = page
@@ -105,9 +115,11 @@ class _Single(Collector):
         return (self.family,)
 
 
-def _families(sources: Sources) -> Iterator[tuple[Family, Iterator[Sample]]]:
+def _families(
+    sources: SourcesT, metrics: Sequence[Metric[SourcesT]]
+) -> Iterator[tuple[Family, Iterator[Sample]]]:
     common = _common_labels(sources)
-    for metric in METRICS:
+    for metric in metrics:
         yield _family(metric), _samples(metric, common, sources)
         short = SHORT_NAMES.get(metric.name)
         if short is not None and sources.short_names:
@@ -118,11 +130,13 @@ def _families(sources: Sources) -> Iterator[tuple[Family, Iterator[Sample]]]:
         yield extra, samples
 
 
-def _family(metric: Metric) -> Family:
+def _family(metric: Metric[SourcesT]) -> Family:
     return Family(metric.name.removesuffix("_total"), metric.help, metric.kind)
 
 
-def _samples(metric: Metric, common: Mapping[str, str], sources: Sources) -> Iterator[Sample]:
+def _samples(
+    metric: Metric[SourcesT], common: Mapping[str, str], sources: SourcesT
+) -> Iterator[Sample]:
     scope = {"otel_scope_name": SCOPE} if metric.name.startswith("rocketmq_") else {}
     for values, reading in metric.read(sources):
         own = (
@@ -173,13 +187,7 @@ def document() -> str:
         f" {SERIES_LIMIT:,} of them, new ones are counted together in one series with"
         ' `otel_metric_overflow="true"`.',
         "",
-        "| name | type | labels of its own | meaning |",
-        "|---|---|---|---|",
-        *(
-            f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels) or '–'}"
-            f" | {metric.help} |"
-            for metric in METRICS
-        ),
+        *_rows(METRICS),
         "",
         "On Linux the usual figures of the process stand beside them: `process_cpu_seconds_total`,"
         " `process_resident_memory_bytes`, `process_virtual_memory_bytes`,"
@@ -204,8 +212,28 @@ def document() -> str:
         " 5.1.3 too: " + ", ".join(f"`{name}`" for name in SHORT_NAMES.values()) + ".",
         "`metricsLabel=rack:r1,site:west` adds labels to every series.",
         "",
+        "## A name server that runs alone",
+        "",
+        "It serves its own `/metrics` beside its probes, with"
+        ' `node_type="nameserver"`. How many registrations and'
+        " questions there were is in `rocketmq_rpc_latency_milliseconds_count` by `request_code`.",
+        "",
+        *_rows(namesrv_metrics.METRICS),
+        "",
     ]
     return "\n".join(lines)
+
+
+def _rows(metrics: Sequence[Metric[SourcesT]]) -> list[str]:
+    return [
+        "| name | type | labels of its own | meaning |",
+        "|---|---|---|---|",
+        *(
+            f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels) or '–'}"
+            f" | {metric.help} |"
+            for metric in metrics
+        ),
+    ]
 
 
 def main(arguments: list[str]) -> int:

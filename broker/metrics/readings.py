@@ -6,33 +6,30 @@ make whole lines of the table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
 
 from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
-from aerobee.remoting.latency import BOUNDS_MS, Ended
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.version import describe
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
     from aerobee.broker.metrics.stats import PoolFigures, Sources, TimerFigures
-    from aerobee.remoting.latency import Latency
 
     Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
     """Label values in the order of the metric's labels, and the value. None instead of labels: the
     overflow of series, counted together."""
 
 __all__ = [
-    "ACCESS_METRICS",
     "REQUEST_CODES",
     "RESPONSE_CODES",
     "STORAGE",
     "STORAGE_LABELS",
-    "TLS_METRICS",
     "Metric",
+    "boolean",
     "consumers",
     "dead_letters",
     "group_creations",
@@ -53,7 +50,6 @@ __all__ = [
     "producers",
     "repeated",
     "reserve_time",
-    "rpc_latency",
     "segments_deleted",
     "send_stages",
     "set_aside",
@@ -65,6 +61,8 @@ __all__ = [
     "unread_deleted",
     "used_bytes",
 ]
+
+SourcesT = TypeVar("SourcesT", contravariant=True)
 
 REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}
 RESPONSE_CODES: Final = {int(code): code.name.lower() for code in ResponseCode}
@@ -277,26 +275,6 @@ def limits_used(sources: Sources) -> Iterator[Reading]:
         yield (key,), used
 
 
-def handshakes(sources: Sources) -> Iterator[Reading]:
-    """TLS handshakes by result."""
-    yield ("done",), sources.remoting.tls_handshakes
-    for reason, count in sources.remoting.tls_failed.items():
-        yield (reason,), count
-
-
-def access_refused(sources: Sources) -> Iterator[Reading]:
-    """Requests that access control refused, by what was wrong."""
-    access = sources.broker.access
-    yield ("not_authenticated",), access.not_authenticated
-    yield ("not_authorized",), access.not_authorized
-
-
-def certificate_ends(sources: Sources) -> Iterator[Reading]:
-    """When the certificate of the listeners ends, if they have a valid one."""
-    if (expires_s := sources.remoting.tls_expires_s) is not None:
-        yield (), expires_s
-
-
 def consumers(sources: Sources) -> Iterator[Reading]:
     """Connections of consumers by group and client kind."""
     for client, count in sources.consumers():
@@ -326,35 +304,6 @@ def per_pool(
     return read_all
 
 
-def rpc_latency(sources: Sources) -> Iterator[Reading]:
-    """The latency of requests in ms, by their code and that of their answer."""
-    latencies = sources.remoting.latencies
-    for fields, latency in list(latencies.kinds.items()):
-        kind = Ended._make(fields)
-        labels = (
-            "remoting",
-            _word(REQUEST_CODES, kind.request_code),
-            _word(RESPONSE_CODES, kind.response_code),
-            boolean(kind.held),
-            kind.result,
-        )
-        yield labels, _in_ms(latency)
-    if any(latencies.overflow.counts):
-        yield None, _in_ms(latencies.overflow)
-
-
-def _word(words: Mapping[int, str], code: int) -> str:
-    """A code as RocketMQ's exporter names it; an unknown one as its number."""
-    return words.get(code) or str(code)
-
-
-def _in_ms(latency: Latency) -> Durations:
-    durations = Durations(BOUNDS_MS)
-    durations.counts = list(latency.counts)
-    durations.total_s = latency.total_s * 1_000
-    return durations
-
-
 def send_stages(sources: Sources) -> Iterator[Reading]:
     """How long the stages of sends take."""
     for stage, durations in sources.broker.send_stages.items():
@@ -380,11 +329,11 @@ def used_bytes(sources: Sources) -> int:
 
 
 def one(
-    read: Callable[[Sources], float | Durations], *labels: str
-) -> Callable[[Sources], Iterator[Reading]]:
+    read: Callable[[SourcesT], float | Durations], *labels: str
+) -> Callable[[SourcesT], Iterator[Reading]]:
     """A figure with one series."""
 
-    def read_one(sources: Sources) -> Iterator[Reading]:
+    def read_one(sources: SourcesT) -> Iterator[Reading]:
         yield labels, read(sources)
 
     return read_one
@@ -395,66 +344,23 @@ STORAGE_LABELS: Final = ("storage_type", "storage_medium")
 Kind = Literal["counter", "gauge", "histogram"]
 
 
-class Metric(NamedTuple):
+class Metric(NamedTuple, Generic[SourcesT]):
     """One metric; `labels` are those beyond the common ones."""
 
     name: str
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    read: Callable[[Sources], Iterable[Reading]]
+    read: Callable[[SourcesT], Iterable[Reading]]
 
 
 def single(
-    name: str, kind: Kind, text: str, read: Callable[[Sources], float | Durations]
-) -> Metric:
+    name: str, kind: Kind, text: str, read: Callable[[SourcesT], float | Durations]
+) -> Metric[SourcesT]:
     """A metric of one series, without labels of its own."""
     return Metric(name, kind, (), text, one(read))
 
 
-def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric:
+def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric[Sources]:
     """A gauge of the store's medium."""
     return Metric(name, "gauge", STORAGE_LABELS, text, read)
-
-
-ACCESS_METRICS: Final = (
-    Metric(
-        "aerobee_access_refused_total",
-        "counter",
-        ("reason",),
-        "Requests that access control refused: no known account has signed them"
-        " (not_authenticated), or it lacks the right (not_authorized).",
-        access_refused,
-    ),
-    single(
-        "aerobee_access_dropped_total",
-        "counter",
-        "Those among them that were one-way: their senders were not told.",
-        lambda s: s.broker.access.dropped,
-    ),
-)
-"""All about access control."""
-TLS_METRICS: Final = (
-    single(
-        "aerobee_tls_connections",
-        "gauge",
-        "Connections through TLS open on the broker's ports, of aerobee_connections.",
-        lambda s: s.remoting.tls_connections,
-    ),
-    Metric(
-        "aerobee_tls_handshakes_total",
-        "counter",
-        ("result",),
-        "TLS handshakes that were done, and connections closed before: plain ones where TLS is"
-        " enforced, no trust in a certificate, no common protocol, too late, too many (crowded).",
-        handshakes,
-    ),
-    Metric(
-        "aerobee_tls_certificate_ends_timestamp_seconds",
-        "gauge",
-        (),
-        "When the certificate of the listeners ends. Missing without one that is valid.",
-        certificate_ends,
-    ),
-)
-"""All about TLS of the listeners."""

@@ -43,6 +43,7 @@ __all__ = [
     "GroupLag",
     "GroupTopicStats",
     "PoolFigures",
+    "ServerSources",
     "Sources",
     "TimerFigures",
     "TimerStats",
@@ -368,6 +369,27 @@ class TimerFigures(Protocol):
         ...
 
 
+class ServerSources(Protocol):
+    """What a scrape reads of each process that serves, a broker or a name server alone."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def node_type(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def short_names(self) -> bool: ...
+    @property
+    def remoting(self) -> RemotingStats: ...
+    @property
+    def loop(self) -> LoopStats: ...
+    @property
+    def access(self) -> AccessStats: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
@@ -375,6 +397,7 @@ class Sources:
     cluster: str
     node_id: str
     """The broker name."""
+    node_type: str = "broker"
     labels: Mapping[str, str] = field(default_factory=dict)
     """The operator's own labels, on every series."""
     short_names: bool = False
@@ -411,3 +434,13 @@ class Sources:
     """Of the file system that the store lies on."""
     refuses_puts: Callable[[], bool]
     """Whether the store takes no messages now."""
+
+    @property
+    def loop(self) -> LoopStats:
+        """The figures of the event loop."""
+        return self.broker.loop
+
+    @property
+    def access(self) -> AccessStats:
+        """The counters of access control."""
+        return self.broker.access

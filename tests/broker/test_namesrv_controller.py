@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee.blocking import Message, Producer
 from tests.aerobee.cli.conftest import command
@@ -103,6 +105,39 @@ def test_it_answers_its_probes(names: NamesrvProcess) -> None:
         asked = command(*words, "--host", HOST)
         done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stdout) == (0, f"{probe} ok\n")
+
+
+def test_its_metrics_count_brokers_topics_and_requests(
+    names: NamesrvProcess, tmp_path: Path
+) -> None:
+    settings = {"embeddedNamesrv": "false"}
+    with (
+        BrokerProcess(data=tmp_path / "b", namesrv=names.address, settings=settings) as broker,
+        RawConnection(names.address) as connection,
+    ):
+        expect_known(names, broker, within_s=5)
+        assert connection.call(ROUTE, {"topic": "none"}).code == NO_ROUTE
+        url = f"http://{HOST}:{names.metrics_port}/metrics"
+        samples = [
+            sample
+            for family in text_string_to_metric_families(httpx.get(url).text)
+            for sample in family.samples
+        ]
+    values = {sample.name: sample.value for sample in samples}
+    assert {sample.labels["node_type"] for sample in samples if "node_type" in sample.labels} == {
+        "nameserver"
+    }
+    assert values["aerobee_namesrv_brokers"] == 1
+    assert values["aerobee_namesrv_topics"] > 0
+    assert values["aerobee_connections"] >= 2
+    answered = {
+        (sample.labels["request_code"], sample.labels["response_code"]): sample.value
+        for sample in samples
+        if sample.name == "rocketmq_rpc_latency_milliseconds_count"
+    }
+    assert answered["register_broker", "success"] >= 1
+    assert answered["get_routeinfo_by_topic", "topic_not_exist"] >= 1
+    assert "rocketmq_messages_in_total" not in values
 
 
 def test_a_broker_registers_with_all_of_them_and_one_that_is_down_delays_nobody(
