@@ -133,6 +133,7 @@ class Broker:
         if authority is not None:
             gate = Gate(authority, cluster, core.stats.access)
             core.rounds.reactor.gate = audit.behind(gate.check)
+            self.transactions.half_messages.may_publish = gate.may_publish
         if files is not None:
             self.settings.live.when_asked.append(files.reload)
         return audit

@@ -17,7 +17,7 @@ from aerobee.broker.access.authority import Asked
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.remoting.errors import BodyError, HeaderError
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, is_signed
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.access.access_stats import AccessStats
     from aerobee.broker.access.authority import Account, Authority, Host
+    from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
@@ -71,6 +72,7 @@ class Gate:
         access_key = fields.get(ACCESS_KEY, "")
         account = self.authority.account(access_key)
         if account is not None and self.authority.trusts(account, host):
+            connection.accounts |= {access_key}
             return None
         secret = self._nobody if account is None else account.secret
         # An unknown account costs as much as a known one.
@@ -90,6 +92,21 @@ class Gate:
         needs = needs_of(row, fields, command.body, self._cluster)
         remark = self.authority.objection(account, Asked(command.code, needs, host))
         return None if remark is None else NotAllowed(remark, proven=True)
+
+    def may_publish(self, connection: ClientConnection, topic: str) -> bool:
+        """Whether a client may be shown messages that were sent to a topic and not delivered yet:
+        whether an account that has used its connection may send to it.
+        """
+        code, host = int(RequestCode.SEND_MESSAGE_V2), host_of(connection.host[:-4])
+        authority = self.authority
+        needs = needs_of(PERMISSIONS[code], {"b": topic}, b"", self._cluster)
+        asked = Asked(code, needs, host)
+        accounts = map(authority.account, connection.accounts)
+        return authority.opens(code, host) or any(
+            account is not None
+            and (authority.trusts(account, host) or authority.objection(account, asked) is None)
+            for account in accounts
+        )
 
     def _refused(self, command: Command, connection: Connection, why: NotAllowed) -> Answer:
         stats = self._stats

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.core.names import RETRY_PREFIX
+from aerobee.broker.core.names import RETRY_PREFIX, is_sendable
 from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
 from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
 from aerobee.remoting.wire.bodies.pop import AssignmentRequest, BatchAckRequest, RequestModeRequest
@@ -77,7 +77,7 @@ class Row(NamedTuple):
     cluster: Actions = frozenset()
     """Actions on the cluster, if there are any."""
     unnamed: Actions = frozenset()
-    """Actions on the cluster when the request names no resource."""
+    """Actions on the cluster when the request names no topic."""
     pop: bool = False
     """Whether its topic may be a retry topic of POP, which is named after a group and a topic."""
 
@@ -102,9 +102,19 @@ def needs_of(
             needs.append(of_retry_topic(name[len(RETRY_PREFIX) :], actions) if retried else need)
     if row.cluster:
         needs.append(Need(Kind.CLUSTER, cluster, row.cluster))
-    elif row.unnamed and not needs:
+    elif row.unnamed and not fields.get("topic"):
         needs.append(Need(Kind.CLUSTER, cluster, row.unnamed))
+    if any(map(reads_all_topics, needs)):
+        needs.append(Need(Kind.CLUSTER, cluster, LIST))
     return needs
+
+
+def reads_all_topics(need: Need) -> bool:
+    """Whether it reads what the broker keeps for itself: halves, timers, delayed messages and check
+    points of all topics.
+    """
+    reads = Action.SUB in need.actions and Action.PUB not in need.actions
+    return reads and need.kind is Kind.TOPIC and not is_sendable(need.name)
 
 
 def of_retry_topic(rest: str, actions: Actions, group: str = "") -> Need:
@@ -282,7 +292,7 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: group(GET, "group"),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: group(GET),
     RequestCode.GET_CONSUMER_RUNNING_INFO: group(GET),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: both(UPDATE),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: both(UPDATE)._replace(unnamed=UPDATE),
     RequestCode.GET_PRODUCER_CONNECTION_LIST: READS_CLUSTER,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: READS_CLUSTER,
     RequestCode.GET_ALL_CONSUMER_OFFSET: READS_CLUSTER,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.core.names import was_delivered
 from aerobee.broker.errors import GroupNotExist, Refused
 from aerobee.remoting.errors import CallTimedOut, RemotingError
 from aerobee.remoting.wire.answer import Answer
@@ -36,6 +37,7 @@ class ClientCalls:
 
     def __init__(self, core: Core, *, topics: TopicTable, consumers: ConsumerTables) -> None:
         self.store = core.store
+        self.guarded = core.config.auth.enabled
         self.broker_name = core.config.broker.broker_name
         self.topics = topics
         self.groups = consumers.groups
@@ -56,15 +58,16 @@ class ClientCalls:
         if group is None:
             raise GroupNotExist(header.consumer_group)
         client = self._client(header.consumer_group, header.client_id or "")
-        record = await self.store.complete(lambda: self._record(header.msg_id or ""))
+        record = await self.store.complete(lambda: self._record(header))
         topic = self.topics.get(header.topic or "")
         header.broker_name = self.broker_name
         header.group_sys_flag = group.group_sys_flag
         header.topic_sys_flag = 0 if topic is None else topic.topic_sys_flag
         return await self._ask(client, header, record)
 
-    def _record(self, message_id: str) -> bytes:
+    def _record(self, header: headers.ConsumeMessageDirectly) -> bytes:
         """The stored message of an id; an id made by a client holds no physical offset."""
+        message_id = header.msg_id or ""
         try:
             _, physical_offset = read_offset_id(message_id)
         except ValueError as error:
@@ -73,6 +76,11 @@ class ClientCalls:
                 f"msgId [{message_id[:64]}] is no offset id: ask for the one that sends return",
             ) from error
         record = self.store.stored_message(physical_offset)
+        if self.guarded and header.topic and record is not None:
+            # The rights were checked for the topic that the request names.
+            message, group = self.store.message(physical_offset), header.consumer_group
+            if message is None or not was_delivered(message.topic, group, header.topic):
+                record = None
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message [{message_id}] any more")
         return bytes(record)

@@ -31,6 +31,7 @@ __all__ = [
     "is_system_group",
     "retry_topic",
     "topic_problem",
+    "was_delivered",
 ]
 
 TOPIC_MAX_CHARS: Final = 127
@@ -122,6 +123,15 @@ def check_sendable(topic: str) -> None:
 def retry_topic(group: str) -> str:
     """The topic of messages that `group` sent back."""
     return RETRY_PREFIX + group
+
+
+def was_delivered(topic: str, group: str, origin: str | None) -> bool:
+    """Whether a message stored in `topic` can be one that the group has received from `origin`.
+
+    Consumers name the first topic of a message that comes from a retry topic of their group.
+    """
+    retry = retry_topic(group)
+    return topic in (origin, retry, f"{retry}_{origin}", f"{retry}+{origin}")
 
 
 def dead_letter_topic(group: str) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.core.names import is_sendable, retry_topic
+from aerobee.broker.core.names import is_sendable, retry_topic, was_delivered
 from aerobee.broker.errors import NoPermission, PutPostponed, Refused
 from aerobee.broker.send.retries import max_tries, next_level, returned, tried_again
 from aerobee.broker.topics.topics import PERM_WRITE
@@ -123,7 +123,8 @@ class SendBack:
         if not is_sendable(record.topic):
             # Consumers never get messages of system topics such as halves and timers.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        if self._guarded and not was_delivered(record.topic, header):
+        delivered = was_delivered(record.topic, header.group, header.origin_topic)
+        if self._guarded and not delivered:
             # The rights were checked for the topic that the request names.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         first_id = offset_id(record.store_host, record.physical_offset)
@@ -161,12 +162,3 @@ class SendBack:
         except OSError as error:
             raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
         return DONE
-
-
-def was_delivered(topic: str, header: ConsumerSendMsgBack) -> bool:
-    """Whether a message of this topic can be one that the group has received from `origin_topic`.
-
-    Consumers name the first topic of a message that comes from a retry topic of their group.
-    """
-    retry, origin = retry_topic(header.group), header.origin_topic
-    return topic in (origin, retry, f"{retry}_{origin}", f"{retry}+{origin}")

@@ -39,7 +39,7 @@ from aerobee.store.format.record import encode
 from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from aerobee.broker.consumers.clients import ClientConnection, ClientTable
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
@@ -96,6 +96,8 @@ class HalfMessages:
         self._transactions = transactions
         self._saved = (0, 0)
         self._turn = 0
+        self.may_publish: Callable[[ClientConnection, str], bool] | None = None
+        """Whether the accounts of a connection may send to a topic; None: all may."""
         self._settings_changed = trio.Event()
         self._unasked: dict[str, int] = {}
         """Producer group → halves of this round that found no producer to ask."""
@@ -329,14 +331,15 @@ class HalfMessages:
 
     def _ask(self, half: Half, properties: bytes, stored: PutResult) -> None:
         """Send CHECK_TRANSACTION_STATE to one producer of the group, one-way."""
-        connection = self._channel(half.producer_group)
+        connection = self._channel(half)
         if connection is None:
             group = half.producer_group
             self._unasked[group] = self._unasked.get(group, 0) + 1
             return
         where = stored.queue_offset, stored.physical_offset
         header = CheckTransactionState(
-            topic=HALF_TOPIC,
+            # The client repeats it when it answers, and needs the right on it then.
+            topic=half.topic,
             tran_state_table_offset=stored.queue_offset,
             commit_log_offset=stored.physical_offset,
             msg_id=half.transaction_id,
@@ -349,9 +352,15 @@ class HalfMessages:
         body = encode(draft, *where, stored.store_timestamp)
         connection.notify(header.code, header, body)
 
-    def _channel(self, group: str) -> ClientConnection | None:
-        """The next member in turn; of three in a row the first that reads its data."""
-        members = list(self._clients.producers.get(group, {}).values())
+    def _channel(self, half: Half) -> ClientConnection | None:
+        """The next member in turn; of three in a row the first that reads its data.
+
+        With access control it is one that may send to the topic: anybody may join the group.
+        """
+        members = list(self._clients.producers.get(half.producer_group, {}).values())
+        if self.may_publish is not None:
+            topic, allowed = half.topic, self.may_publish
+            members = [one for one in members if allowed(one.connection, topic)]
         for _ in range(min(CHANNEL_TRIES, len(members))):
             self._turn += 1
             connection = members[self._turn % len(members)].connection

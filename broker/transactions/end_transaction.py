@@ -43,6 +43,7 @@ class TransactionProcessor:
 
     def __init__(self, core: Core, transactions: Transactions) -> None:
         self._config = core.config
+        self._guarded = core.config.auth.enabled
         self._store = core.store
         self._puts = core.puts
         self._stats = core.stats
@@ -85,6 +86,8 @@ class TransactionProcessor:
 
     def _check(self, half: Half, header: EndTransaction) -> None:
         """Checks 2 and 3, in their order. Raises: Refused."""
+        if self._guarded and not is_named(half, header):
+            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
         timeout_ms = self._config.broker.transaction_time_out_ms
         immunity_ms = half.immunity_ms(timeout_ms)
         if immunity_ms is not None and not header.from_transaction_check:
@@ -159,3 +162,16 @@ class TransactionProcessor:
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
             raise first_put_refused(status, self._store)
+
+
+def is_named(half: Half, header: EndTransaction) -> bool:
+    """Whether the rights that were checked are those on the half's topic.
+
+    Clients before 5.1 name no topic. They know the id of their message, and others do not.
+    """
+    if header.topic:
+        return header.topic == half.topic
+    return half.transaction_id != "" and half.transaction_id in (
+        header.transaction_id,
+        header.msg_id,
+    )

@@ -151,7 +151,7 @@ class Connection:
         self.closed = False
         self.encoding = 0
         self.requests = 0
-        self.accounts: frozenset[str] = frozenset()  # whose signatures the gate has seen on it
+        self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
         self.held = 0
         """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0

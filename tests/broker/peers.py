@@ -55,6 +55,8 @@ class Peer:
         self.address = address
         self.local_address = local_address
         self.closed: str | None = None
+        self.host = bytes((127, 0, 0, 1, 0, 0, 0xC3, 0x50))
+        self.accounts: frozenset[str] = frozenset()
         self.paused = False
         self.told: list[tuple[int, Any]] = []
         self.bodies: list[bytes] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,14 @@ from aerobee.remoting.wire.request_signature import with_signature
 from tests.faults.bad_requests import routed
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.health import events
-from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, send_fields, topic_fields
+from tests.kit.raw_client import (
+    RawAnswer,
+    RawConnection,
+    properties_text,
+    pull_fields,
+    send_fields,
+    topic_fields,
+)
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -42,6 +50,14 @@ accounts:
   groupPerms: [readers=SUB]
 - accessKey: nothing
   secretKey: {SECRET}
+- accessKey: the-payer
+  secretKey: {SECRET}
+  topicPerms: [others=PUB]
+- accessKey: reads-all
+  secretKey: {SECRET}
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+  topicPerms: [others=DENY]
 - accessKey: trusted-here
   secretKey: {SECRET}
   whiteRemoteAddress: 127.0.0.*
@@ -58,6 +74,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     root = tmp_path_factory.mktemp("access")
     write_acl(root / "plain_acl.yml")
     settings = {"aclEnable": True, "aclConfigDir": root, "autoCreateTopicEnable": False}
+    settings |= {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
     with BrokerProcess(data=root / "data", settings=settings) as broker:
         for topic in ("orders", "prices", "payments", "others"):
             assert call(broker, "the-admin", 17, topic_fields(topic)).code == OK
@@ -88,6 +105,11 @@ def signed(
         if value is not None
     }
     return texts if account is None else with_signature(account, secret.encode(), texts, body)
+
+
+def offset_of(answer: RawAnswer) -> int:
+    """Where a message that was sent is in the log."""
+    return int(answer.ext["msgId"][-16:], 16)
 
 
 def beat(*groups: str, topic: str = "prices") -> bytes:
@@ -163,18 +185,90 @@ def test_rights_on_one_topic_open_no_other_by_offset(broker: BrokerProcess) -> N
     sent = call(broker, "the-admin", 310, send_fields("others", 0), b"not for the shop")
     own = call(broker, "the-admin", 310, send_fields("orders", 0), b"for the shop")
 
-    def offset(answer: RawAnswer) -> int:
-        return int(answer.ext["msgId"][-16:], 16)
-
-    looked = call(broker, "one-shop", 33, {"offset": offset(own), "topic": "orders"})
+    looked = call(broker, "one-shop", 33, {"offset": offset_of(own), "topic": "orders"})
     assert b"for the shop" in looked.body
-    stolen = call(broker, "one-shop", 33, {"offset": offset(sent), "topic": "orders"})
+    stolen = call(broker, "one-shop", 33, {"offset": offset_of(sent), "topic": "orders"})
     assert (stolen.code, stolen.body) == (SYSTEM_ERROR, b"")
     call(broker, "one-shop", 34, {}, beat("readers"))
     back = {"group": "readers", "delayLevel": 1, "originTopic": "orders"}
-    assert call(broker, "one-shop", 36, back | {"offset": offset(own)}).code == OK
-    refused = call(broker, "one-shop", 36, back | {"offset": offset(sent)})
+    assert call(broker, "one-shop", 36, back | {"offset": offset_of(own)}).code == OK
+    refused = call(broker, "one-shop", 36, back | {"offset": offset_of(sent)})
     assert "look message by offset failed" in (refused.remark or "")
+    with RawConnection(broker.address) as consumer:
+        consumer.call(34, signed("one-shop", {}, beat("readers")), beat("readers"))
+        shown = {"consumerGroup": "readers", "clientId": "c", "topic": "orders"}
+        refused = call(broker, "the-admin", 309, shown | {"msgId": sent.ext["msgId"]})
+        assert "there is no message" in (refused.remark or "")
+
+
+def begin_half(broker: BrokerProcess, group: str, key: str) -> dict[str, object]:
+    """A half of the topic `others`; the fields of a commit of it that names no topic."""
+    properties = properties_text(TRAN_MSG="true", PGROUP=group, UNIQ_KEY=key)
+    fields = send_fields("others", 0, a=group, f=4, g=round(time.time() * 1000), i=properties)
+    half = call(broker, "the-admin", 310, fields, b"a half of others")
+    assert half.code == OK, half.remark
+    return {
+        "producerGroup": group,
+        "tranStateTableOffset": half.ext["queueOffset"],
+        "commitLogOffset": offset_of(half),
+        "commitOrRollback": 8,
+        "msgId": "",
+    }
+
+
+def test_nobody_ends_the_transactions_of_a_topic_without_rights(broker: BrokerProcess) -> None:
+    """S4: whatever topic the request names, and also if it names none, as old clients do."""
+    ends = begin_half(broker, "their-producers", "THEIR-KEY")
+    for topic in ("orders", "", None):
+        refused = call(broker, "one-shop", 37, ends | {"topic": topic})
+        assert refused.code == SYSTEM_ERROR, topic
+        assert "Find prepared transaction message failed" in (refused.remark or ""), topic
+    refused = call(broker, "one-shop", 37, ends | {"topic": "others"})
+    assert "No default permission for others" in (refused.remark or "")
+    assert call(broker, "the-admin", 37, ends | {"transactionId": "THEIR-KEY"}).code == OK
+
+
+def test_only_who_may_send_to_a_topic_is_asked_for_its_transactions(broker: BrokerProcess) -> None:
+    """S4: the question has the message in it, and anybody may say that he is in a group."""
+    joining = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "asked"}]}).encode()
+    with RawConnection(broker.address) as spy, RawConnection(broker.address) as producer:
+        for client, account in ((spy, "one-shop"), (producer, "the-payer")):
+            assert client.call(34, signed(account, {}, joining), joining).code == OK
+        begin_half(broker, "asked", "KEY-1")
+        begin_half(broker, "asked", "KEY-2")
+        for _ in range(2):
+            question = producer.hear_any()
+            assert b"a half of others" in question.body
+            assert question.ext["topic"] == "others"
+            ends = {"producerGroup": "asked", "msgId": "", "commitOrRollback": 12}
+            ends |= {
+                name: question.ext[name] for name in ("tranStateTableOffset", "commitLogOffset")
+            }
+            answered = signed("the-payer", ends | {"topic": question.ext["topic"]})
+            producer.ask(37, answered)
+            assert producer.hear().code == OK
+        spy.ask(28, signed("one-shop", {}))
+        assert spy.hear().code == SYSTEM_ERROR
+        assert not spy.asked
+
+
+def test_what_the_broker_keeps_for_itself_is_read_by_administrators(broker: BrokerProcess) -> None:
+    """S4: halves, delayed messages and timers of all topics are beyond a default right."""
+    topics = ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+    for topic in topics:
+        query = {"topic": topic, "key": "k", "maxNum": 1, "beginTimestamp": 0, "endTimestamp": 1}
+        for code, fields in (
+            (11, pull_fields("readers", topic, 0, 0)),
+            (12, query),
+            (33, {"topic": topic, "offset": 0}),
+        ):
+            refused = call(broker, "reads-all", code, fields)
+            said = f"Need admin permission for request code={code}"
+            assert said in (refused.remark or ""), (topic, refused.remark)
+        assert EXCEPTION not in (call(broker, "the-admin", 12, query).remark or "")
+    assert (
+        call(broker, "reads-all", 11, pull_fields("readers", "prices", 0, 0)).code != SYSTEM_ERROR
+    )
 
 
 def test_a_white_address_of_an_account_needs_no_signature(broker: BrokerProcess) -> None:
@@ -267,6 +361,8 @@ def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess
             ACL.replace("one-shop", "two-shop")
             .replace("the-admin", "admin-2")
             .replace("nothing", "nothing-2")
+            .replace("the-payer", "payer-2")
+            .replace("reads-all", "reads-all-2")
             .replace("trusted", "trusts"),
         )
         eventually(

@@ -73,6 +73,20 @@ def needs(code: RequestCode, fields: dict[str, str], body: bytes = b"") -> list[
         (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "%RETRY%g"}, [("Group", "g", ["Delete"])]),
         (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "1"}, [("Cluster", "C", ["Get"])]),
         (RequestCode.VIEW_MESSAGE_BY_ID, {"topic": "t"}, [("Topic", "t", ["Get", "Sub"])]),
+        (
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            {"consumerGroup": "g"},
+            [("Group", "g", ["Update"]), ("Cluster", "C", ["Update"])],
+        ),
+        (
+            RequestCode.PULL_MESSAGE,
+            {"topic": "SCHEDULE_TOPIC_XXXX", "consumerGroup": "g"},
+            [
+                ("Topic", "SCHEDULE_TOPIC_XXXX", ["Sub"]),
+                ("Group", "g", ["Sub"]),
+                ("Cluster", "C", ["Get", "List"]),
+            ],
+        ),
         (RequestCode.UNREGISTER_CLIENT, {"producerGroup": "p"}, []),
         (RequestCode.UPDATE_BROKER_CONFIG, {}, [("Cluster", "C", ["Update"])]),
     ],

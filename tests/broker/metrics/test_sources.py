@@ -35,6 +35,8 @@ GIB = 2**30
 class FakeConnection:
     id: int
     address: str = "127.0.0.1:1"
+    host: bytes = b""
+    accounts: frozenset[str] = frozenset()
     paused: bool = False
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
