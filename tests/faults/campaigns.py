@@ -16,6 +16,7 @@ from tests.faults.peers import R9, R10, R17, R18
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
+from tests.faults.small_memory import R16
 from tests.faults.sweeps import B1
 from tests.faults.tears import R3, R4
 from tests.faults.wire_fuzz import W1
@@ -40,6 +41,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R9,
     R10,
     R14,
+    R16,
     R17,
     R18,
     R20,
