@@ -12,6 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from aerobee.broker.access.permissions import PERMISSIONS
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 OK, SYSTEM_ERROR = 0, 1
+LINE_MAX = 4_096
+"""Characters: a few values of 256, each of which may take six."""
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 SECRET = "Xq7-secret-of-all"
 ACL = f"""\
@@ -396,3 +399,46 @@ def test_a_start_with_a_wrong_file_names_it(
     with pytest.raises(DidNotStart) as refused:
         broker.start()
     assert said.removeprefix("S17: ") in broker.log.read_text(), refused.value
+
+
+def test_s13_no_text_of_a_request_forges_a_line_and_no_line_is_long(broker: BrokerProcess) -> None:
+    """Each text field of each request, and names within bodies, by the administrator and by one
+    whose account is such a text itself.
+    """
+    forged = 'evil\n{"event":"forged"}\r\x1b[2J\x85\u2028\x7f'
+    long = "long" * 2_500
+    with (
+        RawConnection(broker.address, timeout_s=30) as ours,
+        RawConnection(broker.namesrv_address, timeout_s=30) as names,
+    ):
+        for one in routed():
+            to = names if one.to_name_server else ours
+            fields = [field for field in msgspec.structs.fields(one.kind) if takes_text(field.type)]
+            for text in (forged, long):
+                bad = {**one.fields, **{field.encode_name: text for field in fields}}
+                to.ask(one.code, signed("the-admin", bad, one.body), one.body, oneway=True)
+                to.ask(one.code, signed(text, bad, one.body, text), one.body, oneway=True)
+        for text in (forged, long):
+            for code, body in (
+                (34, json.dumps({"clientID": text, "producerDataSet": [{"groupName": text}]})),
+                (34, beat(text, topic=text).decode()),
+                (25, f"brokerName={text}"),
+                (25, f"{text}=1"),
+                (25, f"initAuthenticationUser={SECRET}"),
+            ):
+                answer = ours.call(code, signed("the-admin", {}, body.encode()), body.encode())
+                assert SECRET not in (answer.remark or "")
+        assert names.call(105, signed("the-admin", {"topic": "prices"})).code == OK
+    log = broker.log.read_text()
+    assert "evil" in log, "nothing of it was logged"
+    assert not {
+        char for char in log if not (char.isascii() and (char.isprintable() or char == "\n"))
+    }
+    assert max(map(len, log.splitlines())) <= LINE_MAX
+    assert "forged" not in {event["event"] for event in events(log)}
+    assert SECRET not in log
+    assert "Signature" not in log
+
+
+def takes_text(kind: Any) -> bool:
+    return kind is str or str in getattr(kind, "__args__", ())
