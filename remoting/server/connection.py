@@ -6,7 +6,6 @@ Bytes are sent by `write`, once per round; answers are only queued here. Nothing
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -15,6 +14,7 @@ from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
 from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.server.addresses import host_text, packed_host
 from aerobee.remoting.server.arrivals import Reading
+from aerobee.remoting.server.outbound import drop_sent, send_queued
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.peer import Peer, Wire
+    from aerobee.remoting.server.pools import Pool, Waiting
     from aerobee.remoting.server.route_table import Unfinished
     from aerobee.remoting.server.shared import SelectorContext
     from aerobee.remoting.server.tls_socket import TlsSocket
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["Connection", "FrameHandler"]
-
-JOIN_BYTES = 16 * 1024
-"""Below this, joining several answers is cheaper than sending them as separate vectors."""
-MAX_VECTORS = 1024
-"""IOV_MAX of Linux."""
 
 
 class FrameHandler(Protocol):
@@ -61,6 +57,9 @@ class FrameHandler(Protocol):
 
     def go_on(self, connection: Connection) -> None:
         """Run more steps of the unfinished request."""
+
+    def readmit(self, peer: Peer) -> None:
+        """Serve requests that were set aside until the peer reads."""
 
     def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
@@ -87,6 +86,7 @@ class Connection:
         "closed",
         "context",
         "decoder",
+        "deferred",
         "dirty",
         "encoding",
         "held",
@@ -111,6 +111,7 @@ class Connection:
         "unfinished",
         "unsent",
         "worker",
+        "working",
     )
 
     def __init__(
@@ -148,6 +149,8 @@ class Connection:
         """The unfinished request waits for `resume`; until then nothing else is read or served."""
         self.bad: FrameError | None = None
         """The error after the frames of the backlog; it closes the connection."""
+        self.working = 0
+        self.deferred: deque[tuple[Waiting, Pool]] = deque()
         self.closed = False
         self.encoding = 0
         self.requests = 0
@@ -308,15 +311,7 @@ class Connection:
             return
         out = self.out
         try:
-            if len(out) == 1:
-                sent = self.sock.send(out[0])
-            elif self.unsent <= JOIN_BYTES:
-                joined = b"".join(out)
-                out.clear()
-                out.append(joined)
-                sent = self.sock.send(joined)
-            else:
-                sent = self.sock.sendmsg(list(islice(out, MAX_VECTORS)))
+            sent = send_queued(self.sock, out, self.unsent)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -342,14 +337,7 @@ class Connection:
             self.stalled_since = now
         self.taken += sent
         self.unsent -= sent
-        out = self.out
-        while sent:
-            first = out[0]
-            if len(first) > sent:
-                out[0] = memoryview(first)[sent:]
-                break
-            sent -= len(first)
-            out.popleft()
+        drop_sent(self.out, sent)
         outbound = shared.outbound
         outbound.note(self, self.unsent, now)
         if self.closed:
@@ -376,6 +364,8 @@ class Connection:
         self.context.shared.outbound.note(self, 0, self.context.now)
         if self.paused:
             self._flow_again()
+        elif self.deferred:
+            self.worker.readmit(self)
         self.watch()
 
     def _flow_again(self) -> None:
@@ -383,6 +373,8 @@ class Connection:
         self.reading.resumed = self.context.now
         if self.waits:
             self.context.waiting[self.sock.fileno()] = None
+        if self.deferred:
+            self.worker.readmit(self)
 
     def end_steps(self) -> None:
         """Release the request whose steps have ended."""
@@ -401,6 +393,15 @@ class Connection:
         if not self.closed:
             self.reading.resumed = now
             self.watch()
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether its peer would not read another answer now.
+
+        Answers to requests at work come on top of what is unsent, so while that is anything, there
+        is one of them at a time.
+        """
+        return self.paused or (self.stalled_since is not None and self.working > 0)
 
     @property
     def waits(self) -> bool:
@@ -436,6 +437,8 @@ class Connection:
         self.unsent = 0
         self.context.shared.outbound.note(self, 0, self.context.now)
         self.backlog.clear()
+        while self.deferred:
+            self.deferred.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.end_steps()
         for waiting in self._calls.values():
             waiting.done.set()

@@ -8,6 +8,7 @@ with most unsent is closed.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,10 +16,17 @@ import structlog
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.peer import Peer
+    from collections import deque
+
+    from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["OutboundBudget"]
+__all__ = ["OutboundBudget", "drop_sent", "send_queued"]
+
+JOIN_BYTES: Final = 16 * 1024
+"""Below this, joining several answers is cheaper than sending them as separate vectors."""
+MAX_VECTORS: Final = 1024
+"""IOV_MAX of Linux."""
 
 CLOSES_AT: Final = 2
 """The multiple of the budget at which connections are closed."""
@@ -62,3 +70,29 @@ class OutboundBudget:
                     left_out=left_out,
                 )
             most.close("it does not read, and there is no room for others")
+
+
+def send_queued(sock: Wire, out: deque[bytes | memoryview], size: int) -> int:
+    """Send the buffers of a queue, `size` bytes, once; returns how many bytes were taken.
+
+    Raises: BlockingIOError, OSError.
+    """
+    if len(out) == 1:
+        return sock.send(out[0])
+    if size <= JOIN_BYTES:
+        joined = b"".join(out)
+        out.clear()
+        out.append(joined)
+        return sock.send(joined)
+    return sock.sendmsg(list(islice(out, MAX_VECTORS)))
+
+
+def drop_sent(out: deque[bytes | memoryview], sent: int) -> None:
+    """Remove the first `sent` bytes of a queue."""
+    while sent:
+        first = out[0]
+        if len(first) > sent:
+            out[0] = memoryview(first)[sent:]
+            return
+        sent -= len(first)
+        out.popleft()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
@@ -41,6 +43,15 @@ class Peer(Protocol):
     """Received bytes that are not served; the inbound budget maintains this and `starved`."""
     starved: bool
     paused: bool
+    stalled_since: float | None
+    working: int
+    """Requests of it that a pool works on; the worker maintains this and `deferred`."""
+    deferred: deque[Any]
+    """Requests set aside until the peer reads, each with its pool."""
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether its peer would not read another answer now."""
 
     @property
     def waits(self) -> bool:

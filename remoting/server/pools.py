@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGE_CHECK_S",
+    "DEFERRED_MAX",
     "KEPT_BYTES_MAX",
     "NO_STALL",
     "OVERLOAD_REMARK",
@@ -41,6 +42,8 @@ REMARKS = 1_024
 SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 KEPT_BYTES_MAX = 64 << 20
 """Bytes of bodies that a pool keeps for waiting requests; beyond it one with a body is refused."""
+DEFERRED_MAX = 1_024
+"""Requests of one connection that wait until its peer has read its answers."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
 

@@ -14,6 +14,7 @@ from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     AGE_CHECK_S,
+    DEFERRED_MAX,
     KEPT_BYTES_MAX,
     OVERLOAD_REMARK,
     REJECT_REMARK,
@@ -297,14 +298,14 @@ class Worker:
         # The body is a view of the receive buffer, which the next round overwrites.
         body = b"" if waiting.begun else bytes(waiting.command.body)
         if body and pool.kept_bytes and pool.kept_bytes + len(body) > KEPT_BYTES_MAX:
-            waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
-            self._stats.requests_refused += 1
-            pool.refused += 1
-            waiting.connection.answer(waiting.command, Answer(SYSTEM_BUSY, remark=OVERLOAD_REMARK))
+            self._overloaded(waiting, pool)
             return
         waiting.command.release()
         waiting.command.body = body
         pool.kept_bytes += len(body)
+        self._enter(waiting, pool)
+
+    def _enter(self, waiting: Waiting, pool: Pool) -> None:
         pool.depth += 1
         waiting.command.pool = pool
         if pool.running < pool.width:
@@ -313,29 +314,67 @@ class Worker:
         else:
             pool.queue.append(waiting)
 
+    def _overloaded(self, waiting: Waiting, pool: Pool) -> None:
+        waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+        self._stats.requests_refused += 1
+        pool.refused += 1
+        waiting.connection.answer(waiting.command, Answer(SYSTEM_BUSY, remark=OVERLOAD_REMARK))
+
     async def _work(self, waiting: Waiting | None, pool: Pool) -> None:
         """Answer one waiting request, then those queued behind it."""
         try:
             while waiting is not None:
-                waited_s = monotonic() - waiting.arrived
-                if waited_s > pool.max_wait_s and not waiting.begun:
-                    waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
-                    self._refuse(
-                        waiting.connection, waiting.command, pool, waiting.arrived, waited_s
-                    )
+                peer = waiting.connection
+                if peer.backed_up and not (waiting.begun or waiting.command.body):
+                    self._defer(waiting, pool)
                 else:
-                    answer = await self._outcome(waiting)
-                    if answer is None:
-                        waiting.command.uncount()
-                        waiting.connection.unanswered(waiting.command)
-                    elif answer is not PARKED:
-                        waiting.connection.answer(waiting.command, answer)
-                pool.kept_bytes -= len(waiting.command.body)
-                waiting.command.release()
+                    peer.working += 1
+                    await self._answer(waiting, pool)
+                    peer.working -= 1
                 self._flush()
+                if peer.deferred and not peer.backed_up:
+                    self.readmit(peer)
                 waiting = pool.queue.popleft() if pool.queue else None
         finally:
             pool.running -= 1
+
+    async def _answer(self, waiting: Waiting, pool: Pool) -> None:
+        """Answer a request that has waited, or refuse it if that took too long."""
+        command, peer = waiting.command, waiting.connection
+        waited_s = monotonic() - waiting.arrived
+        if waited_s > pool.max_wait_s and not waiting.begun:
+            waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+            self._refuse(peer, command, pool, waiting.arrived, waited_s)
+        else:
+            answer = await self._outcome(waiting)
+            if answer is None:
+                command.uncount()
+                peer.unanswered(command)
+            elif answer is not PARKED:
+                peer.answer(command, answer)
+        pool.kept_bytes -= len(command.body)
+        command.release()
+
+    def _defer(self, waiting: Waiting, pool: Pool) -> None:
+        """Set aside a request whose answer its peer would not read now.
+
+        The pool does not count it, so that its place is for others.
+        """
+        deferred = waiting.connection.deferred
+        if len(deferred) >= DEFERRED_MAX:
+            self._overloaded(waiting, pool)
+            return
+        waiting.command.uncount()
+        deferred.append((waiting, pool))
+
+    def readmit(self, peer: Peer) -> None:
+        """Let deferred requests wait in their pools again, as if they had come now: all of them
+        when their peer has read everything, else one.
+        """
+        deferred, now = peer.deferred, monotonic()
+        for _ in range(1 if peer.stalled_since is not None else len(deferred)):
+            waiting, pool = deferred.popleft()
+            self._enter(waiting._replace(arrived=now), pool)
 
     async def _outcome(self, waiting: Waiting) -> Later:
         try:

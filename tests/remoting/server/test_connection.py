@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed
-from aerobee.remoting.server import connection as connection_module
+from aerobee.remoting.server import outbound
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -96,15 +96,15 @@ Body = bytes | list[bytes]
         max_size=12,
     ),
     st.lists(st.integers(0, 700), max_size=40),
-    st.sampled_from([10, connection_module.JOIN_BYTES]),
-    st.sampled_from([3, connection_module.MAX_VECTORS]),
+    st.sampled_from([10, outbound.JOIN_BYTES]),
+    st.sampled_from([3, outbound.MAX_VECTORS]),
 )
 def test_any_peer_gets_every_byte_once_and_in_order(
     bodies: list[Body], takes: list[int], join_bytes: int, vectors: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection_module, "JOIN_BYTES", join_bytes)
-        patch.setattr(connection_module, "MAX_VECTORS", vectors)
+        patch.setattr(outbound, "JOIN_BYTES", join_bytes)
+        patch.setattr(outbound, "MAX_VECTORS", vectors)
         stage = Stage(limits=LIMITS._replace(high_water_bytes=1 << 30))
         connection, sock = stage.connect(takes)
         expected = b""

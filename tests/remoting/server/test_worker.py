@@ -25,7 +25,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, decode
 from aerobee.remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
-from tests.remoting.server.stage import HandTime, Stage, TrickleSocket
+from tests.remoting.server.stage import LIMITS, HandTime, Stage, TrickleSocket
 from tests.remoting.server.test_selector import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -258,6 +258,62 @@ async def test_a_place_comes_back_from_a_peer_that_left(nursery: trio.Nursery) -
     slow.go.set()
     await wait_all_tasks_blocked()
     assert (pool.depth, pool.running) == (0, 0)
+
+
+class Read:
+    """A handler that answers with 900 bytes after a turn of the others."""
+
+    def __init__(self) -> None:
+        self.began = 0
+
+    async def __call__(self, header: Any, command: Any, connection: Any) -> Answer:
+        self.began += 1
+        await trio.lowlevel.checkpoint()
+        return Answer(0, remark=str(command.opaque), body=bytes(900))
+
+
+async def test_answers_that_come_later_stay_below_the_mark_too_until_the_peer_reads(
+    nursery: trio.Nursery,
+) -> None:
+    """R10: whoever asks and does not read is served no more, and others are."""
+    read = Read()
+    pool = Pool("admin", width=2, capacity=100, max_wait_ms=5_000)
+    stage = Stage(read, pool=pool, nursery=nursery)
+    connection, sock = stage.connect([0] * 100)
+    _, other = stage.connect()
+    sock.incoming += b"".join(frame(n) for n in range(1, 21))
+    stage.round(sock)
+    other.incoming += frame(77)
+    stage.round(other)
+    await wait_all_tasks_blocked()
+    assert LIMITS.high_water_bytes < connection.unsent <= LIMITS.high_water_bytes + 1_100
+    assert len(connection.deferred) == 20 - read.began + 1
+    assert [answer.remark for answer in answers(other)] == ["77"]
+    assert (pool.depth, pool.running, connection.working) == (0, 0, 0), "it takes no place"
+    sock.takes = [2_600, 0, 0]
+    while stage.round(sock):
+        await wait_all_tasks_blocked()
+    assert sorted(answer.opaque for answer in answers(sock)) == list(range(1, 21))
+    assert (pool.depth, pool.running, connection.unsent) == (0, 0, 0)
+
+
+async def test_what_waits_for_a_peer_that_reads_nothing_is_bounded_and_ends_with_it(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "DEFERRED_MAX", 5)
+    read = Read()
+    pool = Pool("admin", width=2, capacity=100, max_wait_ms=5_000)
+    stage = Stage(read, pool=pool, nursery=nursery)
+    connection, sock = stage.connect([0] * 100)
+    sock.incoming += b"".join(frame(n) for n in range(1, 21))
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    assert len(connection.deferred) == 5
+    assert (pool.refused, pool.depth) == (20 - read.began - 5, 0)
+    began = read.began
+    connection.close("test")
+    await wait_all_tasks_blocked()
+    assert (read.began, len(connection.deferred)) == (began, 0)
 
 
 async def test_a_handler_that_fails_after_waiting_is_answered_and_frees_its_place(
