@@ -57,9 +57,9 @@ class Countdown:
 Case = Callable[[str, Countdown], Coroutine[None, None, None]]
 
 
-async def push(namesrv: str, countdown: Countdown, **options: int) -> None:
+async def push(namesrv: str, countdown: Countdown, group: str = "push") -> None:
     """An async handler that does nothing."""
-    consumer = PushConsumer("push", namesrv, start_from=FIRST, commit_interval=1.0)
+    consumer = PushConsumer(group, namesrv, start_from=FIRST, commit_interval=1.0)
 
     async def handler(messages: Sequence[ReceivedMessage]) -> None:
         countdown.count(messages)
