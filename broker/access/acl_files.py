@@ -152,8 +152,8 @@ class AclFiles:
     def _unreadable(self, path: Path, error: OSError) -> str:
         if isinstance(error, FileNotFoundError):
             return (
-                f"{path}: aclEnable asks for this file: write it, or name its directory with"
-                " aclConfigDir"
+                f"{path}: aclEnable and migrateAuthFromV1Enabled ask for this file: write it, or"
+                " name its directory with aclConfigDir"
             )
         return f"{path}: {error.strerror or error}"
 

@@ -53,6 +53,10 @@ class AuthConfig:
     """The account of this broker's own requests to name servers: {"accessKey":…, "secretKey":…}.
     With users it is created as a super user where it is missing.
     """
+    migrate_auth_from_v1_enabled: bool = setting("migrateAuthFromV1Enabled", False)
+    """Make users and policies of the accounts of plain_acl.yml that are no users yet, at each
+    start.
+    """
     max_users: int = setting("maxUsers", 10_000, ge=1, le=100_000, own=True, live=True)
     """Users in all."""
     max_acl_entries: int = setting(

@@ -141,6 +141,11 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         )
     if auth.acl_enable and auth.authentication_enabled:
         yield "aclEnable", "accounts are in plain_acl.yml or users in tables: choose one of both"
+    if auth.migrate_auth_from_v1_enabled and not auth.authentication_enabled:
+        yield (
+            "migrateAuthFromV1Enabled",
+            "accounts become users: set authenticationEnabled too, or take it out",
+        )
     for name, host in listener_hosts(config):
         if not (is_loopback(host) or broker.insecure or auth.enabled):
             yield (

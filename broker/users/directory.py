@@ -8,13 +8,18 @@ rights back.
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from aerobee.broker.access.acl_files import AclFiles
 from aerobee.broker.access.auth_config import credentials_of
+from aerobee.broker.access.plain_acl import PlainAcl
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.authority import UserAuthority
+from aerobee.broker.users.migration import NOT_MIGRATED, migrate
 from aerobee.broker.users.user_processor import UserProcessor
 from aerobee.broker.users.users import Users, UserType
 from aerobee.remoting.server.routes import Route
@@ -87,14 +92,18 @@ class UserDirectory:
     def load(self) -> None:
         """Read both files; create the users that the settings name, and without any an admin.
 
-        Raises: TableDamaged, OSError; Refused when a setting has no legal name.
+        Raises: TableDamaged, OSError; Refused when a setting has no legal name; ConfigurationError
+        when accounts of ACL 1.0 cannot be taken over.
         """
         if self.authority is None:
             return
         self.users_file.load(self.users.load)
         self.acls_file.load(self.acls.load)
+        begins = not len(self.users)
         created = self._create_named()
-        if not len(self.users):
+        if self._config.migrate_auth_from_v1_enabled:
+            created += self._migrate()
+        if begins and not self.users.super_users():
             self.first_admin = FIRST_ADMIN, secrets.token_urlsafe(SECRET_BYTES)
             self._create_super(*self.first_admin)
             created.append(FIRST_ADMIN)
@@ -113,6 +122,20 @@ class UserDirectory:
             if self.users.get(credentials[0]) is None:
                 self._create_super(*credentials)
                 created.append(credentials[0])
+        return created
+
+    def _migrate(self) -> list[str]:
+        files = AclFiles(Path(self._config.acl_config_dir).expanduser(), PlainAcl(()))
+        files.load()
+        table = files.acl.table
+        created, problems = migrate(table, self.users, self.acls)
+        if problems:
+            raise ConfigurationError(problems)
+        if created:
+            # Before the users: after a crash between the two they are taken over again, whole.
+            self.acls_file.file.write_now(list(self.acls.pieces()))
+            if table.white or any(table.accounts[name].white for name in created):
+                log.warning("access.warning", text=NOT_MIGRATED)
         return created
 
     def _create_super(self, name: str, secret: str) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Network: TypeAlias = IPv4Network | IPv6Network
 
 __all__ = [
+    "ALL",
     "ANY_RESOURCE",
     "SOURCES_MAX",
     "Entry",

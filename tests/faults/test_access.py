@@ -381,7 +381,7 @@ def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        (None, 0o600, "plain_acl.yml: aclEnable asks for this file"),
+        (None, 0o600, "plain_acl.yml: aclEnable and migrateAuthFromV1Enabled ask for"),
         ("accounts:\n- accessKey: x\n", 0o600, "plain_acl.yml:2: accessKey: has at least 7"),
         (ACL, 0o620, "S17: plain_acl.yml: others than its owner may change it"),
         (ACL + ACL.replace("globalWhite", "x-"), 0o600, "accounts: is there twice"),
