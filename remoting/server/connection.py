@@ -398,8 +398,7 @@ class Connection:
     def backed_up(self) -> bool:
         """Whether its peer would not read another answer now.
 
-        Answers to requests at work come on top of what is unsent, so while that is anything, there
-        is one of them at a time.
+        While anything is unsent, one request is at work: its answer comes on top.
         """
         return self.paused or (self.stalled_since is not None and self.working > 0)
 
