@@ -1,4 +1,4 @@
-"""Members in Python, Java and Go share a group, and all agree who has which queue."""
+"""Members in Python, Java, Go and Node share a group, and all agree who has which queue."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +15,7 @@ from tests.interop.conftest import GetClient
 from tests.kit.allocations import named, ring_of_go
 from tests.kit.golang import GoMember
 from tests.kit.java_driver import JavaClient
+from tests.kit.node import NodeMember
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -47,7 +48,13 @@ IN_GO = {
 NOT_IN_JAVA = ("RING_OF_GO",)
 GIVEN = {"py": (0, 1), "java5": (2, 3, 4), "java4": (5, 6, 7), "go": (5, 6, 7)}
 """The queues of each member where they are given by hand."""
-INSTANCES = {"py": "east-py", "java5": "east-java5", "java4": "west-java4", "go": "east-go"}
+INSTANCES = {
+    "py": "east-py",
+    "java5": "east-java5",
+    "java4": "west-java4",
+    "go": "east-go",
+    "node": "east-node",
+}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +111,7 @@ class Group:
         self.ours.subscribe("Shared", handler=self._handle)
         stack.enter_context(self.ours)
         self.java: dict[str, JavaClient] = {}
-        self.go: GoMember | None = None
+        self.piped: dict[str, GoMember | NodeMember] = {}
 
     def _handle(self, messages: Sequence[ReceivedMessage]) -> None:
         self.bodies += [message.body.decode() for message in messages]
@@ -116,7 +123,7 @@ class Group:
         client.consumer(name, self.names, "Shared", group=self.name, **options)
 
     def join_go(self, home: Path, stack: ExitStack, strategy: str) -> None:
-        self.go = GoMember(
+        self.piped["go"] = GoMember(
             home,
             self.names,
             self.name,
@@ -125,7 +132,13 @@ class Group:
             instance=f"{INSTANCES['go']}-{self.name}",
             given=ROOM_OF_ALL if strategy == "MACHINE_ROOM" else given("go"),
         )
-        stack.callback(self.go.stop)
+        stack.callback(self.piped["go"].stop)
+
+    def join_node(self, home: Path, stack: ExitStack) -> None:
+        instance = f"{INSTANCES['node']}-{self.name}"
+        member = NodeMember(home, self.names, self.name, "Shared", instance=instance)
+        stack.callback(member.stop)
+        self.piped["node"] = member
 
     def held(self) -> dict[str, list[int]]:
         """Per member its queues, as it says itself."""
@@ -133,7 +146,7 @@ class Group:
         found = {"py": sorted(one.queue_id for one in queues if one.topic == "Shared")}
         for member, client in self.java.items():
             found[member] = client.assigned(f"{INSTANCES[member]}-{self.name}", "Shared")
-        return found | ({} if self.go is None else {"go": self.go.share})
+        return found | {member: one.share for member, one in self.piped.items()}
 
     def expected(self, admin: AdminClient) -> dict[str, list[int]]:
         """Per member its queues, as the strategy says of the members that the broker knows."""
@@ -161,7 +174,8 @@ class Group:
             for member, client in self.java.items()
             for message in client.received(f"{INSTANCES[member]}-{self.name}", 0)
         ]
-        return [*self.bodies, *theirs, *([] if self.go is None else self.go.received)]
+        piped = [text.split(" ")[0] for one in self.piped.values() for text in one.received]
+        return [*self.bodies, *theirs, *piped]
 
 
 def agree_and_share(broker: AnyBroker, groups: Sequence[Group], kind: str) -> None:
@@ -202,3 +216,13 @@ def test_python_java_and_go_agree_by_every_strategy_of_go(
             group.join_go(tmp_path, stack, theirs)
             groups.append(group)
         agree_and_share(broker, groups, "go")
+
+
+def test_python_java_and_node_agree_by_the_strategy_of_node(
+    broker: AnyBroker, topic: str, java: dict[str, JavaClient], tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        group = Group(stack, broker, "AVG", "node")
+        group.join_java("java5", java["java5"])
+        group.join_node(tmp_path, stack)
+        agree_and_share(broker, [group], "node")

@@ -7,19 +7,15 @@ missing the test is skipped with the reason; with AEROBEE_CI=1 it fails.
 import functools
 import hashlib
 import shutil
-import threading
 from pathlib import Path
 
 from tests.kit.java import CACHE, run_tool, unavailable
-from tests.kit.process import Child, DidNotStart
+from tests.kit.piped_member import PipedMember
 
 __all__ = ["GoMember"]
 
 SOURCES = Path(__file__).parents[1] / "interop" / "go"
 BUILD_WITHIN_S = 300
-START_WITHIN_S = 30.0
-STOP_WITHIN_S = 10.0
-LINE_WITHIN_S = 3600.0
 
 
 @functools.cache
@@ -37,7 +33,7 @@ def program() -> Path:
     return built
 
 
-class GoMember:
+class GoMember(PipedMember):
     """One running member; `instance` is a part of its client id.
 
     `given`, with blanks between: the queues of CONFIG as `topic/broker/id`, or the rooms
@@ -56,31 +52,4 @@ class GoMember:
         given: str,
     ) -> None:
         command = [str(program()), namesrv, group, topic, strategy, instance, given]
-        self.share: list[int] = []
-        """The queues that its strategy gave it last."""
-        self.received: list[str] = []
-        self.child = Child(command, log=home / f"{instance}.log")
-        self._started = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if not self._started.wait(START_WITHIN_S):
-            raise DidNotStart(self.child.errors(), None)
-
-    def _read(self) -> None:
-        while True:
-            try:
-                word, _, rest = self.child.read_line(within_s=LINE_WITHIN_S).partition(" ")
-            except (DidNotStart, ValueError, OSError):
-                return
-            if word == "ready":
-                self._started.set()
-            elif word == "share":
-                self.share = sorted(map(int, rest.split()))
-            elif word == "got":
-                self.received.append(rest)
-
-    def stop(self) -> None:
-        """Have it leave its group and end."""
-        self.child.write_line("")
-        self._reader.join(STOP_WITHIN_S)
-        self.child.kill()
+        super().__init__(command, home / f"{instance}.log")
