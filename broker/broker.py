@@ -128,7 +128,7 @@ class Broker:
         """
         core, files, users = self.core, self.acl.files, self.users.directory.authority
         auth, cluster = core.config.auth, core.config.broker.broker_cluster_name
-        audit = Audit(named=auth.enabled, every=lambda: auth.admin_access_log)
+        audit = Audit(every=lambda: auth.admin_access_log)
         authority = users if files is None else files.acl
         if authority is not None:
             gate = Gate(authority, cluster, core.stats.access)

@@ -104,7 +104,7 @@ class NamesrvController:
         )
         self.acl = acl_files(config)
         auth = config.auth
-        self.audit = Audit(named=auth.enabled, every=lambda: auth.admin_access_log)
+        self.audit = Audit(every=lambda: auth.admin_access_log)
         authority = self.users.authority if self.acl is None else self.acl.acl
         if authority is not None:
             gate = Gate(authority, config.broker.broker_cluster_name, self.access)

@@ -1,8 +1,10 @@
 """The audit log: one line for each request of an administrator that changes something.
 
 It says who asked, from where, for what, and how it ended; of bodies it says names, never values, so
-no secret comes into it. With `adminAccessLog` the requests that only read have a line, too. It is
-there without access control as well; then nobody knows who asked. Source: semantics §18.3.
+no secret comes into it. With `adminAccessLog` the requests that only read have a line, too. Those
+that the gate refuses have lines of another name, so that nobody without rights can use up the lines
+of the others. It is there without access control as well; then nobody knows who asked.
+Source: semantics §18.3.
 """
 
 from __future__ import annotations
@@ -103,12 +105,11 @@ class Asked(NamedTuple):
 
 
 class Audit:
-    """Follows requests to their end. `named`: whether signatures are checked, so that the user is
-    known; `every`: whether requests that only read have a line as well.
+    """Follows requests to their end. `every`: whether requests that only read have a line as
+    well.
     """
 
-    def __init__(self, *, named: bool, every: Callable[[], bool]) -> None:
-        self._named = named
+    def __init__(self, *, every: Callable[[], bool]) -> None:
         self._every = every
 
     def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
@@ -126,7 +127,7 @@ class Audit:
         def check(command: Command, connection: Connection) -> Answer | None:
             refused = gate(command, connection)
             if refused is not None and command.code in CHANGES:
-                self._tell(self._asked(command, connection), refused)
+                log.info("admin.refused", **line_of(self._asked(command, connection), refused))
             return refused
 
         return check
@@ -174,19 +175,25 @@ class Audit:
             if name not in NOT_SAID
         ]
         said += names_in_body(command)
-        user = fields.get(ACCESS_KEY, "") if self._named else ""
+        # Elsewhere, as from a white address, it may be anybody's name.
+        user = fields.get(ACCESS_KEY, "")
+        user = user if user in connection.accounts else ""
         name, changes = RequestCode(command.code).name, command.code in CHANGES
         return Asked(name, user or "-", connection.address, " ".join(said), changes)
 
     def _tell(self, asked: Asked, answer: Answer) -> None:
-        result = RESULTS.get(answer.code, str(answer.code))
-        reason = answer.remark if answer.code else None
-        *said, changes = asked
-        line = dict(zip(LINE, (*said, result, reason), strict=True))
-        if changes:
+        line = line_of(asked, answer)
+        if asked.changes:
             log.info("admin.changed", **line)
         else:
             log.info("admin.asked", **line)
+
+
+def line_of(asked: Asked, answer: Answer) -> dict[str, str | None]:
+    """What a line says of a request and its end."""
+    result = RESULTS.get(answer.code, str(answer.code))
+    reason = answer.remark if answer.code else None
+    return dict(zip(LINE, (*asked[:-1], result, reason), strict=True))
 
 
 class Following:

@@ -313,6 +313,23 @@ def test_s4_every_request_code_as_nobody_as_a_user_and_as_an_administrator(
     assert SECRET not in broker.log.read_text(encoding="utf-8")
 
 
+def test_the_audit_log_names_who_has_signed_and_its_lines_cannot_be_used_up(
+    broker: BrokerProcess,
+) -> None:
+    """S13: what is refused has lines of its own, and nobody is named who was not there."""
+    seen = len(list(events(broker.log.read_text())))
+    fields = topic_fields("audited")
+    for account, secret in (("the-admin", "?"), ("one-shop", SECRET), ("the-admin", SECRET)):
+        call(broker, account, 17, fields, secret=secret)
+    told = list(events(broker.log.read_text()))[seen:]
+    lines = [(one["event"], one["user"], one["result"]) for one in told if "user" in one]
+    assert lines == [
+        ("admin.refused", "-", "SYSTEM_ERROR"),
+        ("admin.refused", "one-shop", "SYSTEM_ERROR"),
+        ("admin.changed", "the-admin", "SUCCESS"),
+    ]
+
+
 def test_one_way_requests_are_checked_and_nothing_is_registered(broker: BrokerProcess) -> None:
     with RawConnection(broker.address) as client:
         client.ask(310, send_fields("orders", 0), b"lost", oneway=True)

@@ -73,9 +73,12 @@ def ask(connection: RawConnection, code: int, name: str, secret: str, ext: Any =
     return connection.call(code, fields)
 
 
+AUDIT = ("admin.changed", "admin.refused")
+
+
 def audit(broker: BrokerProcess) -> list[dict[str, Any]]:
     lines = (line for line in broker.log.read_text().splitlines() if line.startswith("{"))
-    return [line for line in map(json.loads, lines) if line["event"] == "admin.changed"]
+    return [line for line in map(json.loads, lines) if line["event"] in AUDIT]
 
 
 def test_users_are_made_granted_checked_and_deleted_on_the_command_line(
