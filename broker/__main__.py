@@ -373,10 +373,13 @@ def _announce_descriptors() -> None:
     log.info("broker.descriptors", limit=limit, reserved=reserved, in_use=in_use)
     left = limit - reserved - in_use
     if left < FEW_DESCRIPTORS:
+        wanted = in_use + FEW_DESCRIPTORS
+        # Of any limit at most a quarter is reserved.
+        needed = wanted + reserve(-(-wanted * 4 // 3))
         log.warning(
             "broker.descriptors_few",
             for_connections=max(0, left),
-            remedy="raise the limit on open files (ulimit -n, LimitNOFILE)",
+            remedy=f"raise the limit on open files to {needed} at least (ulimit -n, LimitNOFILE)",
         )
 
 

@@ -154,7 +154,7 @@ class BrokerController:
                     )
                 except OSError as error:
                     raise http.with_remedy(
-                        error, "bindAddress", f"set {key} to another port"
+                        error, "bindAddress", port, f"set {key} to another port"
                     ) from error
                 opened.enter_context(sock)
                 listeners.append(Listener(name, sock, served))

@@ -174,7 +174,7 @@ class NamesrvController:
             )
         except OSError as error:
             remedy = "give --port another port"
-            raise http.with_remedy(error, "bindAddress", remedy) from error
+            raise http.with_remedy(error, "bindAddress", remoting.listen_port, remedy) from error
         opened.enter_context(sock)
         probes = None
         if metrics.metrics_exporter_type.name == "PROM":

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.broker.process.host import listeners_on
 from aerobee.remoting.server.boss import listen
 
 if TYPE_CHECKING:
@@ -120,14 +121,16 @@ def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
     return check
 
 
-def with_remedy(error: OSError, host_key: str, port_remedy: str) -> OSError:
+def with_remedy(error: OSError, host_key: str, port: int, port_remedy: str) -> OSError:
     """The error of a bind with the remedy: another address where that is wrong, else another
-    port.
+    port; and which process has it, where that can be seen.
     """
     number = error.errno or 0
     # Address resolution has error numbers below 0.
     wrong_host = number < 0 or number in NO_SUCH_ADDRESS
     remedy = f"set {host_key} to an address of this host" if wrong_host else port_remedy
+    if number == errno.EADDRINUSE and (holders := listeners_on(port)):
+        remedy = f"by {', '.join(holders)}; stop that, or {remedy}"
     return OSError(error.errno, f"{error.strerror}; {remedy}")
 
 
@@ -142,7 +145,7 @@ def open_listener(host: str, port: int) -> socket.socket | None:
         listener = listen(host, port, BACKLOG)
     except OSError as error:
         port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
-        raise with_remedy(error, HOST_KEY, port_remedy) from error
+        raise with_remedy(error, HOST_KEY, port, port_remedy) from error
     # Inherited by every connection. The server shields its sends from cancellation, so without this
     # a peer that reads nothing could keep the broker from stopping.
     if hasattr(socket, "TCP_USER_TIMEOUT"):

@@ -21,6 +21,7 @@ __all__ = [
     "descriptor_limit",
     "disk_bytes",
     "host_name",
+    "listeners_on",
     "listens_at",
     "nearest",
     "other_name_servers",
@@ -33,6 +34,10 @@ IFF_UP, IFF_LOOPBACK = 0x1, 0x8
 WILDCARDS = ("0.0.0.0", "::")
 INTERFACES = Path("/sys/class/net")
 IPV6_TABLE = Path("/proc/net/if_inet6")
+PROCESSES = Path("/proc")
+SOCKET_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+LISTENS = "0A"
+"""The state of a socket that listens, in these tables."""
 
 
 def cpu_count() -> int:
@@ -66,6 +71,27 @@ def descriptors_in_use() -> int:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
         return 0
+
+
+def listeners_on(port: int) -> list[str]:
+    """Name and pid of each process that listens on a port of this host, as far as this user may
+    see them. Blocking.
+    """
+    sockets = set()
+    for table in SOCKET_TABLES:
+        with suppress(OSError):
+            for line in table.read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{fields[9]}]")
+    found = []
+    for process in PROCESSES.glob("[0-9]*") if sockets else ():
+        # It may end while we look, or belong to somebody else.
+        with suppress(OSError):
+            if any(os.readlink(link) in sockets for link in (process / "fd").iterdir()):
+                name = (process / "comm").read_text().strip()
+                found.append(f"{name} (pid {process.name})")
+    return found
 
 
 def raise_descriptor_limit() -> None:

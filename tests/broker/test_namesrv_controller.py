@@ -97,6 +97,7 @@ def test_a_second_one_on_the_same_directory_is_refused(
         NamesrvProcess(data=tmp_path / "other", port=names.port).start()
     assert refused.value.exit_code == 1
     assert "--port" in str(refused.value)
+    assert f"(pid {names.child.pid}); stop that, or give" in str(refused.value)
 
 
 def test_it_answers_its_probes(names: NamesrvProcess) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aerobee.remoting.server.boss import reserve
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.health import rss_anon
+from tests.kit.health import events, rss_anon
 from tests.kit.raw_client import (
     Closed,
     RawAnswer,
@@ -177,7 +178,12 @@ def test_a_flood_of_connections_costs_no_write_and_no_probe(tmp_path: Path) -> N
         assert int(refused[1]) >= 100
         said = broker.child.errors()
         assert said.count("connection.refused") < 10
-        assert "broker.descriptors_few" in said
+        (few,) = [one for one in events(said) if one["event"] == "broker.descriptors_few"]
+        needed = re.search(r"to (\d+) at least", few["remedy"])
+        assert needed is not None
+        limit = int(needed[1])
+        (seen,) = [one for one in events(said) if one["event"] == "broker.descriptors"]
+        assert 128 <= limit - reserve(limit) - seen["in_use"] <= 130
         stack.close()
 
         def comes_in() -> bool:
