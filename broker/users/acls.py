@@ -134,9 +134,9 @@ class Acls:
         acl = self._acls.get(name)
         return None if acl is None else info_of(name, acl)
 
-    def listed(self, subject: str | None, resource: str | None) -> Iterator[AclInfo]:
+    def listed(self, subject: str | None, resource: str | None) -> Iterator[AclInfo | None]:
         """The ACLs whose subject contains one text, with the entries whose resource contains the
-        other; by name.
+        other; by name. None for an ACL that was searched and has no such entry: that takes as long.
         """
         for name in sorted(self._acls):
             if subject and subject not in SUBJECT_PREFIX + name:
@@ -147,8 +147,7 @@ class Acls:
                     kind: {text: entry for text, entry in entries.items() if resource in text}
                     for kind, entries in acl.items()
                 }
-            if size_of(acl):
-                yield info_of(name, acl)
+            yield info_of(name, acl) if size_of(acl) else None
 
     # ── The file ──
 

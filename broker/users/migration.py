@@ -19,7 +19,6 @@ from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyIn
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-
     from aerobee.broker.access.plain_acl import AclTable, PlainAccount
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users

@@ -187,9 +187,10 @@ class UserProcessor:
         pieces: list[bytes] = []
         size = 0
         for acl in self._acls.listed(header.subject_filter, header.resource_filter):
-            piece = acl.to_bytes()
-            size = size_with(size, piece)
-            pieces.append(piece)
+            if acl is not None:
+                piece = acl.to_bytes()
+                size = size_with(size, piece)
+                pieces.append(piece)
             yield
         return Answer(body=b"[" + b",".join(pieces) + b"]") if pieces else DONE
 
