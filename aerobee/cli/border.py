@@ -47,7 +47,10 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 """The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of the last failure."""
+ACL_REFUSAL = "org.apache.rocketmq.acl.common.AclException"
+"""ACL 1.0 refuses with SYSTEM_ERROR, and names this class in the remark."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
+TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
 
 def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | None) -> int:
@@ -90,13 +93,16 @@ def complain(text: str) -> None:
 
 def explained(error: AerobeeError) -> str:
     """The error's text, with advice if there is any."""
-    if isinstance(error, NoNameServerError | ConnectError):
-        return f"{error}; {START_HINT}"
-    return str(error)
+    text = str(error)
+    if not isinstance(error, NoNameServerError | ConnectError) or " TLS: " in text:
+        return text
+    return f"{text}; {TLS_HINT if 'reset by peer' in text else START_HINT}"
 
 
 def code_of(error: AerobeeError) -> int:
     """The exit code of an SDK error."""
+    if (error.remark or "").startswith(ACL_REFUSAL):
+        return REFUSED
     for kind, code in EXIT_CODES:
         if isinstance(error, kind):
             return code

@@ -66,7 +66,11 @@ class Connection:
         account = {name: value for name, value in keys if value}
         if account:
             if len(account) < len(ACCOUNT):
-                raise ConfigurationError("credentials are an access key and a secret key")
+                (missing,) = (name for name in ACCOUNT if name not in account)
+                raise ConfigurationError(
+                    "credentials are an access key and a secret key; "
+                    f"AEROBEE_{missing.upper()} is not set"
+                )
             token = self.profile.get("security_token")
             options["credentials"] = Credentials(**account, security_token=token)
         said = {name: self.profile.get(name) or None for name in TLS_OPTIONS}

@@ -8,6 +8,7 @@ import click
 
 from aerobee.cli.connection import Connection, Contexts, contexts_file
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import asked
 from aerobee.cli.output import Output, output_options
 
 __all__ = ["context"]
@@ -72,7 +73,7 @@ def add(
         kept["tls"] = "true"
     if "access_key" in kept:
         secret = os.environ.get("AEROBEE_SECRET_KEY")
-        kept["secret_key"] = secret or click.prompt("secret key", hide_input=True, err=True)
+        kept["secret_key"] = secret or asked("secret key", "set AEROBEE_SECRET_KEY")
     Connection(addresses, kept).options()
     contexts = Contexts.load()
     contexts.known[name] = kept

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
-__all__ = ["dry_run_option", "namespace_option", "namesrv_option", "yes_option"]
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["asked", "dry_run_option", "namespace_option", "namesrv_option", "yes_option"]
 
 namesrv_option = click.option(
     "-n",
@@ -19,3 +27,11 @@ namespace_option = click.option(
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would change.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def asked(what: str, instead: str, *, twice: bool = False) -> str:
+    """A secret that is typed unseen. Raises: ConfigurationError without a terminal."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigurationError(f"there is no terminal to ask for the {what}: {instead}")
+    prompt: Callable[..., str] = click.prompt
+    return prompt(what, hide_input=True, confirmation_prompt=twice, err=True)

@@ -14,11 +14,11 @@ import click
 from aerobee.cli.completing import user_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import yes_option
+from aerobee.cli.options import asked, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import TextIO
 
     from aerobee.admin import AclEntry, User
@@ -172,10 +172,12 @@ def delete(
 def secret_from(file: TextIO | None) -> str:
     """The secret of a user: the first line of a file, the variable, or what is typed."""
     if file is not None:
-        return file.readline().rstrip("\r\n")
-    ask: Callable[..., str] = click.prompt
-    return os.environ.get(SECRET_VARIABLE) or ask(
-        "secret", hide_input=True, confirmation_prompt=True, err=True
+        secret = file.readline().rstrip("\r\n")
+        if not secret.strip():
+            raise ConfigurationError(f"--secret-file {file.name}: the first line is blank")
+        return secret
+    return os.environ.get(SECRET_VARIABLE) or asked(
+        "secret", f"give --secret-file, or set {SECRET_VARIABLE}", twice=True
     )
 
 

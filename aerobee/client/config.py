@@ -164,7 +164,7 @@ def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
     parts = listed.replace(",", ";").split(";") if isinstance(listed, str) else listed
     found = tuple(_address(part) for part in parts if part.strip())
     if not found:
-        raise ConfigurationError(f"no name server address in {given!r}")
+        raise ConfigurationError(f"no name server address in {listed!r}")
     return found
 
 

@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from aerobee.broker.access.permissions import PERMISSIONS
+from aerobee.cli.border import REFUSED, exit_code_of
+from aerobee.cli.main import run as run_line
 from aerobee.remoting.wire.request_signature import with_signature
 from tests.faults.bad_requests import routed
 from tests.kit.broker_process import BrokerProcess, DidNotStart
@@ -350,6 +352,20 @@ def test_s5_unknown_accounts_and_wrong_keys_have_the_same_answer(broker: BrokerP
     unknown = call(broker, "two-shop", 310, fields, b"x")
     assert (wrong.remark or "").replace("one-shop", "two-shop") == unknown.remark
     assert wrong.code == unknown.code
+
+
+def test_what_plain_acl_refuses_is_exit_code_5(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command sees no permission, although ACL 1.0 answers with the code of any failure."""
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+    monkeypatch.setenv("AEROBEE_ACCESS_KEY", "one-shop")
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", SECRET)
+    for words in (["topic", "list"], ["produce", "prices", "x"], ["consume", "orders"]):
+        assert exit_code_of(run_line, words) == REFUSED, words
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", "another-one")
+    assert exit_code_of(run_line, ["produce", "orders", "x"]) == REFUSED
+    assert "Check signature failed" in capfd.readouterr().err
 
 
 def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess) -> None:

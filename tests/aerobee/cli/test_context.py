@@ -1,6 +1,7 @@
 """`aerobee context`, and which of several ways to a cluster counts."""
 
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -83,8 +84,31 @@ def test_an_account_is_kept_and_used(call: Call, monkeypatch: pytest.MonkeyPatch
     done = call("topic", "list")
     assert (done.code, done.err) == (
         2,
-        "aerobee: credentials are an access key and a secret key\n",
+        "aerobee: credentials are an access key and a secret key; AEROBEE_SECRET_KEY is not set\n",
     )
+
+
+def test_without_a_terminal_nothing_is_asked_and_blank_is_said_to_be_blank(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = call("context", "add", "acl", "-n", "h:1", "--access-key", "ak")
+    assert (done.code, "set AEROBEE_SECRET_KEY" in done.err) == (2, True)
+    done = call("users", "create", "u")
+    assert (done.code, "set AEROBEE_USER_SECRET" in done.err) == (2, True)
+    blank = tmp_path / "secret.txt"
+    blank.write_text("\n")
+    done = call("users", "create", "u", "--secret-file", str(blank))
+    assert (done.code, "the first line is blank" in done.err) == (2, True)
+    monkeypatch.setenv("NAMESRV_ADDR", " ")
+    assert call("topic", "list").err == "aerobee: no name server address in ' '\n"
+
+
+def test_users_of_a_broker_without_access_control_name_the_setting(
+    call: Call, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+    done = call("users", "list")
+    assert (done.code, "authentication_enabled: true" in done.err) == (1, True)
 
 
 def test_an_encrypted_connection_is_not_made_to_a_broker_without(

@@ -115,6 +115,8 @@ def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         version = describe(answer.version)
         remark = f"request code {request.header.code} is not served by this version, {version}"
+        if request_name(request).startswith("AUTH_"):
+            remark += "; users and policies need authentication_enabled: true there"
         raise UnsupportedRequestError(
             answer.code, remark, peer, request.address, request_name(request)
         )
