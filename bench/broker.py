@@ -21,11 +21,15 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aerobee.cli.certs import make
 from bench.java_peer import java_broker
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "bench" / "rawload"
@@ -59,18 +63,41 @@ class Case:
     name: str
     options: tuple[str, ...]
     sync: bool = False
+    access: Mapping[str, object] | None = None
+    """Settings of access control; its account is `NAME`."""
 
 
 FEW_QUEUES = ("-t", "PopBench", "-q", "4")
 """A topic that is made with the first message; pops look at all of its queues."""
 
+SENDS = ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")
+
 TLS = "-tls"
 """The option of rawload to encrypt. RocketMQ's broker has a certificate for that by itself."""
 
+NAME, SECRET = "bench-user", "bench-secret"
+SIGNED = ("-user", NAME, "-secret", SECRET)
+"""The options of rawload to sign. RocketMQ's broker takes that without looking."""
+USERS = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": f'{{"username":"bench-admin","password":"{SECRET}"}}',
+    "migrateAuthFromV1Enabled": True,
+}
+ACCOUNTS = f"""\
+accounts:
+- accessKey: {NAME}
+  secretKey: {SECRET}
+  topicPerms: [BenchmarkTest=PUB|SUB]
+  groupPerms: [rawload=SUB]
+"""
+
 CASES = (
-    Case("produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")),
+    Case("produce 128 B, 64 x 1", SENDS),
     Case("produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")),
-    Case("TLS, produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128", TLS)),
+    Case("TLS, produce 128 B, 64 x 1", (*SENDS, TLS)),
+    Case("ACL 1.0, produce 128 B, 64 x 1", SENDS + SIGNED, access={"aclEnable": True}),
+    Case("users, produce 128 B, 64 x 1", SENDS + SIGNED, access=USERS),
     Case("TLS, pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1", TLS)),
     Case("produce 1 KiB, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
     Case("batch of 32 x 128 B, 8 x 4", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")),
@@ -132,6 +159,11 @@ class Side:
                 make(data.parent, ["127.0.0.1"])
                 settings["tlsServerCertPath"] = data.parent / "server.pem"
                 settings["tlsServerKeyPath"] = data.parent / "server-key.pem"
+            if case.access and self.name == "aerobee":
+                settings |= {**case.access, "aclConfigDir": data.parent}
+                accounts = data.parent / "plain_acl.yml"
+                accounts.touch(0o600)
+                accounts.write_text(ACCOUNTS)
             address, pid = self._start(stack, data, settings)
             if READS.intersection(case.options):
                 queues = FEW_QUEUES if FEW_QUEUES[1] in case.options else ()
