@@ -136,7 +136,7 @@ class LimitReached(Refused):
 class TooFast(Refused):
     """Clients create topics or groups faster than is allowed; retry later."""
 
-    def __init__(self, what: str, per_s: int) -> None:
+    def __init__(self, what: str, per_s: float) -> None:
         super().__init__(
             ResponseCode.SYSTEM_BUSY,
             f"no new {what} now: autoCreateRate is {per_s} per second; try again later",

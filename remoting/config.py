@@ -81,6 +81,16 @@ class RemotingConfig:
     )
     """The most that all connections together may hold of incomplete frames and of frames that wait
     to be served. Beyond it, only the connection with most is read, and closed in the end."""
+    max_unauthenticated_buffer_bytes: int = setting(
+        "maxUnauthenticatedBufferBytes",
+        67_108_864,
+        ge=1_048_576,
+        le=17_179_869_184,
+        unit="B",
+        own=True,
+    )
+    """The same, with access control, for the connections that have not shown one valid signature:
+    they are not part of maxInboundBufferBytes."""
     max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True, live=True)
     """Open connections; one more is closed at once. 0: as the limit on open files allows, less a
     reserve for the store."""

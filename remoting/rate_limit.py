@@ -22,14 +22,14 @@ class RateLimit:
 
     __slots__ = ("_filled_ms", "_left", "burst", "per_s")
 
-    def __init__(self, burst: int = 1_000, per_s: int = 20) -> None:
+    def __init__(self, burst: int = 1_000, per_s: float = 20) -> None:
         assert burst > 0, "a bucket for nothing lets nothing happen"
         self.burst = burst
         self.per_s = per_s
         self._left = float(burst)
         self._filled_ms = 0.0
 
-    def allow(self, burst: int, per_s: int) -> None:
+    def allow(self, burst: int, per_s: float) -> None:
         """Change the limits; tokens that were taken stay taken."""
         self._left += burst - self.burst
         self.burst, self.per_s = burst, per_s
@@ -55,18 +55,20 @@ class RateLimit:
 
 
 class RateLimits:
-    """A bucket for each name, such as an address: `per_s` each second, and as many at once.
+    """A bucket for each name, such as an address: `per_s` each second, and `burst` at once, or as
+    many as in a second.
 
     With `per_s` 0 there is no limit, and callers need not ask.
     """
 
-    __slots__ = ("_buckets", "per_s")
+    __slots__ = ("_buckets", "_burst", "per_s")
 
-    def __init__(self, per_s: int = 0) -> None:
+    def __init__(self, per_s: float = 0, burst: int | None = None) -> None:
         self.per_s = per_s
+        self._burst = burst
         self._buckets: dict[Hashable, RateLimit] = {}
 
-    def allow(self, per_s: int) -> None:
+    def allow(self, per_s: float) -> None:
         """Change the limit; everybody begins with a full bucket."""
         if per_s != self.per_s:
             self.per_s = per_s
@@ -77,12 +79,17 @@ class RateLimits:
         buckets = self._buckets
         bucket = buckets.pop(name, None)
         if bucket is None:
-            bucket = RateLimit(self.per_s, self.per_s)
+            bucket = RateLimit(self._burst or round(self.per_s), self.per_s)
             if len(buckets) >= BUCKETS_MAX:
                 del buckets[next(iter(buckets))]
         # The last in the order of a dict is the one that was put last.
         buckets[name] = bucket
         return bucket.take(now_ms)
+
+    def spent(self, name: Hashable, now_ms: float) -> bool:
+        """Whether `name` has no token left; takes none."""
+        bucket = self._buckets.get(name)
+        return bucket is not None and not bucket.allows(1, now_ms)
 
     def busiest(self, now_ms: float) -> int:
         """How many tokens the name with the fewest left has taken."""

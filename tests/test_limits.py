@@ -16,6 +16,7 @@ TOO_MUCH: Final = f"{WIRE}::test_what_is_too_much_is_refused_with_a_word_and_the
 MEMORY: Final = "faults/test_peers_and_memory.py"
 SELECTOR: Final = "remoting/server/test_selector.py"
 INBOUND: Final = "remoting/server/test_inbound.py"
+GATE: Final = "broker/access/test_gate.py"
 LONG: Final = "remoting/server/test_long_requests.py"
 CLIENTS: Final = "broker/consumers/test_client_processor.py"
 ROUTES: Final = "broker/namesrv/test_route_table.py"
@@ -42,6 +43,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_bad_input.py::test_a_claimed_length_costs_no_memory",
         f"{INBOUND}::test_who_leads_for_too_long_is_closed_with_the_oldest_until_half_is_free",
         f"{WIRE}::test_a_frame_beyond_its_limit_closes_its_connection",
+    ),
+    "the same, of connections that have not shown an account, where requests need one": (
+        f"{GATE}::test_s6_who_has_not_signed_shares_a_budget_that_is_none_of_the_others",
+    ),
+    "wrong signatures": (
+        f"{GATE}::test_s6_addresses_with_wrong_signatures_are_few_and_forgotten_in_time",
+        "faults/test_access.py"
+        "::test_s6_wrong_signatures_slow_their_address_down_and_lock_nobody_out",
     ),
     "frames received and not served": (
         f"{INBOUND}::test_whole_frames_that_wait_count_until_they_are_served",

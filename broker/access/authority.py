@@ -44,11 +44,17 @@ class Asked(NamedTuple):
 class Authority(Protocol):
     """Knows accounts and their rights. Nothing here waits."""
 
-    def opens(self, code: int, host: Host) -> bool:
-        """Whether such a request needs no account at all."""
+    def admits(self, host: Host) -> bool:
+        """Whether no request from there needs an account."""
+
+    def opens(self, code: int) -> bool:
+        """Whether such a request needs no account."""
 
     def account(self, access_key: str) -> Account | None:
         """The enabled account of this name."""
+
+    def nobody(self, secret: bytes) -> Account:
+        """An account that stands for the unknown ones, with a secret that no one knows."""
 
     def trusts(self, account: Account, host: Host) -> bool:
         """Whether requests of the account need no signature when they come from there."""

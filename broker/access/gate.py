@@ -2,6 +2,12 @@
 
 Nothing is queued, held or registered for a request that is refused here. One-way requests are
 checked the same way; a refused one is dropped and counted.
+
+Guessing of keys is slowed down. An address whose signatures were wrong too often has its requests
+over new connections, and its further wrong ones over any, held back until the next sweep, which
+comes each second: so it has one guess a second for each connection that it has open, whether it
+hears the answer or begins anew. Nobody is locked out: many clients may share the address, and those
+who sign rightly wait a second at most, and once for a connection.
 """
 
 from __future__ import annotations
@@ -9,13 +15,15 @@ from __future__ import annotations
 import secrets
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from aerobee.broker.access.authority import Asked
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.remoting.errors import BodyError, HeaderError
+from aerobee.remoting.rate_limit import RateLimits
+from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, is_signed
@@ -32,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["Gate"]
 
 NO_ROW = "request code {} has no row in the table of permissions"
+
+SECRET_BYTES: Final = 32
+GUESSES: Final = 5
+"""Wrong signatures of one address that are refused at once, and again as many in each minute."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,13 +62,16 @@ class Gate:
         self.authority = authority
         self._cluster = cluster
         self._stats = stats
-        self._nobody = secrets.token_bytes(32)
-        """The secret that the requests of unknown accounts are compared with: it takes as long."""
+        self._nobody = authority.nobody(secrets.token_bytes(SECRET_BYTES))
+        self._guesses = RateLimits(GUESSES / 60, GUESSES)
 
     def check(self, command: Command, connection: Connection) -> Answer | None:
         """The refusal of a request; None: it may be served. Hot when access control is on."""
         host = host_of(connection.host[:-4])
-        if self.authority.opens(command.code, host):
+        if self.authority.admits(host):
+            admit(connection)
+            return None
+        if self.authority.opens(command.code):
             return None
         try:
             refused = self._examined(command, connection, host)
@@ -70,18 +85,34 @@ class Gate:
         """Why a request is refused; None: it is not. Raises: HeaderError, BodyError."""
         fields = command.ext_fields()
         access_key = fields.get(ACCESS_KEY, "")
-        account = self.authority.account(access_key)
-        if account is not None and self.authority.trusts(account, host):
-            connection.accounts |= {access_key}
-            return None
-        secret = self._nobody if account is None else account.secret
+        known = self.authority.account(access_key)
         # An unknown account costs as much as a known one.
-        signed = is_signed(secret, fields, command.body)
-        if account is None or not signed:
+        account = self._nobody if known is None else known
+        if self.authority.trusts(account, host):
+            connection.accounts |= {access_key}
+            admit(connection)
+            return None
+        signed = is_signed(account.secret, fields, command.body)
+        if not signed or known is None:
+            if access_key:
+                self._guessed(connection)
             return NotAllowed(self.authority.not_authenticated(access_key))
         if access_key not in connection.accounts:
-            connection.accounts |= {access_key}
+            self._shown(connection, access_key)
         return self._authorized(account, command, fields, host)
+
+    def _guessed(self, connection: Connection) -> None:
+        """Count a wrong signature; of many, this one is answered later."""
+        if not self._guesses.take(source_of(connection.host), connection.context.now * 1000):
+            hold_back(connection)
+
+    def _shown(self, connection: Connection, access_key: str) -> None:
+        """Note the account. A right guess is held back like a wrong one, which would tell it."""
+        source, now_ms = source_of(connection.host), connection.context.now * 1000
+        if not connection.accounts and self._guesses.spent(source, now_ms):
+            hold_back(connection)
+        connection.accounts |= {access_key}
+        admit(connection)
 
     def _authorized(
         self, account: Account, command: Command, fields: Mapping[str, str], host: Host
@@ -102,10 +133,14 @@ class Gate:
         needs = needs_of(PERMISSIONS[code], {"b": topic}, b"", self._cluster)
         asked = Asked(code, needs, host)
         accounts = map(authority.account, connection.accounts)
-        return authority.opens(code, host) or any(
-            account is not None
-            and (authority.trusts(account, host) or authority.objection(account, asked) is None)
-            for account in accounts
+        return (
+            authority.admits(host)
+            or authority.opens(code)
+            or any(
+                account is not None
+                and (authority.trusts(account, host) or authority.objection(account, asked) is None)
+                for account in accounts
+            )
         )
 
     def _refused(self, command: Command, connection: Connection, why: NotAllowed) -> Answer:
@@ -126,3 +161,17 @@ class Gate:
 def host_of(packed: bytes) -> Host:
     """The address of 4 or 16 bytes."""
     return ip_address(packed)
+
+
+def hold_back(connection: Connection) -> None:
+    """Serve the request that is being checked, and all behind it, after the next sweep."""
+    connection.postponed = True
+    connection.context.shared.held_back.append(connection.resume)
+
+
+def admit(connection: Connection) -> None:
+    """Count what it sends with that of others who have shown an account."""
+    common = connection.context.shared.inbound
+    if connection.budget is not common:
+        connection.budget.release(connection, connection.context.now)
+        connection.budget = common

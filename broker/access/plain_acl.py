@@ -78,14 +78,22 @@ class PlainAcl:
         self.table = NO_ACCOUNTS
         self._open_topics = frozenset(open_topics)
 
-    def opens(self, code: int, host: Host) -> bool:
+    def admits(self, host: Host) -> bool:
         """Whether the address is white for all requests."""
         white = self.table.white
         return bool(white) and white.covers(host)
 
+    def opens(self, code: int) -> bool:
+        """No code is open to everybody."""
+        return False
+
     def account(self, access_key: str) -> PlainAccount | None:
         """The account of this key."""
         return self.table.accounts.get(access_key)
+
+    def nobody(self, secret: bytes) -> PlainAccount:
+        """An account without rights."""
+        return PlainAccount(access_key="", secret=secret)
 
     def trusts(self, account: Account, host: Host) -> bool:
         """Whether the address is white for the account."""

@@ -60,6 +60,8 @@ class LimitUses:
         yield LimitUse("maxConnectionsOfAddress", addresses.most(), addresses.max_connections)
         yield LimitUse("maxRequestRateOfAddress", rate.busiest(now_ms), rate.per_s)
         yield LimitUse("maxInboundBufferBytes", inbound.total, inbound.limit_bytes)
+        if (new := shared.unauthenticated) is not None:
+            yield LimitUse("maxUnauthenticatedBufferBytes", new.total, new.limit_bytes)
         yield LimitUse("maxOutboundBufferBytes", reactor.stats.unsent_bytes, outbound.limit_bytes)
         unsent = max(outbound.left.values(), default=0)
         yield LimitUse("writeBufferHighWaterMark", unsent, outbound.high_water_bytes)

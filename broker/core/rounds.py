@@ -124,6 +124,7 @@ def limits_of(config: RemotingConfig) -> Limits:
         idle_s=config.server_channel_max_idle_time_s,
         stall_s=config.write_stall_timeout_ms / 1000,
         inbound_bytes=config.max_inbound_buffer_bytes,
+        unauthenticated_bytes=config.max_unauthenticated_buffer_bytes,
         outbound_bytes=config.max_outbound_buffer_bytes,
         least_per_s=config.write_least_rate,
         max_connections=config.max_connections,

@@ -39,9 +39,17 @@ class UserAuthority:
             self._open &= self._unrestricted
         self.account = users.account
 
-    def opens(self, code: int, host: Host) -> bool:
-        """Whether such a request needs no account at all."""
+    def admits(self, host: Host) -> bool:
+        """No address takes the place of an account."""
+        return False
+
+    def opens(self, code: int) -> bool:
+        """Whether such a request needs no account."""
         return code in self._open
+
+    def nobody(self, secret: bytes) -> Account:
+        """A user without rights."""
+        return Account("", secret, is_super=False)
 
     def trusts(self, account: authority.Account, host: Host) -> bool:
         """No address takes the place of a signature."""

@@ -83,6 +83,7 @@ class Connection:
         "address",
         "backlog",
         "bad",
+        "budget",
         "closed",
         "context",
         "decoder",
@@ -159,6 +160,7 @@ class Connection:
         """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0
         """Bytes of an incomplete frame; the inbound budget maintains this and `starved`."""
+        self.budget = context.shared.unauthenticated or context.shared.inbound
         self.starved = False
         """Not read because the inbound budget is exhausted."""
         self.reading = Reading(context.now)
@@ -236,9 +238,8 @@ class Connection:
     def announce(self, command: Command) -> None:
         """On the first request: if it offers MSGPACK headers, mark its answer to grant them."""
         self.requests = 1
-        field, value = MSGPACK_OFFER
         try:
-            asked = command.ext_fields().get(field) == value
+            asked = MSGPACK_OFFER in command.ext_fields().items()
         except HeaderError:
             asked = False  # the typed decoder will refuse this request
         if asked:
@@ -247,8 +248,7 @@ class Connection:
     def _announced(self, header: Header | dict[str, str] | None) -> dict[str, str]:
         self._announce = None
         ext = header if isinstance(header, dict) else header.ext() if header is not None else {}
-        field, value = MSGPACK_OFFER
-        return {**ext, field: value}
+        return {**ext, **dict([MSGPACK_OFFER])}
 
     # ── Our own requests to the peer ──
 
@@ -317,9 +317,8 @@ class Connection:
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
             return
-        context = self.context
-        context.stats.bytes_out += sent
-        self.last_active = context.now
+        self.context.stats.bytes_out += sent
+        self.last_active = self.context.now
         if sent == self.unsent:
             out.clear()
             self.unsent = 0

@@ -1,4 +1,5 @@
-"""Received bytes that are not served yet: one budget for all connections together.
+"""Received bytes that are not served yet: one budget for all connections together, and with
+access control another one for those of them that have not shown an account.
 
 They are incomplete frames, and complete ones that wait for their connection's turn or for its peer
 to read its answers. Within the budget every connection is read. Beyond it, of the connections that
@@ -100,6 +101,12 @@ class InboundBudget:
             if connection is self.leader:
                 self.leader = None
             self._choose(now)
+
+    def release(self, connection: Peer, now: float) -> None:
+        """Remove an open connection, which another budget counts from its next bytes on."""
+        self.forget(connection, now)
+        if connection.starved:
+            self._starve(connection, starved=False)
 
     def sweep(self, now: float) -> None:
         """Check that the leader makes progress; if not, free part of the budget."""

@@ -75,7 +75,7 @@ def stall_remark(waited_ms: int, queued: int) -> str:
     )
 
 
-def too_fast_remark(per_s: int) -> str:
+def too_fast_remark(per_s: float) -> str:
     """The remark of a request beyond the rate of its client's address."""
     return f"maxRequestRateOfAddress is {per_s} per second, and yours has used it up: wait"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from aerobee.remoting.server import boss
+from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.poller import make_poller
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
@@ -19,7 +20,7 @@ from aerobee.remoting.server.worker import Worker
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.connection import Connection
@@ -67,8 +68,7 @@ class Reactor:
         self.selectors: list[Selector] = []
         self._workers: list[Worker] = []
         self._accepting: list[trio.CancelScope] = []
-        self.gate: Gate | None = None
-        """Checks each request of all listeners; set before `run`."""
+        self._gate: Gate | None = None
         self._door = boss.Door(
             self.stats, self.shared.addresses, limits.max_connections, limits.descriptors
         )
@@ -105,6 +105,11 @@ class Reactor:
             shared.handshakes = Handshakes(self.stats, context, enforcing=enforcing)
         shared.handshakes.context = context
 
+    def guard(self, gate: Gate) -> None:
+        """Have a gate check each request of all listeners; to be called before `run`."""
+        self._gate = gate
+        self.shared.unauthenticated = InboundBudget(self.shared.limits.unauthenticated_bytes)
+
     def add_selector(self, poller: Poller) -> Selector:
         """Add a selector, which the caller runs."""
         hooks = self._hooks._replace(slow_round=self._slow_round)
@@ -138,6 +143,14 @@ class Reactor:
         for resume in postponed:
             resume(monotonic())
 
+    def resume_held_back(self) -> Iterator[None]:
+        """Serve the requests that the gate has held back, a few in each turn."""
+        shared = self.shared
+        held_back, shared.held_back = shared.held_back, []
+        for resume in held_back:
+            resume(monotonic())
+            yield
+
     @property
     def most_connections(self) -> float:
         """How many connections may be open: as set, or as there are descriptors for; infinite
@@ -161,7 +174,7 @@ class Reactor:
             nursery.start_soon(self.add_selector(poller).run)
         for name, sock, routes in listeners:
             table = resolve(routes, self.pools)
-            worker = Worker(table, self._refusals, nursery, self.shared, self.gate)
+            worker = Worker(table, self._refusals, nursery, self.shared, self._gate)
             self._workers.append(worker)
             nursery.start_soon(self._accept, sock, name, worker)
 
@@ -182,4 +195,7 @@ class Reactor:
             for selector in self.selectors:
                 await in_slices(selector.sweep())
             self.shared.inbound.sweep(monotonic())
+            if self.shared.unauthenticated is not None:
+                self.shared.unauthenticated.sweep(monotonic())
+                await in_slices(self.resume_held_back())
             self.flush()

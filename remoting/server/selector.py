@@ -156,7 +156,7 @@ class Selector:
         self.poller.remove(connection.sock)
         del self.connections[connection.sock.fileno()]
         self.shared.addresses.closed(connection.host)
-        self.shared.inbound.forget(connection, self.context.now)
+        connection.budget.forget(connection, self.context.now)
         self.stats.connections_closed += 1
         log.debug("connection.closed", address=connection.address, reason=reason)
 
@@ -174,7 +174,7 @@ class Selector:
             ready.extend((fd, 0) for fd in self.waiting)
             self.waiting.clear()
         busy = min(max(len(ready), 1), SHARES)
-        shares = SCARCE_SHARES if shared.inbound.scarce else busy
+        shares = SCARCE_SHARES if shared.scarce else busy
         self._receive = self._view[: len(self._view) // shares]
         self._turn_s = self._round_s / min(busy, TURNS)
         self.go_on()
@@ -284,7 +284,7 @@ class Selector:
         if connection.backlog or connection.unfinished is not None:
             pending += _cost(connection)
         if (pending != connection.inbound or (pending and frames)) and not connection.closed:
-            self.shared.inbound.note(connection, pending, now, renewed=bool(frames))
+            connection.budget.note(connection, pending, now, renewed=bool(frames))
 
     def _serve(
         self,
@@ -360,7 +360,7 @@ class Selector:
         if not backlog and not connection.closed:
             pending = connection.decoder.pending_bytes + _cost(connection)
             if pending != connection.inbound:
-                self.shared.inbound.note(connection, pending, monotonic(), renewed=True)
+                connection.budget.note(connection, pending, monotonic(), renewed=True)
 
     def _wait(self, connection: Connection) -> None:
         """Continue when the peer has read its data, when the postponed request is resumed, or else

@@ -34,6 +34,8 @@ class Limits(NamedTuple):
     stall_s: float
     inbound_bytes: int = 128 << 20
     """The most that all connections together may keep of incomplete frames."""
+    unauthenticated_bytes: int = 64 << 20
+    """The same for those without an account, where requests need one."""
     outbound_bytes: int = 256 << 20
     """Unsent bytes of all connections beyond which each is limited to its share."""
     least_per_s: int = 0
@@ -59,6 +61,7 @@ class Shared:
         "_numbers",
         "addresses",
         "handshakes",
+        "held_back",
         "inbound",
         "limits",
         "long_requests",
@@ -68,6 +71,7 @@ class Shared:
         "rejections",
         "slow_round",
         "stats",
+        "unauthenticated",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -79,7 +83,11 @@ class Shared:
         self.outbox: list[Peer] = []
         self.postponed: list[Callable[[float], None]] = []
         """Called by `Reactor.resume`, with the time of the loop's clock."""
+        self.held_back: list[Callable[[float], None]] = []
+        """The same, called by the sweep of each second."""
         self.inbound = InboundBudget(limits.inbound_bytes)
+        self.unauthenticated: InboundBudget | None = None
+        """Of connections that have not shown an account; None: requests need none."""
         self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.long_requests = LongRequests()
         self.rejections = LogLimit()
@@ -87,6 +95,12 @@ class Shared:
         self.slow_round = NO_SLOW_ROUND
         """The last slow round of any selector."""
         self._numbers = 0
+
+    @property
+    def scarce(self) -> bool:
+        """Whether connections should be read in small amounts."""
+        newcomers = self.unauthenticated
+        return self.inbound.scarce or (newcomers is not None and newcomers.scarce)
 
     def next_number(self) -> int:
         """A number for the next connection, unique in this process."""

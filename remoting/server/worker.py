@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.frame import Frame
 
     Gate: TypeAlias = Callable[[Command, Connection], Answer | None]
-    """Asked before a request is served: the refusal, or None."""
+    """Asked before a request is served: the refusal, or None. It may hold the connection back: then
+    the request is served or refused later.
+    """
 
 __all__ = ["Gate", "Worker"]
 
@@ -126,6 +128,12 @@ class Worker:
             return
         if self._gate is not None:
             refusal = self._gate(command, connection)
+            if connection.postponed:
+                steps = None if refusal is None else refused(refusal)
+                if steps is not None:
+                    command.body = b""
+                connection.unfinished = Unfinished(arrived, command.detached(), route, steps)
+                return
             if refusal is not None:
                 connection.answer(command, refusal)
                 return
@@ -392,6 +400,12 @@ class Worker:
         self._stats.requests_failed += 1
         log.error("request.failed", code=command.code, address=peer.address, exc_info=error)
         return Answer(SYSTEM_ERROR, remark=_text(error))
+
+
+def refused(refusal: Answer) -> Steps:
+    """The one step of a request that is refused later."""
+    return refusal
+    yield
 
 
 def _text(error: Any) -> str:

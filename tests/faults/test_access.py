@@ -1,7 +1,8 @@
 """Access control of the real process with accounts of `plain_acl.yml`, from outside.
 
 S3: accounts open the listeners. S4: each request code as nobody, as a user and as an administrator.
-S5: one answer for an unknown account and a wrong key. S13, S17: secrets and who may change them.
+S5: one answer for an unknown account and a wrong key. S6: guessing is slow. S13, S17:
+secrets and who may change them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from aerobee.broker.access.gate import GUESSES
 from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.cli.border import REFUSED, exit_code_of
 from aerobee.cli.main import run as run_line
@@ -366,6 +368,28 @@ def test_what_plain_acl_refuses_is_exit_code_5(
     monkeypatch.setenv("AEROBEE_SECRET_KEY", "another-one")
     assert exit_code_of(run_line, ["produce", "orders", "x"]) == REFUSED
     assert "Check signature failed" in capfd.readouterr().err
+
+
+def test_s6_wrong_signatures_slow_their_address_down_and_lock_nobody_out(
+    broker: BrokerProcess,
+) -> None:
+    fields, elsewhere = send_fields("orders", 0), "127.0.0.6"
+    wrong, good = signed("one-shop", fields, b"x", "guessed"), signed("one-shop", fields, b"x")
+    with RawConnection(broker.address, source=elsewhere) as guesses:
+        # Without waiting for answers: what is behind a held one is not looked at.
+        for _ in range(200):
+            guesses.ask(310, wrong, b"x")
+        began = time.monotonic()
+        for _ in range(GUESSES + 2):
+            assert "Check signature failed" in (guesses.hear().remark or "")
+        assert time.monotonic() - began > 0.9, "the last two had to wait for one sweep each"
+        with RawConnection(broker.address, source=elsewhere) as client:
+            assert client.call(310, good, b"x").code == OK, "at most a second later"
+            began = time.monotonic()
+            assert all(client.call(310, good, b"x").code == OK for _ in range(20))
+            assert time.monotonic() - began < 0.9, "once it is known, at once"
+        with RawConnection(broker.address, timeout_s=0.8, source="127.0.0.8") as other:
+            assert other.call(310, good, b"x").code == OK
 
 
 def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.selector import Hooks
+    from aerobee.remoting.server.worker import Gate
     from aerobee.remoting.wire.command import Command
 
 __all__ = [
@@ -168,6 +169,7 @@ class Stage:
         pool: Pool | None = None,
         nursery: Any = None,
         hooks: Hooks = NO_HOOKS,
+        gate: Gate | None = None,
     ) -> None:
         self.pool = pool or Pool("admin", width=2, capacity=1_000, max_wait_ms=5_000)
         self.reactor = Reactor(
@@ -177,10 +179,12 @@ class Stage:
             refusals=lambda _: None,
             hooks=hooks,
         )
+        if gate is not None:
+            self.reactor.guard(gate)
         self.poller = FakePoller()
         self.selector = self.reactor.add_selector(self.poller)
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
-        self.worker = Worker(routes, lambda _: None, nursery, self.reactor.shared)
+        self.worker = Worker(routes, lambda _: None, nursery, self.reactor.shared, gate)
 
     def connect(self, takes: Iterable[int] = ()) -> tuple[Connection, TrickleSocket]:
         """A peer on a descriptor of its own."""
