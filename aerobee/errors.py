@@ -188,7 +188,7 @@ class MessageIllegalError(BrokerError):
 
 
 class PermissionDeniedError(BrokerError):
-    """The broker denies permission (16)."""
+    """The broker denies permission (16, also where ACL 1.0 answers 1)."""
 
 
 class TopicNotFoundError(BrokerError):

@@ -47,8 +47,6 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 """The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of the last failure."""
-ACL_REFUSAL = "org.apache.rocketmq.acl.common.AclException"
-"""ACL 1.0 refuses with SYSTEM_ERROR, and names this class in the remark."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
@@ -101,8 +99,6 @@ def explained(error: AerobeeError) -> str:
 
 def code_of(error: AerobeeError) -> int:
     """The exit code of an SDK error."""
-    if (error.remark or "").startswith(ACL_REFUSAL):
-        return REFUSED
     for kind, code in EXIT_CODES:
         if isinstance(error, kind):
             return code

@@ -7,6 +7,7 @@ context, 127.0.0.1:9876.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from aerobee.cli.border import complain
 from aerobee.cli.options import namespace_option, namesrv_option
-from aerobee.errors import ConfigurationError
+from aerobee.errors import ConfigurationError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +30,7 @@ __all__ = [
     "CLI_GROUP",
     "Connection",
     "Contexts",
+    "Outages",
     "chosen",
     "connection_options",
     "contexts_file",
@@ -134,19 +137,26 @@ def known(namesrv: str | None, context: str | None) -> Connection:
     return Connection(None, given)
 
 
-def tell_outages() -> None:
-    """Print the client's warnings on stderr, such as that a broker is unreachable."""
-    import logging
+class Outages(logging.Handler):
+    """Prints the client's warnings on stderr, such as that a broker is unreachable."""
 
-    from aerobee.cli.border import complain
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.refused: PermissionDeniedError | None = None
+        """The last warning that was a refusal: it does not pass by itself."""
 
-    class Told(logging.Handler):
-        """A line for each warning."""
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(record.getMessage())
+        for value in record.args or ():
+            if isinstance(value, PermissionDeniedError):
+                self.refused = value
 
-        def emit(self, record: logging.LogRecord) -> None:
-            complain(record.getMessage())
 
-    logging.getLogger("aerobee.client").handlers = [Told(logging.WARNING)]
+def tell_outages() -> Outages:
+    """Print the client's warnings on stderr from now on."""
+    outages = Outages()
+    logging.getLogger("aerobee.client").handlers = [outages]
+    return outages
 
 
 # ── Contexts ──

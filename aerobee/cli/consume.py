@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aerobee.blocking import PullConsumer
+    from aerobee.cli.connection import Outages
     from aerobee.client.filters import Filter
     from aerobee.client.message import MessageQueue, ReceivedMessage
 
@@ -79,7 +82,7 @@ def consume(
     position = position_of(start, "--from")
     if group is not None and isinstance(position, int):
         raise click.UsageError("--from offset:N is for reading without --group")
-    tell_outages()
+    outages = tell_outages()
     with PullConsumer(
         group or CLI_GROUP,
         connection.namesrv,
@@ -99,7 +102,7 @@ def consume(
             for queue in consumer.assignment:
                 consumer.seek(queue, position)
         try:
-            for message in read(consumer, most, timeout, follow):
+            for message in read(consumer, most, timeout, follow, outages):
                 write(message)
         except KeyboardInterrupt:
             pass
@@ -117,9 +120,17 @@ def wanted(tag: str | None, sql: str | None) -> str | Filter:
 
 
 def read(
-    consumer: PullConsumer, most: int | None, silence_s: float | None, follow: bool
+    consumer: PullConsumer,
+    most: int | None,
+    silence_s: float | None,
+    follow: bool,
+    outages: Outages,
 ) -> Iterator[ReceivedMessage]:
-    """Messages until `most`, silence, or today's end; each is done when the next is asked for."""
+    """Messages until `most`, silence, or today's end; each is done when the next is asked for.
+
+    Ends as well when nobody reads the output any more. Raises: PermissionDeniedError when nothing
+    was read and the group or the topic was refused.
+    """
     ends = {} if follow else consumer.end_offsets()
     seen = 0
     last_at = monotonic()
@@ -132,8 +143,22 @@ def read(
             seen += 1
         if messages:
             last_at = monotonic()
+        elif outages.refused is not None and not seen:
+            raise outages.refused
+        elif output_is_closed():
+            return
         if seen == most or (silence_s is not None and monotonic() - last_at >= silence_s):
             return
+
+
+def output_is_closed() -> bool:
+    """Whether the pipe behind stdout has lost its reader, or the terminal has gone."""
+    poller = select.poll()
+    try:
+        poller.register(sys.stdout, 0)
+    except (OSError, ValueError):
+        return False
+    return bool(poller.poll(0))
 
 
 def reached(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> bool:

@@ -170,7 +170,7 @@ def tail(
     show(found[-count:], style, output)
     if not follow:
         return
-    tell_outages()
+    outages = tell_outages()
     write = message_writer("json" if output.for_programs else style)
     options = connection.options()
     with PullConsumer(CLI_GROUP, connection.namesrv, auto_commit=False, **options) as consumer:
@@ -178,7 +178,7 @@ def tail(
         for one in bounds:
             consumer.seek(one.queue, one.end)
         try:
-            for following in read(consumer, None, None, True):
+            for following in read(consumer, None, None, True, outages):
                 write(following)
         except KeyboardInterrupt:
             pass

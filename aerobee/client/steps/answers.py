@@ -20,6 +20,8 @@ H = TypeVar("H", bound="Header")
 
 
 B = TypeVar("B", bound="Body")
+ACL_REFUSAL = "org.apache.rocketmq.acl.common.AclException"
+"""ACL 1.0 refuses with SYSTEM_ERROR, and a remark that begins with this class."""
 
 
 def expect(ask: Ask, answer: Command, peer: str) -> Command:
@@ -30,10 +32,15 @@ def expect(ask: Ask, answer: Command, peer: str) -> Command:
 
 
 def error_of(ask: Ask, answer: Command, peer: str) -> BrokerError:
-    """The exception for an error response of `peer`, a broker name or "name server"."""
-    made = BY_CODE.get(answer.code, BrokerError)
-    remark = answer.remark or _name(ResponseCode, answer.code)
-    return made(answer.code, remark.strip(), peer, ask.address, request_name(ask), topic_of(ask))
+    """The exception for an error response of `peer`, a broker name or "name server".
+
+    Refusals of ACL 1.0 are given the code of all others, NO_PERMISSION.
+    """
+    code, remark = answer.code, (answer.remark or _name(ResponseCode, answer.code)).strip()
+    if remark.startswith(ACL_REFUSAL):
+        code = int(ResponseCode.NO_PERMISSION)
+    made = BY_CODE.get(code, BrokerError)
+    return made(code, remark, peer, ask.address, request_name(ask), topic_of(ask))
 
 
 def header_of(ask: Ask, answer: Command, kind: type[H]) -> H:

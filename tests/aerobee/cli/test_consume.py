@@ -94,6 +94,19 @@ def test_a_reader_that_goes_away_is_no_error(run: Run, broker: AnyBroker, topic:
         assert child.stderr.read() == b""
 
 
+def test_a_reader_that_goes_away_while_nothing_comes_ends_it(
+    run: Run, broker: AnyBroker, topic: str
+) -> None:
+    run("produce", topic, "x")
+    with subprocess.Popen(
+        command("consume", topic), env=environment(broker.namesrv_address), stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(WITHIN_S) == 0
+
+
 def test_silence_ends_it_when_told(run: Run, topic: str) -> None:
     run("produce", topic, "x")
     done = run("consume", topic, "--timeout", "0.5")
