@@ -104,6 +104,10 @@ class RemotingConfig:
     )
     """Requests per second of one such address, and as many at once after a pause; others get
     SYSTEM_BUSY. 0: no limit."""
+    max_request_rate_of_user: int = setting(
+        "maxRequestRateOfUser", 0, ge=0, le=10_000_000, own=True, live=True
+    )
+    """The same of one account or user, over all of its connections, with access control."""
 
     # As a client of name servers
     connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")

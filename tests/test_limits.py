@@ -32,6 +32,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         f"{WIRE}::test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_in",
         "remoting/server/test_addresses.py::test_connections_are_counted_by_address_or_network",
     ),
+    "requests of one account": (
+        "faults/test_access.py"
+        "::test_the_requests_of_one_account_are_limited_over_all_of_its_connections",
+    ),
     "requests of one address": (
         f"{WIRE}::test_beyond_its_rate_an_address_is_told_so_and_others_are_served",
         "remoting/test_rate_limit.py::test_there_are_so_many_buckets_and_the_oldest_goes",

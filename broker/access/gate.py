@@ -24,6 +24,7 @@ from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.remoting.errors import BodyError, HeaderError
 from aerobee.remoting.rate_limit import RateLimits
 from aerobee.remoting.server.addresses import source_of
+from aerobee.remoting.server.pools import too_fast
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, is_signed
@@ -77,12 +78,18 @@ class Gate:
             refused = self._examined(command, connection, host)
         except (HeaderError, BodyError) as error:
             return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
-        if refused is None:
-            return None
+        if refused is None or isinstance(refused, Answer):
+            return refused
         return self._refused(command, connection, refused)
 
-    def _examined(self, command: Command, connection: Connection, host: Host) -> NotAllowed | None:
-        """Why a request is refused; None: it is not. Raises: HeaderError, BodyError."""
+    def _examined(
+        self, command: Command, connection: Connection, host: Host
+    ) -> NotAllowed | Answer | None:
+        """Why a request is refused, or what says that its account is too fast; None: it may be
+        served.
+
+        Raises: HeaderError, BodyError.
+        """
         fields = command.ext_fields()
         access_key = fields.get(ACCESS_KEY, "")
         known = self.authority.account(access_key)
@@ -99,6 +106,11 @@ class Gate:
             return NotAllowed(self.authority.not_authenticated(access_key))
         if access_key not in connection.accounts:
             self._shown(connection, access_key)
+        context = connection.context
+        rates = context.shared.users
+        if rates.per_s and not rates.take(access_key, context.now * 1000):
+            context.stats.requests_too_fast += 1
+            return too_fast("maxRequestRateOfUser", rates.per_s)
         return self._authorized(account, command, fields, host)
 
     def _guessed(self, connection: Connection) -> None:

@@ -55,10 +55,11 @@ class LimitUses:
         reactor, now_ms = self._core.rounds.reactor, self._core.clock.monotonic() * 1000
         shared = reactor.shared
         addresses, inbound, outbound = shared.addresses, shared.inbound, shared.outbound
-        rate = addresses.requests
+        rate, of_users = addresses.requests, shared.users
         yield LimitUse("maxConnections", reactor.stats.connections, reactor.most_connections)
         yield LimitUse("maxConnectionsOfAddress", addresses.most(), addresses.max_connections)
         yield LimitUse("maxRequestRateOfAddress", rate.busiest(now_ms), rate.per_s)
+        yield LimitUse("maxRequestRateOfUser", of_users.busiest(now_ms), of_users.per_s)
         yield LimitUse("maxInboundBufferBytes", inbound.total, inbound.limit_bytes)
         if (new := shared.unauthenticated) is not None:
             yield LimitUse("maxUnauthenticatedBufferBytes", new.total, new.limit_bytes)

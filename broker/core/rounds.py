@@ -130,5 +130,6 @@ def limits_of(config: RemotingConfig) -> Limits:
         max_connections=config.max_connections,
         connections_of_address=config.max_connections_of_address,
         requests_per_s_of_address=config.max_request_rate_of_address,
+        requests_per_s_of_user=config.max_request_rate_of_user,
         descriptors=descriptor_limit(),
     )

@@ -10,6 +10,7 @@ from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
 
@@ -33,7 +34,7 @@ __all__ = [
     "stall_remark",
     "timeout_around",
     "timeout_remark",
-    "too_fast_remark",
+    "too_fast",
 ]
 
 AGE_CHECK_S = 0.010
@@ -75,9 +76,10 @@ def stall_remark(waited_ms: int, queued: int) -> str:
     )
 
 
-def too_fast_remark(per_s: float) -> str:
-    """The remark of a request beyond the rate of its client's address."""
-    return f"maxRequestRateOfAddress is {per_s} per second, and yours has used it up: wait"
+def too_fast(key: str, per_s: float) -> Answer:
+    """The refusal of a request beyond the rate of its client, which that setting limits."""
+    remark = f"{key} is {per_s} per second, and yours has used it up: wait"
+    return Answer(SYSTEM_BUSY, remark=remark)
 
 
 class Stall(NamedTuple):

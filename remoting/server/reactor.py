@@ -119,11 +119,12 @@ class Reactor:
         return selector
 
     def allow(self, limits: Limits) -> None:
-        """Change the limits on connections, and those of each address."""
+        """Change the limits on connections, and those of each address and account."""
         addresses = self.shared.addresses
         self._door.max_connections = limits.max_connections
         addresses.max_connections = limits.connections_of_address
         addresses.requests.allow(limits.requests_per_s_of_address)
+        self.shared.users.allow(limits.requests_per_s_of_user)
 
     def stop_accepting(self) -> None:
         """Close the listeners; connections stay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.rate_limit import RateLimits
 from aerobee.remoting.server.addresses import Addresses
 from aerobee.remoting.server.arrivals import NO_SLOW_ROUND
 from aerobee.remoting.server.inbound import InboundBudget
@@ -46,6 +47,8 @@ class Limits(NamedTuple):
     """Open connections of one client address; 0: any."""
     requests_per_s_of_address: int = 0
     """Requests per second of one client address; 0: any."""
+    requests_per_s_of_user: int = 0
+    """Requests per second that one account signs; 0: any."""
     descriptors: int | None = None
     """How many the process may have open; None: any."""
 
@@ -72,12 +75,15 @@ class Shared:
         "slow_round",
         "stats",
         "unauthenticated",
+        "users",
     )
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.stats = RemotingStats()
         self.addresses = Addresses(limits.connections_of_address, limits.requests_per_s_of_address)
+        self.users = RateLimits(limits.requests_per_s_of_user)
+        """The requests of each account; the gate of access control takes them."""
         self.handshakes: Handshakes | None = None
         """None where no TLS is spoken."""
         self.outbox: list[Peer] = []

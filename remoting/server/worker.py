@@ -23,7 +23,7 @@ from aerobee.remoting.server.pools import (
     stall_remark,
     timeout_around,
     timeout_remark,
-    too_fast_remark,
+    too_fast,
 )
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
@@ -112,7 +112,7 @@ class Worker:
             source_of(connection.host), connection.context.now * 1000
         ):
             self._stats.requests_too_fast += 1
-            connection.answer(command, Answer(SYSTEM_BUSY, remark=too_fast_remark(rates.per_s)))
+            connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
             return
         route = self._routes.get(command.code)
         if route is None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
-OK, SYSTEM_ERROR = 0, 1
+OK, SYSTEM_ERROR, SYSTEM_BUSY = 0, 1, 2
 LINE_MAX = 4_096
 """Characters: a few values of 256, each of which may take six."""
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
@@ -371,6 +371,22 @@ def test_what_plain_acl_refuses_is_exit_code_5(
     monkeypatch.setenv("AEROBEE_SECRET_KEY", "another-one")
     assert exit_code_of(run_line, ["produce", "orders", "x"]) == REFUSED
     assert "Check signature failed" in capfd.readouterr().err
+
+
+def test_the_requests_of_one_account_are_limited_over_all_of_its_connections(
+    broker: BrokerProcess,
+) -> None:
+    def limit(per_s: int) -> None:
+        body = f"maxRequestRateOfUser={per_s}".encode()
+        assert call(broker, "the-admin", 25, {}, body).code == OK
+
+    limit(30)
+    answers = [call(broker, "one-shop", 310, send_fields("orders", 0), b"x") for _ in range(90)]
+    refused = [answer for answer in answers if answer.code == SYSTEM_BUSY]
+    assert 10 <= len(refused) <= 60, len(refused)
+    assert (refused[0].remark or "").startswith("maxRequestRateOfUser is 30 per second")
+    assert call(broker, "the-admin", 105, {"topic": "orders"}, to_name_server=True).code == OK
+    limit(0)
 
 
 def test_s6_wrong_signatures_slow_their_address_down_and_lock_nobody_out(

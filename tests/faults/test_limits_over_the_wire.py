@@ -234,7 +234,7 @@ def test_a_table_at_its_limit_refuses_with_the_name_of_the_setting(
 
 def test_every_limit_is_shown_with_what_is_used_of_it(broker: BrokerProcess) -> None:
     used = dict(used_of(broker))
-    off = {"maxConnectionsOfAddress", "maxRequestRateOfAddress"}
+    off = {"maxConnectionsOfAddress", "maxRequestRateOfAddress", "maxRequestRateOfUser"}
     assert off.isdisjoint(used), "what is off is not shown"
     page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
     for key, (count, limit) in used.items():
