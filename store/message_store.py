@@ -196,6 +196,8 @@ class MessageStore:
             records=recovery.records,
             elapsed_ms=recovery.elapsed_ms,
         )
+        newest, now = self.commit_log.last_store_timestamp, self.clock.now_ms()
+        start_check.warn_of_clock(self.root, newest, now)
         return recovery
 
     def _load_locked(self) -> Recovery:

@@ -41,10 +41,13 @@ __all__ = [
     "refusing",
     "remove_leftovers",
     "say_footprint",
+    "warn_of_clock",
 ]
 
 log = structlog.get_logger(__name__)
 
+CLOCK_BEHIND_MS = 5_000
+"""How far the newest message may be ahead of the clock before a start warns of it."""
 _SEARCH_DEPTH = 4
 _ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the file store first"
 
@@ -213,6 +216,13 @@ def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[b
         if clean:
             abort.remove()
         raise
+
+
+def warn_of_clock(root: Path, newest_ms: int, now_ms: int) -> None:
+    """Say that new messages get the time of the newest one until the clock has reached it."""
+    behind_ms = newest_ms - now_ms
+    if behind_ms > CLOCK_BEHIND_MS:
+        log.warning("store.clock_behind", path=str(root), behind_s=behind_ms // 1_000)
 
 
 def remove_leftovers(disk: Disk, root: Path) -> None:

@@ -14,6 +14,7 @@ from aerobee.store.format.names import ABORT, CHECKPOINT
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.logged import Logged
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_checker import check_closed, check_running
 from tests.kit.store_model import ManualClock, draft, open_store, read_queue, small_config
@@ -165,6 +166,21 @@ def test_settings_that_may_change_take_effect_at_once(tmp_path: Path) -> None:
     assert store.put(draft(body=bytes(1_025))).status is PutStatus.MESSAGE_ILLEGAL
     assert store.config.max_message_size_bytes == 1_024
     assert store.reader.memory_bytes == Disk().total_memory() // 2
+
+
+def test_a_start_says_that_the_clock_is_behind_the_newest_message(
+    tmp_path: Path, logged: Logged
+) -> None:
+    clock = ManualClock()
+    store, _ = open_store(tmp_path, Disk(), clock)
+    store.put(draft())
+    assert trio.run(store.close)
+    for step_ms, said in ((5_000, []), (85_000, [90])):
+        clock.ms -= step_ms
+        store, _ = open_store(tmp_path, Disk(), clock)
+        warned = [line for line in logged if line["event"] == "store.clock_behind"]
+        assert [line["behind_s"] for line in warned] == said
+        assert trio.run(store.close)
 
 
 def test_what_is_behind_can_be_seen(tmp_path: Path) -> None:
