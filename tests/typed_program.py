@@ -128,6 +128,8 @@ async def administer() -> None:
         assert_type(cluster.brokers[0], admin.BrokerInfo)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)
         assert_type(item.minute, admin.StatsWindow)
+        assert_type(await client.users(), list[admin.User])
+        assert_type(await client.acl("user"), list[admin.AclEntry])
 
 
 def in_plain_threads() -> None:

@@ -232,6 +232,7 @@ class Merged:
         self._connection = connection
         self._firsts = firsts
         self.host = connection.host
+        self.context = connection.context
 
     def answer(self, command: Command, answer: Answer) -> None:
         """The answer to a parked request."""

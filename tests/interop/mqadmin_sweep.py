@@ -183,6 +183,7 @@ VALUES: Final = (
     (re.compile(r"\bV\d_\d+_\d+\b"), "VERSION"),
     (re.compile(r"\b(?=\d*[A-F])[0-9A-F]{16,}\b"), "ID"),
     (re.compile(r"-?\d+(\.\d+)?(E-?\d+)?"), "0"),
+    (re.compile(r"\b0 [KM]iB\b"), "0 B"),
 )
 """What differs from run to run, and what stands for it in a shape."""
 
