@@ -16,6 +16,8 @@ __all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "healthcheck"]
 EXIT_FAILING = 1
 EXIT_UNREACHABLE = 4
 ANSWER_MAX_BYTES = 65_536
+NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
+"""What OpenSSL calls an answer that is not TLS, by its version."""
 
 
 @click.command()
@@ -59,7 +61,8 @@ def healthcheck(
     try:
         status, body = _ask(host, port, f"/{probe}", timeout_ms / 1000, tls=tls)
     except (OSError, http.client.HTTPException) as error:
-        click.echo(f"no answer from {host}:{port}: {str(error) or type(error).__name__}", err=True)
+        said = _advised(str(error) or type(error).__name__, error, tls=tls)
+        click.echo(f"no answer from {host}:{port}: {said}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
     click.echo(body if as_json else f"{probe} {'; '.join(wrong) or 'ok'}")
@@ -81,6 +84,15 @@ def _ask(host: str, port: int, path: str, timeout_s: float, *, tls: bool) -> tup
         return answer.status, answer.read(ANSWER_MAX_BYTES).decode("utf-8", "replace")
     finally:
         connection.close()
+
+
+def _advised(text: str, error: Exception, *, tls: bool) -> str:
+    """The text of an error, with what helps when only one of the two speaks TLS."""
+    if tls and getattr(error, "reason", "") in NO_TLS_THERE:
+        return "it does not speak TLS: leave --tls out"
+    if not tls and isinstance(error, http.client.RemoteDisconnected | ConnectionResetError):
+        return f"{text}; if it takes HTTPS only (metricsTlsEnable), add --tls"
+    return text
 
 
 def _wrong(body: str) -> list[str]:

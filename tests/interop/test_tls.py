@@ -122,8 +122,9 @@ def test_metrics_and_probes_are_served_over_https_alone(broker: BrokerProcess, c
     with pytest.raises(OSError, match=r"(?i)closed|reset|disconnected|Bad"):
         urllib.request.urlopen(f"http{url[1:]}", timeout=30)
     command = [sys.executable, "-m", "aerobee", "healthcheck", "--port", str(broker.ports.metrics)]
-    for more, code in (([], 4), (["--tls"], 0)):
-        assert subprocess.run([*command, *more], timeout=60, capture_output=True).returncode == code
+    for more, code, advice in (([], 4, b"add --tls"), (["--tls"], 0, b"")):
+        done = subprocess.run([*command, *more], timeout=60, capture_output=True)
+        assert (done.returncode, advice in done.stderr) == (code, True), done.stderr
 
 
 async def send_and_poll(namesrv: str, tls: TLSConfig) -> set[bytes]:

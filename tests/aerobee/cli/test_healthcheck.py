@@ -70,6 +70,13 @@ def test_nobody_there_is_exit_code_4() -> None:
     assert f"no answer from {HOST}:{port}" in result.output
 
 
+def test_the_advice_is_of_the_side_that_speaks_tls() -> None:
+    with answering("200 OK", "{}") as port:
+        result = run(port, "--tls")
+    assert result.exit_code == 4
+    assert "does not speak TLS: leave --tls out" in result.output
+
+
 @pytest.mark.parametrize("body", ["it works!", "[]", "{}", '{"checks": 3}'])
 def test_another_server_on_that_port_is_told_apart(body: str) -> None:
     with answering("200 OK", body) as port:
