@@ -65,6 +65,17 @@ class AclText:
         self.problems.append(f"{location(node, self.file)}: {name}: {text}")
 
 
+    def warn_of_everyone(self) -> None:
+        """Note where every address is let in without a signature."""
+        if WhiteAddresses(self.white).everyone:
+            opens = "globalWhiteRemoteAddresses lets every address in, without an account"
+            self.warnings.append(f"{self.file}: {opens}")
+        for account, place in zip(self.accounts, self.places, strict=True):
+            if account.white.everyone:
+                opens = f"whiteRemoteAddress lets every address be {account.access_key}"
+                self.warnings.append(f"{place}: {opens}, without a signature")
+
+
 def read_acl(content: bytes, file: str) -> AclText:
     """The content of a file, with all its problems."""
     found = AclText(file)
@@ -85,6 +96,7 @@ def read_acl(content: bytes, file: str) -> AclText:
             read_account(node, found)
         else:
             found.problem(node, "accounts", "an account has fields, such as accessKey: name")
+    found.warn_of_everyone()
     return found
 
 

@@ -80,6 +80,11 @@ class WhiteAddresses:
     def __bool__(self) -> bool:
         return bool(self._patterns)
 
+    @property
+    def everyone(self) -> bool:
+        """Whether one of the texts means every address."""
+        return any(not pattern.parts for pattern in self._patterns)
+
     def _covers(self, host: Host) -> bool:
         return any(pattern.matches(host) for pattern in self._patterns)
 

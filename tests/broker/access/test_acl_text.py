@@ -103,3 +103,13 @@ def test_a_permission_that_rocketmq_does_not_know_means_deny_and_is_reported() -
     assert found.warnings == [
         "f:4: defaultTopicPerm: 'pub' is none of DENY, PUB, SUB, PUB|SUB, SUB|PUB: it means DENY"
     ]
+
+
+def test_s3_who_lets_every_address_in_is_told_so() -> None:
+    text = "globalWhiteRemoteAddresses: ['*']\n" + ACCOUNT + "  whiteRemoteAddress: '*.*.*.*'\n"
+    found = read_acl(text.encode(), "f")
+    assert not found.problems
+    everybody, one = found.warnings
+    assert "globalWhiteRemoteAddresses lets every address in" in everybody
+    assert one.startswith("f:")
+    assert "whiteRemoteAddress lets every address be" in one
