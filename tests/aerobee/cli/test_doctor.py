@@ -72,7 +72,8 @@ def until_found(call: Call, kind: str, *arguments: str) -> Done:
 
     def ask() -> Done | None:
         done = call("group", "doctor", *arguments, "--json")
-        return done if kind in found(done) else None
+        # A group whose first member has not registered yet is none.
+        return done if done.out and kind in found(done) else None
 
     answer = eventually(ask, within_s=WITHIN_S, what=kind)
     assert answer is not None
