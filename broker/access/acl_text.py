@@ -64,7 +64,6 @@ class AclText:
         """Note a problem of a field."""
         self.problems.append(f"{location(node, self.file)}: {name}: {text}")
 
-
     def warn_of_everyone(self) -> None:
         """Note where every address is let in without a signature."""
         if WhiteAddresses(self.white).everyone:
