@@ -76,6 +76,8 @@ def make_sources(
         node_id=broker.broker_name,
         labels=labels_of(metrics.metrics_label),
         short_names=metrics.metrics_legacy_names,
+        loop=core.stats.loop,
+        access=core.stats.access,
         broker=core.stats,
         store=store.stats,
         remoting=reactor.stats,

@@ -369,42 +369,30 @@ class TimerFigures(Protocol):
         ...
 
 
-class ServerSources(Protocol):
-    """What a scrape reads of each process that serves, a broker or a name server alone."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def node_type(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def short_names(self) -> bool: ...
-    @property
-    def remoting(self) -> RemotingStats: ...
-    @property
-    def loop(self) -> LoopStats: ...
-    @property
-    def access(self) -> AccessStats: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
+class ServerSources:
+    """What a scrape reads of each process that serves, a broker or a name server alone."""
 
     cluster: str
     node_id: str
-    """The broker name."""
-    node_type: str = "broker"
+    """Its `brokerName`, which in a name server is the host name where it is not set."""
+    node_type: str
     labels: Mapping[str, str] = field(default_factory=dict)
     """The operator's own labels, on every series."""
     short_names: bool = False
     """Whether metrics are served under their names in RocketMQ 5.1.0 to 5.1.3 too."""
+    remoting: RemotingStats
+    loop: LoopStats
+    access: AccessStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources(ServerSources):
+    """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
+
+    node_type: str = "broker"
     broker: BrokerStats
     store: StoreStats
-    remoting: RemotingStats
     pools: Sequence[PoolFigures]
     is_system_topic: Callable[[str], bool]
     producers: Callable[[], Iterable[tuple[ClientKind, int]]]
@@ -434,13 +422,3 @@ class Sources:
     """Of the file system that the store lies on."""
     refuses_puts: Callable[[], bool]
     """Whether the store takes no messages now."""
-
-    @property
-    def loop(self) -> LoopStats:
-        """The figures of the event loop."""
-        return self.broker.loop
-
-    @property
-    def access(self) -> AccessStats:
-        """The counters of access control."""
-        return self.broker.access

@@ -63,10 +63,13 @@ async def nothing_stored() -> Backlog:
 
 def make_sources() -> Sources:
     """The counters of a broker that did nothing yet."""
+    broker = BrokerStats()
     return Sources(
         cluster="DefaultCluster",
         node_id="broker-a",
-        broker=BrokerStats(),
+        loop=broker.loop,
+        access=broker.access,
+        broker=broker,
         store=StoreStats(),
         remoting=RemotingStats(),
         pools=[],
