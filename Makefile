@@ -36,8 +36,9 @@ torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
-# Builds the container image and runs it; needs root, buildah, debootstrap and runc. Five minutes
-# the first time, for the base is made as well, then one.
+# Builds the container image and runs it, and the systemd units on a machine of their own; needs root,
+# buildah, debootstrap, runc and systemd-nspawn (systemd-container). Five minutes the first time, for
+# the base is made as well, then two.
 image-test: $(STAMP) $(SUPPLY)
 	$(BIN)/python -m pytest -m image tests/container tests/test_supply_chain.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -47,6 +48,8 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 """The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of the last failure."""
+UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
+"""What a write to stdout fails with; any other error of the system is a fault of ours."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
@@ -71,7 +74,7 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         complain(explained(error))
         return code_of(error)
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or error.errno not in UNWRITABLE:
             raise
         drop_output()
         complain(f"the output cannot be written: {error.strerror}")

@@ -113,9 +113,22 @@ def addresses() -> list[str]:
     """IPv4, then IPv6 addresses of interfaces that are up; no loopback, bridge or virtual one."""
     if not INTERFACES.is_dir():
         return resolved()
-    names = [name for _, name in socket.if_nameindex() if not is_virtual(name)]
+    names = [name for name in interfaces() if not is_virtual(name)]
     ipv4 = [address for name in names if (address := ipv4_of(name))]
     return ipv4 + ipv6_of(set(names))
+
+
+def interfaces() -> list[str]:
+    """The names of the network interfaces, in the order in which the kernel numbers them.
+
+    Not of `if_nameindex`, which asks over a netlink socket: a service may be denied that.
+    """
+    numbers: dict[str, int] = {}
+    for place in INTERFACES.iterdir():
+        # An interface may go while we look, and not every entry is one.
+        with suppress(OSError):
+            numbers[place.name] = int((place / "ifindex").read_text())
+    return sorted(numbers, key=numbers.__getitem__)
 
 
 def is_virtual(name: str) -> bool:

@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "Image", "build", "mounted", "need", "tree_bytes"]
+__all__ = ["ROOT", "Image", "build", "buildah", "mounted", "need", "tree_bytes"]
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"
@@ -31,6 +31,8 @@ BASE = CACHE / "base.tar.gz"
 RELEASE = "trixie"
 """The Debian whose Python is that of the base image."""
 PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv")
+PACKAGE_OF = {"ip": "iproute2", "nsenter": "util-linux", "systemd-nspawn": "systemd-container"}
+"""Where a program is in a Debian package of another name."""
 BASE_WITHIN_S = 1_200.0
 BUILD_WITHIN_S = 600.0
 RUN_WITHIN_S = 60.0
@@ -56,7 +58,8 @@ def need(*programs: str) -> None:
         _missing("building and running an image here needs root")
     for program in programs:
         if shutil.which(program) is None:
-            _missing(f"{program} is not installed (apt-get install {program})")
+            package = PACKAGE_OF.get(program, program)
+            _missing(f"{program} is not installed (apt-get install {package})")
 
 
 def _missing(reason: str) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from ipaddress import ip_address
 
@@ -35,6 +37,18 @@ def test_there_is_at_least_one_cpu() -> None:
 def test_every_address_is_one_and_none_is_the_loopback() -> None:
     for text in host.addresses():
         assert not ip_address(text).is_loopback
+
+
+def test_interfaces_are_found_without_a_netlink_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The systemd unit allows none, and `if_nameindex` fails there."""
+    known = [name for _, name in socket.if_nameindex()]
+
+    def refused() -> list[tuple[int, str]]:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "if_nameindex", refused)
+    assert host.interfaces() == known
+    host.addresses()
 
 
 def test_the_loopback_interface_gives_no_address_and_neither_does_a_missing_one() -> None:
