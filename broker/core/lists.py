@@ -5,16 +5,17 @@ A client closes the connection over a longer frame and learns nothing; an error 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from aerobee.broker.errors import Refused
-from aerobee.broker.namesrv.topic_queues import SORTED_MAX
+from aerobee.broker.saved.documents import names_in
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping
 
 __all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table", "size_with"]
 
@@ -27,17 +28,17 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def encoded(
-    items: Sequence[Any], most_bytes: int = ANSWER_BYTES_MAX
+    items: Iterable[Any], most_bytes: int = ANSWER_BYTES_MAX
 ) -> Generator[None, None, bytes]:
     """A list as JSON. Raises: Refused when it becomes too long. Others may run at each yield."""
     pieces: list[bytes] = []
-    size = 0
-    for begin in range(0, len(items), ENTRIES_STEP):
-        piece = _encode(items[begin : begin + ENTRIES_STEP])[1:-1]
+    size, items = 0, iter(items)
+    while step := list(islice(items, ENTRIES_STEP)):
+        piece = _encode(step)[1:-1]
         size = size_with(size, piece, most_bytes)
-        pieces.append(piece)
+        pieces.append(b"," + piece if pieces else b"[" + piece)
         yield
-    return b"[" + b",".join(pieces) + b"]"
+    return b"".join([*pieces, b"]"]) if pieces else b"[]"
 
 
 def encoded_table(
@@ -46,7 +47,7 @@ def encoded_table(
     """A table as JSON, of the entries that exist when this begins and have not been removed
     since.
     """
-    names = sorted(table) if len(table) <= SORTED_MAX else list(table)
+    names = names_in(table)
     pieces: list[bytes] = []
     size = 0
     for begin in range(0, len(names), ENTRIES_STEP):
@@ -54,9 +55,9 @@ def encoded_table(
         piece = _encode(step)[1:-1]
         if piece:
             size = size_with(size, piece, most_bytes)
-            pieces.append(piece)
+            pieces.append(b"," + piece if pieces else b"{" + piece)
         yield
-    return b"{" + b",".join(pieces) + b"}"
+    return b"".join([*pieces, b"}"]) if pieces else b"{}"
 
 
 def size_with(size: int, piece: bytes, most_bytes: int = ANSWER_BYTES_MAX) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from aerobee.broker.errors import LimitReached
 from aerobee.broker.namesrv.registrations import check_queues
+from aerobee.broker.saved.documents import names_in
 from aerobee.broker.topics.topics import PERM_WRITE
 from aerobee.remoting.wire.bodies.route import QueueData
 
@@ -21,12 +22,10 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = ["SORTED_MAX", "TOPICS_STEP", "TopicQueues", "unwritable"]
+__all__ = ["TOPICS_STEP", "TopicQueues", "unwritable"]
 
 TOPICS_STEP: Final = 500
 """Topics that are read, or written, in one step."""
-SORTED_MAX: Final = 10_000
-"""Longer lists are in order of registration: one sort of them would take too long for a step."""
 
 
 class TopicQueues:
@@ -134,7 +133,7 @@ class TopicQueues:
                 found.append(topic)
             if number % TOPICS_STEP == 0:
                 yield
-        return sorted(found) if len(found) <= SORTED_MAX else found
+        return names_in(found)
 
     def change_permissions(
         self, broker: str, change: PermissionChange

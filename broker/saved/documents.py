@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-__all__ = ["KeptFields", "list_pieces", "mapping", "object_pieces", "unknown_fields"]
+__all__ = [
+    "KeptFields",
+    "list_pieces",
+    "mapping",
+    "names_in",
+    "object_pieces",
+    "unknown_fields",
+]
 
 PIECE_ENTRIES: Final = 64
 """Entries of an object that are written in one step, about 50 µs where each has eight numbers."""
+
+SORTED_MAX: Final = 10_000
+"""Longer lists are in order of registration: one sort of them would take too long for a step."""
 
 
 def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -79,9 +89,16 @@ def object_pieces(entries: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
     yield b"}"
 
 
-def list_pieces(name: str, items: Sequence[msgspec.Struct]) -> Iterator[bytes]:
-    """The text of a JSON object whose one member is a list; an item is encoded in its turn."""
+def list_pieces(name: str, items: Iterable[msgspec.Struct]) -> Iterator[bytes]:
+    """The text of a JSON object whose one member is a list; an item is made and encoded in its
+    turn.
+    """
     yield msgspec.json.encode(name).join((b"{", b":["))
     for number, item in enumerate(items):
         yield (b"," if number else b"") + msgspec.json.encode(item)
     yield b"]}"
+
+
+def names_in(table: Collection[str]) -> list[str]:
+    """The names of a table as they are now, sorted unless that would take too long for one step."""
+    return sorted(table) if len(table) <= SORTED_MAX else list(table)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aerobee.broker.errors import LimitReached, NoPermission, Refused
-from aerobee.broker.saved.documents import list_pieces
+from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.broker.users.policies import (
     Policy,
     PolicyType,
@@ -136,9 +136,9 @@ class Acls:
 
     def listed(self, subject: str | None, resource: str | None) -> Iterator[AclInfo | None]:
         """The ACLs whose subject contains one text, with the entries whose resource contains the
-        other; by name. None for an ACL that was searched and has no such entry: that takes as long.
+        other. None for an ACL that was searched and has no such entry: that takes as long.
         """
-        for name in sorted(self._acls):
+        for name in names_in(self._acls):
             if subject and subject not in SUBJECT_PREFIX + name:
                 continue
             acl = self._acls.get(name, {})
@@ -172,7 +172,9 @@ class Acls:
 
     def pieces(self) -> Iterator[bytes]:
         """The content of the file."""
-        return list_pieces("acls", [info_of(name, acl) for name, acl in self._acls.items()])
+        # An ACL is never changed in place.
+        acls = list(self._acls.items())
+        return list_pieces("acls", (info_of(name, acl) for name, acl in acls))
 
 
 def checked(wanted: AclInfo) -> Generator[None, None, Acl]:

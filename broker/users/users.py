@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from aerobee.broker.errors import LimitReached, NoPermission, Refused
-from aerobee.broker.saved.documents import list_pieces
+from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.remoting.wire.bodies.auth import UserInfo, UserTable
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -31,6 +31,8 @@ __all__ = [
     "Users",
     "checked_name",
     "is_super",
+    "status_of",
+    "type_of",
 ]
 
 NAME: Final = re.compile(r"[%|a-zA-Z0-9_.@-]{1,127}")
@@ -126,13 +128,12 @@ class Users:
         """How many enabled super users there are."""
         return sum(account.is_super for account in self._accounts.values())
 
-    def listed(self, part: str | None) -> list[UserInfo]:
-        """The users whose name contains `part`, by name, without their secrets."""
-        return [
-            without_secret(self._users[name])
-            for name in sorted(self._users)
-            if not part or part in name
-        ]
+    def listed(self, part: str | None) -> Iterator[UserInfo]:
+        """The users whose name contains `part`, without their secrets."""
+        for name in names_in(self._users):
+            user = self._users.get(name)
+            if user is not None and (not part or part in name):
+                yield without_secret(user)
 
     def _put(self, user: UserInfo) -> UserInfo:
         name = user.username

@@ -11,7 +11,7 @@ import pytest
 from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.errors import TableDamaged
 from aerobee.remoting.wire.headers import auth
-from tests.broker.desk import open_desk
+from tests.broker.desk import body_of, open_desk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -155,7 +155,7 @@ async def test_an_acl_grows_is_listed_and_is_deleted_piece_by_piece(tmp_path: Pa
         }
         assert json.loads((tmp_path / "config" / "acls.json").read_text()) == {"acls": [shown]}
         found = await ask(desk, auth.ListAcl(subject_filter="u1", resource_filter="Topic:p"))
-        [listed] = json.loads(found.body)
+        [listed] = json.loads(body_of(found))
         assert [one["resource"] for one in listed["policies"][0]["entries"]] == ["Topic:p*"]
         assert not (await ask(desk, auth.ListAcl(resource_filter="zzz"))).body
         assert (await ask(desk, auth.DeleteAcl(subject=subject, resource="Topic:T"))).code == 0

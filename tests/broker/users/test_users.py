@@ -1,0 +1,70 @@
+"""Tables of 100,000 users: neither a list of them nor a save keeps the loop for 10 ms."""
+
+from __future__ import annotations
+
+import gc
+import random
+from functools import partial
+from time import thread_time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.remoting.wire.headers import auth
+from tests.broker.desk import open_desk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+USERS = 100_000
+STEP_MS = 10.0
+TRIES = 5
+"""The CPU clock of a virtual machine jumps now and then: one run without a jump is enough."""
+
+
+def fill(directory: Any) -> None:
+    """Take both files, in an order that no sort has seen."""
+    names = [f"user-{number:06}" for number in range(USERS)]
+    random.Random(7).shuffle(names)
+    user = {"password": "a-secret", "userType": "Normal", "userStatus": "enable"}
+    directory.users.load({"users": [user | {"username": name} for name in names]})
+    entry = {"resource": "Topic:o", "actions": ["Pub"], "decision": "Allow"}
+    policies = [{"entries": [entry]}]
+    acls = [{"subject": f"User:{name}", "policies": policies} for name in names]
+    directory.acls.load({"acls": acls})
+
+
+def is_quick(begin: Callable[[], Iterator[Any]]) -> bool:
+    """Whether no step takes longer than it may."""
+    return any(longest_ms(begin()) < STEP_MS for _ in range(TRIES))
+
+
+def longest_ms(steps: Iterator[Any]) -> float:
+    """CPU time of the longest step."""
+    longest, ended = 0.0, False
+    while not ended:
+        began = thread_time()
+        try:
+            next(steps)
+        except StopIteration:
+            ended = True
+        longest = max(longest, (thread_time() - began) * 1_000)
+    return longest
+
+
+@pytest.mark.trio
+async def test_lists_and_saves_of_many_users_and_policies_take_turns(tmp_path: Path) -> None:
+    config = AuthConfig(authentication_enabled=True, max_users=USERS)
+    async with open_desk(tmp_path, auth=config) as desk:
+        directory = desk.broker.users.directory
+        gc.disable()
+        try:
+            fill(directory)
+            for header in (auth.ListUser(), auth.ListUser(filter="r-00"), auth.ListAcl()):
+                assert is_quick(partial(desk.begin, header, by="root")), header
+            assert is_quick(directory.users.pieces)
+            assert is_quick(directory.acls.pieces)
+        finally:
+            gc.enable()
