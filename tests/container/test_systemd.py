@@ -92,7 +92,15 @@ def test_a_loop_that_stands_still_is_ended_and_started_again(machine: Machine) -
     machine.run(f"install -d {drop_in} && printf '{quick}' > {drop_in}/quick.conf")
     machine.run("systemctl daemon-reload && systemctl restart aerobee")
     before = machine.state("aerobee", "MainPID")
-    time.sleep(3)  # It tells the watchdog that it lives, so it outlives the time.
+
+    def outlived() -> bool:
+        fed, begun = (
+            int(machine.state("aerobee", f"{name}TimestampMonotonic"))
+            for name in ("Watchdog", "ActiveEnter")
+        )
+        return fed - begun > 3_000_000
+
+    eventually(outlived, within_s=20.0, what="a watchdog that was fed for longer than its time")
     assert machine.state("aerobee", "MainPID") == before
     machine.run(f"kill -STOP {before}")
     eventually(
