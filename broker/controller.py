@@ -43,11 +43,8 @@ __all__ = ["BrokerController", "Ready"]
 
 DRAIN_S: Final = 3.0
 """How long answers in flight may take once the broker stops."""
-LAME_GRACE_S: Final = 10.0
-"""How long a lame duck serves everybody, after producers were told to leave."""
-LAME_SPREAD_S: Final = 120.0
-"""Over how long it closes its connections then, a second each at most."""
 LAME_CLOSE_S: Final = 1.0
+"""The longest pause between two connections that a lame duck closes."""
 DRAIN_LOOK_S: Final = 0.01
 PROGRESS_S: Final = 2.0
 """Seconds between two log lines about a long recovery."""
@@ -246,13 +243,14 @@ class BrokerController:
     async def _leave_slowly(self) -> None:
         """Once it is a lame duck: have producers leave, then the others one by one, then stop."""
         await self.lame.wait()
-        reactor = self.broker.core.rounds.reactor
-        log.info("broker.lame_duck", grace_s=LAME_GRACE_S, spread_s=LAME_SPREAD_S)
+        reactor, process = self.broker.core.rounds.reactor, self.config.process
+        grace_s, spread_s = process.lame_duck_grace_s, process.lame_duck_spread_s
+        log.info("broker.lame_duck", grace_s=grace_s, spread_s=spread_s)
         await in_slices(self.broker.namesrv.registration.wipe_write_permission())
-        await trio.sleep(LAME_GRACE_S)
+        await trio.sleep(grace_s)
         reactor.stop_accepting()
         connections = reactor.connections
-        pause_s = min(LAME_CLOSE_S, LAME_SPREAD_S / max(1, len(connections)))
+        pause_s = min(LAME_CLOSE_S, spread_s / max(1, len(connections)))
         log.info("broker.closing_connections", connections=len(connections))
         for connection in connections:
             if not connection.closed:

@@ -106,7 +106,7 @@ class MetricsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig:
-    """The log, and the watch over the event loop."""
+    """The log, the watch over the event loop, and how a lame duck leaves."""
 
     log_level: LogLevel = setting("logLevel", LogLevel.INFO, own=True, live=True)
     """The least level of log lines."""
@@ -118,6 +118,14 @@ class ProcessConfig:
         "loopStallMillis", 1_000, ge=100, le=3_600_000, unit="ms", own=True, live=True
     )
     """An event loop that stands still for longer is logged, with the place."""
+    lame_duck_grace_s: int = setting(
+        "lameDuckGraceSeconds", 10, ge=0, le=3_600, unit="s", own=True, live=True
+    )
+    """How long a lame duck (SIGUSR2) serves everybody after producers were told to leave."""
+    lame_duck_spread_s: int = setting(
+        "lameDuckSpreadSeconds", 120, ge=0, le=3_600, unit="s", own=True, live=True
+    )
+    """Over how long it closes its connections then, a second each at most."""
 
 
 def labels_of(text: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from aerobee.broker.config.load import (
     MetricsExporterType,
     NamesrvConfig,
 )
+from aerobee.broker.config.services import ProcessConfig
 from aerobee.broker.controller import BrokerController, Ready
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server import boss
@@ -423,11 +424,10 @@ async def test_a_broker_that_stops_sends_new_work_away_and_takes_what_ends_the_o
 
 
 async def test_a_lame_duck_has_producers_leave_then_closes_connections_then_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(controller_module, "LAME_GRACE_S", 0.1)
-    monkeypatch.setattr(controller_module, "LAME_CLOSE_S", 0.05)
-    broker = Running(with_metrics(config_of(tmp_path / "data")))
+    soon = ProcessConfig(lame_duck_grace_s=1, lame_duck_spread_s=0)
+    broker = Running(with_metrics(config_of(tmp_path / "data", process=soon)))
     url = f"http://127.0.0.1:{broker.config.metrics.metrics_prom_exporter_port}"
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
