@@ -85,9 +85,7 @@ class NamesrvController:
         self.disk = disk
         tables = Tables(self.root / "config", disk, clock)
         self.role = NamesrvRole(config, tables, clock)
-        self.users = UserDirectory(config.auth, tables, lambda: self.reactor.connections)
         self.live = LiveSettings(config, disk=disk, clock=clock)
-        self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.lock = LockFile(disk, self.root / LOCK)
         self.loop = LoopStats()
         self.access = AccessStats()
@@ -99,10 +97,12 @@ class NamesrvController:
             refusals=answers.refusal,
             hooks=Hooks(connected=self._connected),
         )
+        self.users = UserDirectory(config.auth, tables, self.reactor.cut_off)
+        self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.tls = ListenerTls(
             config.tls, self.reactor, clock, http=config.metrics.metrics_tls_enable
         )
-        self.acl = acl_files(config)
+        self.acl = acl_files(config, self.reactor.cut_off)
         auth = config.auth
         self.audit = Audit(every=lambda: auth.admin_access_log)
         authority = self.users.authority if self.acl is None else self.acl.acl

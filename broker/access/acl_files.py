@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.access.plain_acl import AclTable
+from aerobee.broker.access.plain_acl import AclTable, Losses
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.config.files.entries import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from aerobee.broker.access.acl_text import AclText
     from aerobee.broker.access.plain_acl import PlainAccount, PlainAcl
+    from aerobee.remoting.server.connection import Connection
+
+    CutOff = Callable[[Callable[[Connection], bool]], Awaitable[None]]
+    """Closes the connections that it is true of."""
 
 __all__ = ["AclFiles"]
 
@@ -39,11 +44,14 @@ Stamp = tuple[tuple[str, tuple[int, int, int, int]], ...]
 
 
 class AclFiles:
-    """Keeps the table of an authority as its files say. Also the task that watches them."""
+    """Keeps the table of an authority as its files say. Also the task that watches them: when a
+    change takes rights, it ends connections that have used them, with the requests held there.
+    """
 
-    def __init__(self, directory: Path, acl: PlainAcl) -> None:
+    def __init__(self, directory: Path, acl: PlainAcl, cut_off: CutOff) -> None:
         self.directory = directory
         self.acl = acl
+        self._cut_off = cut_off
         self._read: Stamp = ()
         self._asked = False
 
@@ -75,13 +83,16 @@ class AclFiles:
 
     async def _take_over(self, stamp: Stamp) -> None:
         self._read = stamp
+        before = self.acl.table
         try:
             await trio.to_thread.run_sync(self.load)
         except ConfigurationError as error:
             for problem in error.problems:
                 log.error("access.reload_refused", reason=problem)
             return
-        log.info("access.reloaded", accounts=len(self.acl.table.accounts))
+        after = self.acl.table
+        await self._cut_off(Losses.between(before, after).concern)
+        log.info("access.reloaded", accounts=len(after.accounts))
 
     def _paths(self) -> list[Path]:
         """The main file and those of the folder. Without any, the main file is the missing one."""

@@ -10,6 +10,7 @@ from aerobee.broker.access.plain_acl import PlainAcl
 from aerobee.broker.core.feature import Feature
 
 if TYPE_CHECKING:
+    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
 
@@ -20,7 +21,7 @@ class AclFeature(Feature):
     """The files of accounts; `files` is None without `aclEnable`."""
 
     def __init__(self, core: Core) -> None:
-        self.files = acl_files(core.config)
+        self.files = acl_files(core.config, core.rounds.reactor.cut_off)
         if self.files is not None:
             self.services = (self.files,)
 
@@ -30,7 +31,7 @@ class AclFeature(Feature):
             self.files.load()
 
 
-def acl_files(config: BrokerConfig) -> AclFiles | None:
+def acl_files(config: BrokerConfig, cut_off: CutOff) -> AclFiles | None:
     """The accounts of a broker or name server; None without `aclEnable`.
 
     Every account may send traces and the replies of request-reply, as in RocketMQ.
@@ -40,4 +41,4 @@ def acl_files(config: BrokerConfig) -> AclFiles | None:
     broker = config.broker
     replies = f"{broker.broker_cluster_name}_REPLY_TOPIC"
     acl = PlainAcl((broker.msg_trace_topic_name, replies))
-    return AclFiles(Path(config.auth.acl_config_dir).expanduser(), acl)
+    return AclFiles(Path(config.auth.acl_config_dir).expanduser(), acl, cut_off)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntFlag
-from typing import TYPE_CHECKING, Final
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.access.permissions import Action, Kind
 from aerobee.broker.access.white_addresses import WhiteAddresses
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from aerobee.broker.access.authority import Account, Asked, Host
     from aerobee.broker.access.permissions import Need
+    from aerobee.remoting.server.connection import Connection
 
-__all__ = ["DENY", "NO_ACCOUNTS", "AclTable", "Perm", "PlainAccount", "PlainAcl"]
+__all__ = ["DENY", "NO_ACCOUNTS", "AclTable", "Losses", "Perm", "PlainAccount", "PlainAcl"]
 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """Clients and tools look for the name of RocketMQ's class."""
@@ -66,6 +68,59 @@ class AclTable:
 
 
 NO_ACCOUNTS: Final = AclTable({}, WhiteAddresses())
+
+
+class Losses(NamedTuple):
+    """What a change of the files took away: from accounts, and from addresses."""
+
+    accounts: frozenset[str]
+    before: AclTable
+    after: AclTable
+
+    @classmethod
+    def between(cls, before: AclTable, after: AclTable) -> Losses:
+        """What the second table has not any more."""
+        lost = (
+            name
+            for name, account in before.accounts.items()
+            if has_lost(account, after.accounts.get(name))
+        )
+        return cls(frozenset(lost), before, after)
+
+    def concern(self, connection: Connection) -> bool:
+        """Whether requests that were allowed over a connection may not be any more."""
+        if not self.accounts.isdisjoint(connection.accounts):
+            return True
+        host = ip_address(connection.host[:-4])
+        return self.before.white.covers(host) and not self.after.white.covers(host)
+
+
+def has_lost(before: PlainAccount, after: PlainAccount | None) -> bool:
+    """Whether an account may do less than before, or has another key."""
+    if after is None or after.secret != before.secret or (before.admin and not after.admin):
+        return True
+    if before.white and before.white.patterns != after.white.patterns:
+        return True
+    # The empty name stands for all that are not listed.
+    return any(
+        perm_on(name, kind, before) & ~perm_on(name, kind, after)
+        for kind, names in (
+            (Kind.TOPIC, {"", *before.topics, *after.topics}),
+            (Kind.GROUP, {"", *before.groups, *after.groups}),
+        )
+        for name in names
+    )
+
+
+def perm_on(name: str, kind: Kind, account: PlainAccount) -> Perm:
+    """What an account may do with a topic or group."""
+    of_group = kind is Kind.GROUP
+    listed = (account.groups if of_group else account.topics).get(name)
+    if listed is not None:
+        return listed
+    if account.admin:
+        return Perm.PUB | Perm.SUB
+    return account.default_group if of_group else account.default_topic
 
 
 class PlainAcl:
@@ -143,12 +198,10 @@ def right(need: Need) -> Perm:
 
 def lacking(account: PlainAccount, need: Need, wanted: Perm) -> str | None:
     """Why the account lacks a right; None: it has it."""
+    if wanted & perm_on(need.name, need.kind, account):
+        return None
     of_group = need.kind is Kind.GROUP
     shown = f"group:{need.name}" if of_group else need.name
-    listed = (account.groups if of_group else account.topics).get(need.name)
-    if listed is not None:
-        return None if wanted & listed else f"No permission for {shown}"
-    default = account.default_group if of_group else account.default_topic
-    if account.admin or wanted & default:
-        return None
+    if need.name in (account.groups if of_group else account.topics):
+        return f"No permission for {shown}"
     return f"No default permission for {shown}"

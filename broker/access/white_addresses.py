@@ -73,20 +73,20 @@ class WhiteAddresses:
     """The addresses that any of these texts means. Raises: ValueError for one that has no form."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._patterns = [pattern for text in texts for pattern in patterns(text)]
+        self.patterns = [pattern for text in texts for pattern in patterns(text)]
         self.covers = lru_cache(KEPT)(self._covers)
         """Whether an address is one of them."""
 
     def __bool__(self) -> bool:
-        return bool(self._patterns)
+        return bool(self.patterns)
 
     @property
     def everyone(self) -> bool:
         """Whether one of the texts means every address."""
-        return any(not pattern.parts for pattern in self._patterns)
+        return any(not pattern.parts for pattern in self.patterns)
 
     def _covers(self, host: Host) -> bool:
-        return any(pattern.matches(host) for pattern in self._patterns)
+        return any(pattern.matches(host) for pattern in self.patterns)
 
 
 def patterns(text: str) -> list[Pattern]:

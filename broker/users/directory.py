@@ -27,12 +27,12 @@ from aerobee.remoting.wire.bodies.auth import UserInfo
 from aerobee.remoting.wire.headers import auth as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
+    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.access.auth_config import AuthConfig
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.saved.tables import Tables
-    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["UserDirectory"]
 
@@ -51,9 +51,10 @@ class UserDirectory:
         self,
         config: AuthConfig,
         tables: Tables,
-        connections: Callable[[], Iterable[Connection]],
+        cut_off: CutOff,
     ) -> None:
         self._config = config
+        self._cut_off = cut_off
         self.users = Users(lambda: config.max_users)
         self.acls = Acls(lambda: config.max_acl_entries)
         self.users_file = tables.private(self.users, "users.json")
@@ -69,7 +70,7 @@ class UserDirectory:
             users_file=self.users_file,
             acls_file=self.acls_file,
             enabled=config.authentication_enabled,
-            connections=connections,
+            cut_off=cut_off,
         )
         self.routes: Sequence[Route] = (
             Route(headers.CreateUser, requests.create_user, "admin"),
@@ -125,7 +126,9 @@ class UserDirectory:
         return created
 
     def _migrate(self) -> list[str]:
-        files = AclFiles(Path(self._config.acl_config_dir).expanduser(), PlainAcl(()))
+        files = AclFiles(
+            Path(self._config.acl_config_dir).expanduser(), PlainAcl(()), self._cut_off
+        )
         files.load()
         table = files.acl.table
         created, problems = migrate(table, self.users, self.acls)

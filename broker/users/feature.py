@@ -17,8 +17,7 @@ class UsersFeature(Feature):
     """The users and their rights, for the broker and its name server."""
 
     def __init__(self, core: Core) -> None:
-        reactor = core.rounds.reactor
-        self.directory = UserDirectory(core.config.auth, core.tables, lambda: reactor.connections)
+        self.directory = UserDirectory(core.config.auth, core.tables, core.rounds.reactor.cut_off)
         self.routes = self.directory.routes
         self.saved = self.directory.saved
 

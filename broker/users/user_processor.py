@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import trio
 
 from aerobee.broker.core.lists import encoded, size_with
 from aerobee.broker.errors import NoPermission, Refused
@@ -30,8 +29,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
+    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
@@ -44,16 +42,14 @@ __all__ = ["UserProcessor"]
 
 DONE: Final = Answer()
 NONE: Final = b"[]"
-CLOSED_STEP: Final = 64
-"""Connections that are closed in one step."""
 OFF: Final = (
     " request type {} not supported: authenticationEnabled is false, so there are no users here"
 )
 
 
 class UserProcessor:
-    """The handlers. `enabled`: whether there are users at all. The open `connections` of a user
-    whose rights shrink are closed, with the requests that are held for them.
+    """The handlers. `enabled`: whether there are users at all. `cut_off` ends the connections of a
+    user whose rights shrink, with the requests that are held for them.
     """
 
     def __init__(
@@ -64,14 +60,14 @@ class UserProcessor:
         users_file: SavedTable,
         acls_file: SavedTable,
         enabled: bool,
-        connections: Callable[[], Iterable[Connection]],
+        cut_off: CutOff,
     ) -> None:
         self._users = users
         self._acls = acls
         self._users_file = users_file
         self._acls_file = acls_file
         self._enabled = enabled
-        self._connections = connections
+        self._cut_off = cut_off
 
     # ── Users ──
 
@@ -228,7 +224,7 @@ class UserProcessor:
         have shrunk, but the one that asked. Raises: Refused.
         """
         if cut_off:
-            await self._cut_off(cut_off, asking)
+            await self._cut_off(lambda one: cut_off in one.accounts and one is not asking)
         try:
             # The rights of a deleted user go first: after a crash between the two the user is left
             # without any.
@@ -242,10 +238,3 @@ class UserProcessor:
                 f"the change is in force but could not be saved: {error.strerror}",
             ) from error
         return DONE
-
-    async def _cut_off(self, name: str, asking: Connection | None) -> None:
-        theirs = [one for one in self._connections() if name in one.accounts and one is not asking]
-        for number, connection in enumerate(theirs):
-            if number % CLOSED_STEP == 0:
-                await trio.lowlevel.checkpoint()
-            connection.close("the rights of its user have changed")

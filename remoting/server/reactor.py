@@ -137,6 +137,19 @@ class Reactor:
         for worker in self._workers:
             worker.leave([self.pools[name] for name in pools])
 
+    async def cut_off(self, whose: Callable[[Connection], bool]) -> None:
+        """Close the connections whose accounts may do less than before, with the requests that are
+        held for them.
+        """
+
+        def ends() -> Iterator[None]:
+            for connection in self.connections:
+                if whose(connection):
+                    connection.close("the rights of its user have changed")
+                yield
+
+        await in_slices(ends())
+
     def resume(self) -> None:
         """Serve the postponed requests again."""
         shared = self.shared

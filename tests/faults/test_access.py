@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,7 @@ from tests.faults.bad_requests import routed
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.health import events
 from tests.kit.raw_client import (
+    Closed,
     RawAnswer,
     RawConnection,
     properties_text,
@@ -409,6 +411,61 @@ def test_s6_wrong_signatures_slow_their_address_down_and_lock_nobody_out(
             assert time.monotonic() - began < 0.9, "once it is known, at once"
         with RawConnection(broker.address, timeout_s=0.8, source="127.0.0.8") as other:
             assert other.call(310, good, b"x").code == OK
+
+
+LOSING = """\
+- {accessKey: is-removed, secretKey: a-secret-1, defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+- {accessKey: has-new-key, secretKey: a-secret-1, defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+- {accessKey: is-denied, secretKey: a-secret-1, defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+- {accessKey: no-default, secretKey: a-secret-1, defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+- {accessKey: no-group, secretKey: a-secret-1, defaultTopicPerm: SUB, groupPerms: [readers=SUB]}
+- {accessKey: no-admin, secretKey: a-secret-1, admin: true}
+- {accessKey: no-address, secretKey: a-secret-1, whiteRemoteAddress: 127.0.0.*}
+- {accessKey: has-more, secretKey: a-secret-1, topicPerms: [prices=SUB], groupPerms: [readers=SUB]}
+"""
+LOST = """\
+- {accessKey: has-new-key, secretKey: a-secret-2, defaultTopicPerm: SUB, defaultGroupPerm: SUB}
+- {accessKey: is-denied, secretKey: a-secret-1, defaultTopicPerm: SUB, defaultGroupPerm: SUB,
+   topicPerms: [prices=DENY]}
+- {accessKey: no-default, secretKey: a-secret-1, defaultTopicPerm: PUB, defaultGroupPerm: SUB}
+- {accessKey: no-group, secretKey: a-secret-1, defaultTopicPerm: SUB}
+- {accessKey: no-admin, secretKey: a-secret-1, topicPerms: [others=PUB|SUB]}
+- {accessKey: no-address, secretKey: a-secret-1}
+- {accessKey: has-more, secretKey: a-secret-1, defaultTopicPerm: PUB|SUB, groupPerms: [readers=SUB]}
+"""
+
+
+def test_a_held_pull_does_not_outlive_what_the_file_takes_away(broker: BrokerProcess) -> None:
+    """S4: a message that comes after the change goes to nobody who may not have it any more."""
+    path = broker.data.parent / "plain_acl.yml"
+    losing = [line.split()[2].rstrip(",") for line in LOSING.splitlines()]
+    pull = pull_fields("readers", "prices", 0, 0, sysFlag=6)
+
+    def held(account: str | None, source: str = "127.0.0.1") -> RawConnection:
+        connection = opened.enter_context(RawConnection(broker.address, source=source))
+        connection.ask(11, signed(account, pull, secret="a-secret-1"))
+        asked = {"topic": "prices", "queueId": 0}
+        assert connection.call(31, signed(account, asked, secret="a-secret-1")).code == OK
+        return connection
+
+    with ExitStack() as opened:
+        opened.callback(write_acl, path)
+        write_acl(path, ACL.replace("10.9.9.*", "127.0.0.99") + LOSING)
+        eventually(lambda: reloads(broker) == 1, within_s=10, what="the accounts")
+        *ended, stays = [held(None, "127.0.0.99"), *map(held, losing)]
+        write_acl(path, ACL + LOST)
+        eventually(lambda: reloads(broker) == 2, within_s=10, what="the change")
+        assert call(broker, "the-admin", 310, send_fields("prices", 0), b"dear").code == OK
+        for name, connection in zip(["a white address", *losing[:-1]], ended, strict=True):
+            with pytest.raises(Closed):
+                pytest.fail(f"{name} got {connection.hear()}")
+        assert b"dear" in stays.hear().body
+
+
+def reloads(broker: BrokerProcess) -> int:
+    """How often the accounts were read again."""
+    told = events(broker.log.read_text())
+    return sum(one["event"] == "access.reloaded" for one in told)
 
 
 def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess) -> None:
