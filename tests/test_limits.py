@@ -100,7 +100,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         TOO_MUCH,
         "broker/consumers/test_clients.py::test_groups_and_subscriptions_are_limited",
     ),
-    "client ids of producers": (
+    "client ids": (
         f"{WIRE}::test_a_connection_has_the_client_id_of_its_last_heartbeat_alone",
         "broker/consumers/test_clients.py"
         "::test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names_behind",

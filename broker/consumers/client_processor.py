@@ -125,6 +125,7 @@ class ClientProcessor:
                 consumer.group_name, len(consumer.subscription_data_set)
             )
             check_expressions(consumer)
+        self.clients.check_id(data.client_id, connection)
         consumers = {consumer.group_name for consumer in data.consumer_data_set}
         producers = {producer.group_name for producer in data.producer_data_set}
         self.clients.check_room(connection.id, consumers, producers)
@@ -298,6 +299,7 @@ class ClientProcessor:
         Only existing queues of this broker can be locked, by known groups.
         """
         request = LockBatchRequest.from_client(command.body)
+        self.clients.check_id(request.client_id, connection)
         if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
             return Answer(body=LockBatchResponse().to_bytes())
         granted = self.locks.lock(
@@ -322,6 +324,7 @@ class ClientProcessor:
     ) -> Answer:
         """UNLOCK_BATCH_MQ: release the client's locks on these queues."""
         request = LockBatchRequest.from_client(command.body)
+        self.clients.check_id(request.client_id, connection)
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
-from aerobee.broker.errors import LimitReached
+from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.store.format.tags import TagFilter
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 TAG: Final = "TAG"
+SHOWN_CHARACTERS: Final = 100
 NOTHING: Final = TagFilter(())
 """The filter of an expression with separators only."""
 
@@ -157,7 +158,7 @@ class ClientTable:
     """Producer groups and consumer groups.
 
     Invariant: a group in the table has at least one client; a client id in it at least one
-    producer.
+    connection in a group.
     """
 
     def __init__(
@@ -170,10 +171,10 @@ class ClientTable:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[int, Client]] = {}
         self.groups_of: dict[int, set[tuple[str, bool]]] = {}
-        self.producer_ids: dict[str, dict[int, Client]] = {}
-        """Client id → its connections with a producer group, by connection id."""
+        self.holders: dict[str, dict[int, Client]] = {}
+        """Client id → its connections that are in a group, by connection id."""
         self.id_of: dict[int, str] = {}
-        """Connection id → the client id of its producers."""
+        """Connection id → the client id of its last heartbeat."""
         self.max_groups = max_groups
         self.max_subscriptions = max_subscriptions
         self.max_memberships = max_memberships
@@ -214,6 +215,7 @@ class ClientTable:
         entry.message_model = message_model
         entry.consume_from_where = consume_from_where
         joined = entry.enter(client)
+        self.identify(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, True))
         resubscribed = subscriptions is not None and entry.subscribe(subscriptions)
         return joined or resubscribed
@@ -250,24 +252,37 @@ class ClientTable:
                 raise self._too_many("producer")
             entry = self.producers[group] = {}
         refresh(entry, client)
-        self.name_producer(client)
+        self.identify(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
 
-    def name_producer(self, client: Client) -> None:
-        """A connection's producers have the client id of its last heartbeat, and no other."""
+    def check_id(self, client_id: str, connection: ClientConnection) -> None:
+        """Check that no connection of another account holds a client id: replies and requests of
+        the broker go to whoever has it. Without accounts they are all alike. Raises: NoPermission.
+        """
+        accounts = connection.accounts
+        for other in self.holders.get(client_id, {}).values():
+            theirs = other.connection.accounts
+            if accounts != theirs and accounts.isdisjoint(theirs):
+                raise NoPermission(
+                    f"client id {client_id[:SHOWN_CHARACTERS]} is that of an open connection of"
+                    " another account: give this client another instance name"
+                )
+
+    def identify(self, client: Client) -> None:
+        """A connection has the client id of its last heartbeat, and no other."""
         number = client.connection.id
         if self.id_of.get(number, client.client_id) != client.client_id:
-            self.forget_producer(number)
+            self.forget_id(number)
         self.id_of[number] = client.client_id
-        self.producer_ids.setdefault(client.client_id, {})[number] = client
+        self.holders.setdefault(client.client_id, {})[number] = client
 
-    def forget_producer(self, connection_id: int) -> None:
-        """A connection has no producer under the client id that it had."""
+    def forget_id(self, connection_id: int) -> None:
+        """A connection has not the client id any more that it had."""
         client_id = self.id_of.pop(connection_id)
-        connections = self.producer_ids[client_id]
+        connections = self.holders[client_id]
         del connections[connection_id]
         if not connections:
-            del self.producer_ids[client_id]
+            del self.holders[client_id]
 
     def fingerprint_differs(self, group: str, fingerprint: int) -> bool:
         """Store the fingerprint of a group's heartbeat; whether another one was stored."""
@@ -297,8 +312,6 @@ class ClientTable:
         if not entry:
             del self.producers[group]
         self.forget(connection_id, (group, False))
-        if all(consumes for _, consumes in self.groups_of.get(connection_id, ())):
-            self.forget_producer(connection_id)
         return True
 
     def leave_all(self, connection_id: int) -> list[str]:
@@ -317,6 +330,7 @@ class ClientTable:
         memberships.discard(membership)
         if not memberships:
             del self.groups_of[connection_id]
+            self.forget_id(connection_id)
 
     def expired(self, now_ms: int, timeout_ms: int) -> Iterator[ClientConnection | None]:
         """Connections with a membership that no heartbeat renewed in time; nothing is removed.
@@ -341,8 +355,10 @@ class ClientTable:
 
     def producer(self, client_id: str) -> Client | None:
         """The newest connection whose producer has this client id: where a reply is pushed to."""
-        connections = self.producer_ids.get(client_id)
-        return connections[next(reversed(connections))] if connections else None
+        for number, client in reversed(self.holders.get(client_id, {}).items()):
+            if not all(consumes for _, consumes in self.groups_of[number]):
+                return client
+        return None
 
 
 def refresh(clients: dict[int, Client], client: Client) -> Client | None:

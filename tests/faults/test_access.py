@@ -261,6 +261,35 @@ def test_only_who_may_send_to_a_topic_is_asked_for_its_transactions(broker: Brok
         assert not spy.asked
 
 
+def test_a_client_id_belongs_to_the_account_that_has_it_on_an_open_connection(
+    broker: BrokerProcess,
+) -> None:
+    """S4: replies, requests of the broker and queue locks go by client ids."""
+    who = {"clientID": "10.0.0.1@77"}
+    asks = json.dumps({**who, "producerDataSet": [{"groupName": "asks"}]}).encode()
+    reads = json.dumps({**who, "consumerDataSet": [{"groupName": "readers"}]}).encode()
+    locks = {"clientId": "10.0.0.1@77", "consumerGroup": "readers", "mqSet": []}
+    said = "client id 10.0.0.1@77 is that of an open connection of another account"
+    to = "DefaultCluster_REPLY_TOPIC"
+    reply = send_fields(to, 0, i=properties_text(REPLY_TO_CLIENT="10.0.0.1@77"))
+    with RawConnection(broker.address) as holder, RawConnection(broker.address) as other:
+        assert holder.call(34, signed("the-payer", {}, asks), asks).code == OK
+        for code, body in ((34, asks), (34, reads), (41, json.dumps(locks).encode())):
+            refused = other.call(code, signed("reads-all", {}, body), body)
+            assert (refused.code, (refused.remark or "")[: len(said)]) == (16, said), code
+        other.ask(325, signed("reads-all", reply, b"an answer"), b"an answer", oneway=True)
+        pushed = holder.hear_any()
+        assert (pushed.code, pushed.body) == (326, b"an answer")
+        with RawConnection(broker.address) as again:
+            assert again.call(34, signed("the-payer", {}, asks), asks).code == OK
+    with RawConnection(broker.address) as other:
+        eventually(
+            lambda: other.call(34, signed("reads-all", {}, reads), reads).code == OK,
+            within_s=10,
+            what="it is free when the other connections have ended",
+        )
+
+
 def test_what_the_broker_keeps_for_itself_is_read_by_administrators(broker: BrokerProcess) -> None:
     """S4: halves, delayed messages and timers of all topics are beyond a default right."""
     topics = ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")

@@ -182,7 +182,7 @@ def test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names
     for number in range(10):
         clients.register_producer(f"p{number % 2}", client(peer, f"me-{number}"))
     clients.register_producer("p0", client(other, "me-9"))
-    assert list(clients.producer_ids) == ["me-9"]
+    assert list(clients.holders) == ["me-9"]
     found = clients.producer("me-9")
     assert found is not None
     assert found.connection is other
@@ -190,7 +190,7 @@ def test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names
     clients.leave_producers(peer.id, "p0")
     assert clients.producer("me-9") is not None
     clients.leave_all(peer.id)
-    assert (clients.producer_ids, clients.id_of, clients.groups_of) == ({}, {}, {})
+    assert (clients.holders, clients.id_of, clients.groups_of) == ({}, {}, {})
 
 
 def test_groups_and_subscriptions_are_limited() -> None:
