@@ -74,9 +74,9 @@ def test_every_setting_has_a_meaning_and_every_number_a_range_that_holds_its_def
             assert said.ge <= key.default <= said.le, key.name
 
 
-def test_eighty_three_settings_may_change_while_running_and_none_of_them_is_dangerous() -> None:
+def test_no_setting_that_may_change_while_it_runs_is_dangerous() -> None:
     live = [key for key in SCHEMA.values() if key.declaration.live]
-    assert len(live) == 83
+    assert len(live) == 85
     for key in live:
         if not key.name.endswith("OfAddress"):
             assert not re.search(r"path|name|addr|port|class|host", snake(key.name)), key.name
