@@ -199,7 +199,8 @@ class BrokerController:
         )
         may_scrape = http.may_scrape_by(self.config)
         sources = self.broker.metrics.sources
-        await http.serve_http(listener, sources, health, may_scrape, self.tls.http)
+        most = self.config.metrics.metrics_max_connections
+        await http.serve_http(listener, sources, health, may_scrape, self.tls.http, most=most)
 
     def _why_not_ready(self) -> str | None:
         if self.stop_wanted.is_set():

@@ -12,6 +12,7 @@ Source: NamesrvController, NamesrvStartup.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -209,13 +210,10 @@ class NamesrvController:
             self.serving = True
             if probes is not None:
                 may_scrape = http.may_scrape_by(self.config)
+                most = self.config.metrics.metrics_max_connections
+                serve = partial(http.serve_http, most=most)
                 house.start_soon(
-                    http.serve_http,
-                    probes,
-                    self._sources(),
-                    self.health,
-                    may_scrape,
-                    self.tls.http,
+                    serve, probes, self._sources(), self.health, may_scrape, self.tls.http
                 )
             address = with_port(remoting.bind_address, remoting.listen_port)
             ready(NamesrvReady(address, str(self.root)))

@@ -25,6 +25,7 @@ class RemotingStats:
         "connections_opened",
         "connections_refused",
         "frames_rejected",
+        "http_connections",
         "latencies",
         "requests",
         "requests_failed",
@@ -46,6 +47,8 @@ class RemotingStats:
         self.connections_opened = 0
         self.connections_refused = 0
         self.frames_rejected = 0
+        self.http_connections = 0
+        """Open ones of the port of metrics and probes, which are not in the others."""
         self.latencies = Latencies()
         self.requests = 0
         self.requests_failed = 0

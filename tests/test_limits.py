@@ -19,6 +19,7 @@ INBOUND: Final = "remoting/server/test_inbound.py"
 GATE: Final = "broker/access/test_gate.py"
 LONG: Final = "remoting/server/test_long_requests.py"
 CLIENTS: Final = "broker/consumers/test_client_processor.py"
+HTTP: Final = "broker/metrics/test_http.py"
 ROUTES: Final = "broker/namesrv/test_route_table.py"
 
 TESTS: Final[dict[str, tuple[str, ...]]] = {
@@ -31,6 +32,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "connections of one address": (
         f"{WIRE}::test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_in",
         "remoting/server/test_addresses.py::test_connections_are_counted_by_address_or_network",
+    ),
+    "connections of metrics and probes": (
+        f"{WIRE}::test_idle_connections_of_the_metrics_port_take_neither_slots_nor_descriptors",
+        f"{HTTP}::test_where_all_are_at_work_a_new_one_is_refused_with_the_setting",
     ),
     "requests of one account": (
         "faults/test_access.py"

@@ -102,6 +102,8 @@ class MetricsConfig:
     """Serve metrics under their names in RocketMQ 5.1.0 to 5.1.3 too, which have no unit."""
     metrics_tls_enable: bool = setting("metricsTlsEnable", False, own=True)
     """Serve them over HTTPS alone, with tlsServerCertPath."""
+    metrics_max_connections: int = setting("metricsMaxConnections", 64, ge=4, le=10_000, own=True)
+    """Connections of metrics and health at once; for one more the oldest idle one is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

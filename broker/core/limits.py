@@ -57,6 +57,8 @@ class LimitUses:
         addresses, inbound, outbound = shared.addresses, shared.inbound, shared.outbound
         rate, of_users = addresses.requests, shared.users
         yield LimitUse("maxConnections", reactor.stats.connections, reactor.most_connections)
+        most_http = self._core.config.metrics.metrics_max_connections
+        yield LimitUse("metricsMaxConnections", reactor.stats.http_connections, most_http)
         yield LimitUse("maxConnectionsOfAddress", addresses.most(), addresses.max_connections)
         yield LimitUse("maxRequestRateOfAddress", rate.busiest(now_ms), rate.per_s)
         yield LimitUse("maxRequestRateOfUser", of_users.busiest(now_ms), of_users.per_s)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.broker.config.services import MetricsConfig
 from aerobee.broker.process.host import listeners_on
 from aerobee.remoting.server.boss import listen
 
@@ -63,6 +64,7 @@ LOOP_LIMIT_S = 5.0
 STALLED_PEER_MS = 3_000
 """A peer that reads nothing for this long is disconnected; less than the grace of a stop."""
 BACKLOG = 64
+MOST_CONNECTIONS = MetricsConfig().metrics_max_connections
 IMPORT_PAUSE_S = 0.5
 """The pause before another attempt to import, when the system was out of descriptors."""
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
@@ -190,13 +192,15 @@ async def serve_http(
     may_scrape: MayScrape = everybody,
     tls: ssl.SSLContext | None = None,
     *,
+    most: int = MOST_CONNECTIONS,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address.
 
-    `tls`: HTTPS, and no HTTP.
+    `tls`: HTTPS, and no HTTP. `most`: connections at once.
     """
     await prepared()
-    from aerobee.broker.metrics.http_app import make_app, serve
+    from aerobee.broker.metrics.http_app import Slots, make_app, serve
 
-    await serve(make_app(sources, health, may_scrape), listener, tls, task_status=task_status)
+    app, slots = make_app(sources, health, may_scrape), Slots(most, sources.remoting)
+    await serve(app, listener, slots, tls, task_status=task_status)

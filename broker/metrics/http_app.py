@@ -1,25 +1,32 @@
 """The web application of broker/metrics/http.py: routes, answers, and its server.
 
-In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's trio worker, inside the caller's
-nursery. Others run between the pages of a scrape.
+In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's protocols, inside the caller's
+nursery, over as many connections as there are slots. Others run between the pages of a scrape.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Event, Updated
 from hypercorn.logging import Logger
-from hypercorn.trio import serve as serve_app
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
 from aerobee.broker.metrics.stats import Sources
+from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
     import socket
@@ -31,13 +38,23 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.http import Check, Health, MayScrape
     from aerobee.broker.namesrv_metrics import NamesrvSources
+    from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
+__all__ = ["SCRAPES_AT_ONCE", "SERVED_S", "Slot", "Slots", "make_app", "serve"]
+
+SERVED_S = 10.0
+"""A request that has taken longer does not keep its slot from others; a scrape takes less."""
+TlsStream: TypeAlias = "trio.SSLStream[trio.SocketStream]"
 
 SCRAPES_AT_ONCE = 2
 """Further scrapes wait; two allow for a pair of Prometheus servers."""
 REQUEST_TIMEOUT_S = 10
 """From the last byte read of a request to the last byte sent of its answer."""
+
+REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s\n"
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -119,27 +136,132 @@ class HypercornLog(Logger):
         log.error("http.failed", reason=message, exc_info=True)
 
 
-class HttpConfig(Config):
-    """Hypercorn's settings, with a TLS context of ours in place of its files."""
+class Slot:
+    """One connection: where it comes from, whether it waits for a request, and since when."""
 
-    tls: ssl.SSLContext | None = None
+    __slots__ = ("_close", "address", "idle", "since")
 
-    @property
-    def ssl_enabled(self) -> bool:
-        """Whether it serves HTTPS."""
-        return self.tls is not None
+    def __init__(self, address: str, now: float, close: Callable[[], None]) -> None:
+        self.address = address
+        self.idle = True
+        self.since = now
+        self._close = close
 
-    def create_ssl_context(self) -> ssl.SSLContext | None:
-        """The context of the listener."""
-        return self.tls
+    def turn(self, *, idle: bool, now: float) -> None:
+        """Note that a request began or ended."""
+        self.idle, self.since = idle, now
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._close()
 
 
-def make_config(descriptor: int, tls: ssl.SSLContext | None = None) -> Config:
-    """Hypercorn's settings; `descriptor` is that of a listening socket, which it takes over."""
-    config = HttpConfig()
-    config.tls = tls
+class Slots:
+    """All connections of the port, the oldest first, `most` at once.
+
+    One more gets the slot of an idle one, the oldest of the address that has most: who opens
+    connections and leaves them idle takes slots from himself, and a scrape finds one. Only where
+    nobody is idle is it refused.
+    """
+
+    def __init__(self, most: int, stats: RemotingStats) -> None:
+        self.most = most
+        self._stats = stats
+        self._taken: dict[Slot, None] = {}
+
+    def take(self, slot: Slot, now: float) -> bool:
+        """Take a slot, another's if need be; False when all are at work."""
+        if len(self._taken) >= self.most:
+            leaving = self._who_goes(now)
+            if leaving is None:
+                self._stats.connections_refused += 1
+                return False
+            self.give_back(leaving)
+            leaving.close()
+        self._taken[slot] = None
+        self._stats.http_connections = len(self._taken)
+        return True
+
+    def give_back(self, slot: Slot) -> None:
+        """Its connection has ended; harmless when it has lost its slot before."""
+        self._taken.pop(slot, None)
+        self._stats.http_connections = len(self._taken)
+
+    def _who_goes(self, now: float) -> Slot | None:
+        of_address = Counter(slot.address for slot in self._taken)
+        may_go = [slot for slot in self._taken if slot.idle or now - slot.since > SERVED_S]
+        # Of equals `max` takes the first, which is the oldest.
+        return max(may_go, key=lambda slot: of_address[slot.address], default=None)
+
+
+class Connection(TCPServer):
+    """A connection that tells its slot when a request begins and ends."""
+
+    slot: Slot
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send what the protocol wants to."""
+        if isinstance(event, Updated):
+            self.slot.turn(idle=event.idle, now=trio.current_time())
+        await super().protocol_send(event)
+
+
+class Server:
+    """Takes connections as long as there are slots, and serves the application on them."""
+
+    def __init__(self, app: Starlette, slots: Slots) -> None:
+        # Both sides declare the types of ASGI, each in its own way.
+        self._app = ASGIWrapper(cast("Any", app))
+        self._config = make_config()
+        self._context = WorkerContext(None)
+        self._slots = slots
+        self._lines = LogLimit(1)
+
+    async def serve(self, stream: trio.SocketStream | TlsStream) -> None:
+        """Serve one connection to its end; at once, when there is no slot for it."""
+        sock = (stream.transport_stream if isinstance(stream, trio.SSLStream) else stream).socket
+        try:
+            address = sock.getpeername()[0]
+        except OSError:
+            # It has gone already.
+            sock.close()
+            return None
+        slot = Slot(address, trio.current_time(), sock.close)
+        if not self._slots.take(slot, trio.current_time()):
+            return await self._refuse(stream, address)
+        connection = Connection(
+            self._app, self._config, self._context, ConnectionState({}), cast("Any", stream)
+        )
+        connection.slot = slot
+        try:
+            # Another took the slot during the handshake.
+            with suppress(trio.ClosedResourceError):
+                await connection
+        finally:
+            self._slots.give_back(slot)
+
+    async def _refuse(self, stream: trio.SocketStream | TlsStream, address: str) -> None:
+        """Say which setting it is, in HTTP where that costs no handshake, and close."""
+        reason = f"metricsMaxConnections is {self._slots.most}"
+        left_out = self._lines.admit(trio.current_time())
+        if left_out is not None:
+            log.warning(
+                "connection.refused",
+                listener="metrics",
+                reason=reason,
+                address=address,
+                left_out=left_out,
+            )
+        if isinstance(stream, trio.SocketStream):
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(REFUSAL % (len(reason) + 1, reason.encode()))
+        await trio.aclose_forcefully(stream)
+
+
+def make_config() -> Config:
+    """Hypercorn's settings."""
+    config = Config()
     config.ssl_handshake_timeout = REQUEST_TIMEOUT_S
-    config.bind = [f"fd://{descriptor}"]
     config.logger_class = HypercornLog
     config.errorlog = None
     config.include_server_header = False
@@ -147,18 +269,21 @@ def make_config(descriptor: int, tls: ssl.SSLContext | None = None) -> Config:
     config.keep_alive_max_requests = 100_000
     config.keep_alive_timeout = REQUEST_TIMEOUT_S
     config.read_timeout = REQUEST_TIMEOUT_S
-    config.graceful_timeout = 3.0
     return config
 
 
 async def serve(
     app: Starlette,
     listener: socket.socket,
+    slots: Slots,
     tls: ssl.SSLContext | None = None,
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled."""
-    config = make_config(listener.detach(), tls)
-    # Both sides declare the types of ASGI, each in its own way.
-    await serve_app(cast("Any", app), config, task_status=task_status)
+    """Serve until cancelled; closes the listener."""
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    plain = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+    listening = plain if tls is None else trio.SSLListener(plain, tls, https_compatible=True)
+    task_status.started([f"{'http' if tls is None else 'https'}://{address}"])
+    await trio.serve_listeners(Server(app, slots).serve, [listening])

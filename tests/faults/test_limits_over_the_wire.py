@@ -7,8 +7,9 @@ what was too much, and whoever asks for an ordinary thing beside it is served.
 from __future__ import annotations
 
 import json
+import socket
 import struct
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ import pytest
 from aerobee.broker.config.schema import SCHEMA
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import events, metrics_of
+from tests.kit.ports import HOST
 from tests.kit.raw_client import Closed, RawConnection, pull_fields, send_fields, topic_fields
 from tests.kit.waiting import eventually
 
@@ -242,6 +244,20 @@ def test_every_limit_is_shown_with_what_is_used_of_it(broker: BrokerProcess) -> 
         assert f"`{key}`" in page, f"{key} has no row"
     assert used["maxConnections"] == (1, MAX_CONNECTIONS)
     assert used["maxTopics"][0] >= 1
+
+
+def test_idle_connections_of_the_metrics_port_take_neither_slots_nor_descriptors(
+    broker: BrokerProcess,
+) -> None:
+    """R18: a scrape is served while they are there, and their descriptors are few."""
+    descriptors = Path(f"/proc/{broker.child.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    with ExitStack() as flood:
+        for _ in range(300):
+            flood.enter_context(socket.create_connection((HOST, broker.ports.metrics), 10))
+        used, limit = dict(used_of(broker))["metricsMaxConnections"]
+        assert used == limit == DEFAULTS["metricsMaxConnections"]
+        assert len(list(descriptors.iterdir())) - before <= limit
 
 
 def used_of(broker: BrokerProcess) -> Iterator[tuple[str, tuple[float, float]]]:

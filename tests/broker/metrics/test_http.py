@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -24,14 +25,18 @@ from aerobee.broker.metrics.http import (
     open_listener,
     serve_http,
 )
+from aerobee.broker.metrics.http_app import SCRAPES_AT_ONCE, SERVED_S, Slot, Slots
 from aerobee.broker.process.loop_stats import LoopStats
-from tests.broker.metrics.test_metrics import make_sources
+from aerobee.remoting.stats import RemotingStats
+from tests.broker.metrics.test_metrics import make_sources, nothing_stored
 from tests.kit.ports import HOST, free_port
+from tests.kit.tls import certificate, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
-    from aerobee.broker.metrics.stats import Sources
+    from aerobee.broker.metrics.stats import Backlog, Sources
 
 GOOD = Health(
     startup={"serving": lambda: None},
@@ -42,12 +47,13 @@ GOOD = Health(
 
 @asynccontextmanager
 async def served(
-    sources: Sources | None = None, health: Health = GOOD
+    sources: Sources | None = None, health: Health = GOOD, *, most: int = 64
 ) -> AsyncIterator[httpx.AsyncClient]:
     listener = open_listener(HOST, free_port())
     assert listener is not None
+    serve = partial(serve_http, most=most)
     async with trio.open_nursery() as nursery:
-        (address,) = await nursery.start(serve_http, listener, sources or make_sources(), health)
+        (address,) = await nursery.start(serve, listener, sources or make_sources(), health)
         async with httpx.AsyncClient(base_url=address) as client:
             yield client
         nursery.cancel_scope.cancel()
@@ -274,3 +280,136 @@ async def test_garbage_is_refused_and_disturbs_nobody() -> None:
             await rude.send_all(b"\x00\x00\x00\x10 not http at all\r\n\r\n")
             assert b"400" in await rude.receive_some()
         assert (await client.get("/livez")).status_code == 200
+
+
+async def connect(client: httpx.AsyncClient) -> trio.SocketStream:
+    url: Any = client.base_url
+    return await trio.open_tcp_stream(url.host, url.port)
+
+
+@pytest.mark.trio
+async def test_idle_connections_take_no_slot_from_a_scrape() -> None:
+    """R18: the oldest of them go, and no more are open than metricsMaxConnections."""
+    sources = make_sources()
+    async with served(sources, most=8) as client, AsyncExitStack() as flood:
+        idle = [await flood.enter_async_context(await connect(client)) for _ in range(100)]
+        assert (await client.get("/metrics")).status_code == 200
+        assert sources.remoting.http_connections == 8
+        with trio.fail_after(5):
+            for stream in idle[:92]:
+                assert await stream.receive_some() == b""
+        await idle[-1].send_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (await idle[-1].receive_some()).startswith(b"HTTP/1.1 200")
+    assert sources.remoting.connections_refused == 0
+
+
+@pytest.mark.trio
+async def test_where_all_are_at_work_a_new_one_is_refused_with_the_setting() -> None:
+    begun, go = trio.Event(), trio.Event()
+    waiting = 0
+
+    async def read_slowly() -> Backlog:
+        nonlocal waiting
+        waiting += 1
+        if waiting == SCRAPES_AT_ONCE:
+            begun.set()
+        await go.wait()
+        return await nothing_stored()
+
+    sources = replace(make_sources(), read_backlog=read_slowly)
+    with capture_logs() as logs, trio.fail_after(10):
+        async with served(sources, most=SCRAPES_AT_ONCE) as client, AsyncExitStack() as opened:
+            busy = [
+                await opened.enter_async_context(await connect(client))
+                for _ in range(SCRAPES_AT_ONCE)
+            ]
+            for stream in busy:
+                await stream.send_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+            await begun.wait()
+            async with await connect(client) as late:
+                told = b"".join([part async for part in late])
+            assert told.startswith(b"HTTP/1.1 503 ")
+            assert b"metricsMaxConnections is 2" in told
+            go.set()
+            for stream in busy:
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+    assert sources.remoting.connections_refused == 1
+    assert [line["event"] for line in logs] == ["connection.refused"]
+
+
+@pytest.mark.trio
+async def test_connections_that_do_not_finish_their_handshake_take_no_slot(tmp_path: Path) -> None:
+    files = certificate(tmp_path)
+    context = server_context(files)
+    listener = open_listener(HOST, free_port())
+    assert listener is not None
+    serve = partial(serve_http, most=4)
+    async with trio.open_nursery() as nursery, AsyncExitStack() as flood:
+        (address,) = await nursery.start(
+            serve, listener, make_sources(), GOOD, http.everybody, context
+        )
+        for _ in range(20):
+            await flood.enter_async_context(await trio.open_tcp_stream(*listener_at(address)))
+        async with httpx.AsyncClient(base_url=address, verify=False) as client:
+            assert (await client.get("/livez")).status_code == 200
+        nursery.cancel_scope.cancel()
+
+
+def listener_at(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition("//")[2].partition(":")
+    return host, int(port)
+
+
+class Port:
+    """Slots of a port, with who lost his in the order of it."""
+
+    def __init__(self, most: int) -> None:
+        self.stats = RemotingStats()
+        self.slots = Slots(most, self.stats)
+        self.gone: list[str] = []
+
+    def connect(self, name: str, address: str = "10.0.0.1", now: float = 0.0) -> Slot | None:
+        slot = Slot(address, now, lambda: self.gone.append(name))
+        return slot if self.slots.take(slot, now) else None
+
+
+def test_the_oldest_idle_one_goes() -> None:
+    port = Port(2)
+    first = port.connect("first")
+    assert first is not None
+    first.turn(idle=False, now=0.0)
+    assert port.connect("second")
+    assert port.connect("third")
+    assert port.connect("fourth")
+    assert port.gone == ["second", "third"]
+    assert port.stats.http_connections == 2
+
+
+def test_an_address_takes_slots_from_itself_before_others() -> None:
+    port = Port(3)
+    assert port.connect("prometheus", "10.0.0.9")
+    for number in range(10):
+        assert port.connect(f"flood {number}")
+    assert port.gone == [f"flood {number}" for number in range(8)]
+
+
+def test_where_nobody_is_idle_it_is_refused_until_a_request_takes_too_long() -> None:
+    port = Port(1)
+    busy = port.connect("busy")
+    assert busy is not None
+    busy.turn(idle=False, now=5.0)
+    assert port.connect("late", now=5.0 + SERVED_S) is None
+    assert (port.stats.connections_refused, port.gone) == (1, [])
+    assert port.connect("later", now=5.1 + SERVED_S)
+    assert port.gone == ["busy"]
+
+
+def test_one_that_ends_gives_its_slot_back_once() -> None:
+    port = Port(1)
+    first = port.connect("first")
+    assert first is not None
+    port.slots.give_back(first)
+    port.slots.give_back(first)
+    assert port.stats.http_connections == 0
+    assert port.connect("second")
+    assert port.gone == []
