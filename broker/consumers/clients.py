@@ -257,7 +257,7 @@ class ClientTable:
 
     def check_id(self, client_id: str, connection: ClientConnection) -> None:
         """Check that no connection of another account holds a client id: replies and requests of
-        the broker go to whoever has it. Without accounts they are all alike. Raises: NoPermission.
+        the broker go to its holder. Without accounts they are all alike. Raises: NoPermission.
         """
         accounts = connection.accounts
         for other in self.holders.get(client_id, {}).values():

@@ -239,9 +239,10 @@ def test_nobody_ends_the_transactions_of_a_topic_without_rights(broker: BrokerPr
 
 def test_only_who_may_send_to_a_topic_is_asked_for_its_transactions(broker: BrokerProcess) -> None:
     """S4: the question has the message in it, and anybody may say that he is in a group."""
-    joining = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "asked"}]}).encode()
     with RawConnection(broker.address) as spy, RawConnection(broker.address) as producer:
         for client, account in ((spy, "one-shop"), (producer, "the-payer")):
+            named = {"clientID": account, "producerDataSet": [{"groupName": "asked"}]}
+            joining = json.dumps(named).encode()
             assert client.call(34, signed(account, {}, joining), joining).code == OK
         begin_half(broker, "asked", "KEY-1")
         begin_half(broker, "asked", "KEY-2")
