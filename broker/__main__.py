@@ -20,35 +20,34 @@ import structlog
 import trio
 
 from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.config.report import beyond_disk
-from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.config.services import LogFormat
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
+from aerobee.broker.process.cycles import GC_THRESHOLDS, collect_cycles
 from aerobee.broker.process.host import (
     descriptor_limit,
     descriptors_in_use,
-    disk_bytes,
-    nearest,
     raise_descriptor_limit,
 )
 from aerobee.broker.process.log_stream import LineStream, LogFile, fill_standard_descriptors
 from aerobee.broker.process.service_manager import ServiceManager
-from aerobee.broker.process.signals import LAME_DUCK, RELOAD, REOPEN, Signals
+from aerobee.broker.process.signals import LAME_DUCK, RELOAD, RENEW, REOPEN, Signals
 from aerobee.broker.process.stall_watch import StallWatch
+from aerobee.broker.start_checks import may_start
 from aerobee.remoting.server.boss import reserve
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.controller import BrokerController, Ready
     from aerobee.broker.live_settings.live_settings import LiveSettings
     from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
     from aerobee.broker.process.loop_stats import LoopStats
+    from aerobee.broker.supervisor.supervisor import Supervisor, SupervisorReady
 
 __all__ = ["run", "run_nameserver"]
 
@@ -56,45 +55,34 @@ DONE: Final = 0
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 STORE_REFUSED: Final = 3
-VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
-GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
-"""Objects of a request are freed by reference count; frequent searches for cycles only cost time.
-Set at the start, because the import of the web framework would trigger search after search. Later
-`collect_cycles` mostly searches before so many objects exist, which takes 3 ms at most."""
-YOUNG_S: Final = 0.05
-"""How often the youngest generation is searched for cycles. The interpreter counts allocations less
-deallocations: with thousands of held pulls, each of which evicts another, hundreds of thousands of
-young objects accumulate uncounted, and one search of all of them took 0.2 s."""
-LOOKS: Final = 5
-"""After so many searches, the objects that survived are searched once more and then frozen."""
-FEW_S: Final = 0.004
-"""If the searches took longer, or the interpreter started one itself, too many objects survived:
-they are frozen until the next full search. What thousands of new connections allocate has no
-cycles."""
 FEW_DESCRIPTORS: Final = 128
 """With fewer descriptors left for connections than this, the start logs a warning."""
-WHOLE_S: Final = 86_400.0
-"""How often everything is searched, which takes 0.1 s per million objects."""
-GROWN_BLOCKS: Final = 1_000_000
-"""Everything is searched sooner when so many blocks of memory were allocated since (some 100 MB),
-and half as many again as there were: what was frozen before it became garbage would stay. Each bad
-request to the HTTP port leaves 2 KiB of cycles, so a port scan could take all memory in a day."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-def run(config: BrokerConfig, *, reread: Callable[[], BrokerConfig] | None = None) -> int:
+def run(
+    config: BrokerConfig,
+    *,
+    reread: Callable[[], BrokerConfig] | None = None,
+    again: Sequence[str] = (),
+) -> int:
     """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
-    On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError.
+    On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError. Several brokers
+    run as processes of their own: `again`, with the number of a broker appended, runs that one.
     Returns the exit code: 0 stopped clean, 1 failed, 2 a file of settings is wrong,
     3 the store refused to start.
     """
+    reread = reread or (lambda: config)
+    serve = partial(_serve, config, reread=reread)
+    if config.broker.broker_count > 1:
+        serve = partial(_serve_brokers, config, reread=reread, again=again)
     return _in_foreground(
         config,
-        partial(_serve, config, reread=reread or (lambda: config)),
-        lambda *start: keeps_data(*start) and may_write(*start) and fits_disk(*start),
+        serve,
+        may_start,
     )
 
 
@@ -113,15 +101,19 @@ class Surroundings:
         path = said.log_file
         self.lines = LogFile(Path(path)) if path else LineStream(sys.stderr)
         self.service_manager = ServiceManager(os.environ)
+        self.when_reopened: Callable[[], None] | None = None
         logging.configure(
             said.log_level.lower(),
             stream=self.lines,
             as_json=None if said.log_format == LogFormat.AUTO else said.log_format == "JSON",
             journal=not path and sys.stderr is not None and logging.is_journal(2, os.environ),
+            broker=None if config.member is None else config.broker.broker_name,
         )
 
     def reopen(self) -> None:
         """Open the log file again, which was renamed."""
+        if self.when_reopened is not None:
+            self.when_reopened()
         if isinstance(self.lines, LogFile):
             try:
                 self.lines.reopen()
@@ -204,7 +196,46 @@ async def _serve(
         _announce(told)
         life.serving(f"serving at {told.broker}")
 
-    return await life.run(partial(controller.run, serving))
+    parent = None if config.member is None else partial(_end_with_parent, controller)
+    return await life.run(partial(controller.run, serving), parent)
+
+
+async def _end_with_parent(controller: BrokerController) -> None:
+    """Stop when the supervisor is gone: it holds the other end of stdin, and writes nothing."""
+    await trio.lowlevel.wait_readable(0)
+    if controller.stop_wanted.is_set():
+        # Its second stop signal. The abort file stays, and the next start recovers.
+        os._exit(FAILED)
+    log.warning("member.orphaned")
+    controller.stop()
+
+
+async def _serve_brokers(
+    config: BrokerConfig,
+    disk: Disk,
+    surroundings: Surroundings,
+    *,
+    reread: Callable[[], BrokerConfig],
+    again: Sequence[str],
+) -> bool:
+    from aerobee.broker.supervisor.supervisor import Supervisor
+
+    supervisor = Supervisor(
+        config,
+        command=again,
+        environ=os.environ,
+        disk=disk,
+        clock=SystemClock(),
+        silence_s=surroundings.service_manager.watchdog_s,
+    )
+    surroundings.when_reopened = partial(supervisor.members.signal, REOPEN)
+    life = Life(surroundings, supervisor, supervisor.live, reread, {RENEW: supervisor.renew})
+
+    def serving(told: SupervisorReady) -> None:
+        _announce_brokers(told, len(supervisor.numbers))
+        life.serving(f"serving at {', '.join(told.brokers)}")
+
+    return await life.run(partial(supervisor.run, serving))
 
 
 async def _serve_names(
@@ -233,10 +264,12 @@ class Life:
     def __init__(
         self,
         surroundings: Surroundings,
-        controller: BrokerController | NamesrvController,
+        controller: BrokerController | NamesrvController | Supervisor,
         live: LiveSettings,
         reread: Callable[[], BrokerConfig],
+        actions: Mapping[int, Callable[[], None]] | None = None,
     ) -> None:
+        """`actions`: for further signals."""
         self._service_manager = surroundings.service_manager
         self._controller = controller
         self._reread = reread
@@ -250,6 +283,7 @@ class Life:
                 RELOAD: self._wish_reload,
                 REOPEN: surroundings.reopen,
                 LAME_DUCK: controller.lame_duck,
+                **(actions or {}),
             },
         )
         follow = partial(surroundings.follow, controller.loop)
@@ -263,8 +297,15 @@ class Life:
         self._service_manager.ready(status)
         self._ready.set()
 
-    async def run(self, serve: Callable[[], Awaitable[bool]]) -> bool:
-        """Serve and obey signals; settings are read again once it is ready."""
+    async def run(
+        self,
+        serve: Callable[[], Awaitable[bool]],
+        parent: Callable[[], Awaitable[None]] | None = None,
+    ) -> bool:
+        """Serve and obey signals; settings are read again once it is ready.
+
+        `parent`: what to do beside that where another process has started this one.
+        """
         self._signals.start()
         StallWatch(self._controller.loop, SystemClock()).start()
         try:
@@ -273,6 +314,8 @@ class Life:
                 nursery.start_soon(self._reload_when_asked)
                 nursery.start_soon(self._tell_stop)
                 nursery.start_soon(collect_cycles)
+                if parent is not None:
+                    nursery.start_soon(parent)
                 clean = await serve()
                 nursery.cancel_scope.cancel()
         finally:
@@ -296,36 +339,6 @@ class Life:
         self._service_manager.stopping()
 
 
-async def collect_cycles() -> NoReturn:
-    """Search for cyclic garbage a little at a time."""
-    whole_at = trio.current_time() + WHOLE_S
-    before = sys.getallocatedblocks()
-    while True:
-        spent_s = 0.0
-        looks = young_collections()
-        for _ in range(LOOKS):
-            await trio.sleep(YOUNG_S)
-            began = trio.current_time()
-            gc.collect(0)
-            spent_s += trio.current_time() - began
-        if spent_s <= FEW_S and young_collections() == looks + LOOKS:
-            gc.collect(1)
-        else:
-            gc.freeze()
-        grown = sys.getallocatedblocks() - before
-        if grown > max(GROWN_BLOCKS, before // 2) or trio.current_time() >= whole_at:
-            whole_at = trio.current_time() + WHOLE_S
-            gc.unfreeze()
-            gc.collect()
-            before = sys.getallocatedblocks()
-
-
-def young_collections() -> int:
-    """How many searches of the youngest generation there were, started by anyone."""
-    looks: int = gc.get_stats()[0]["collections"]
-    return looks
-
-
 def _announce(ready: Ready) -> None:
     recovery = ready.recovery
     how = "clean" if recovery.clean else "abnormal"
@@ -340,6 +353,21 @@ def _announce(ready: Ready) -> None:
     _announce_descriptors()
     # Objects made at start-up need no search. Do not collect now: clients are being served, and it
     # takes tens of milliseconds.
+    gc.freeze()
+
+
+def _announce_brokers(ready: SupervisorReady, brokers: int) -> None:
+    LineStream(sys.stdout).write(
+        f"aerobee ready broker={','.join(ready.brokers)} namesrv={ready.namesrv} data={ready.data} "
+        f"recovered={ready.serving} of {brokers} brokers in {_process_age_s():.2f} s\n"
+    )
+    log.info(
+        "supervisor.started",
+        brokers=brokers,
+        serving=ready.serving,
+        namesrv=ready.namesrv,
+        data=ready.data,
+    )
     gc.freeze()
 
 
@@ -391,49 +419,6 @@ def _process_age_s() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
     except (OSError, ValueError, AttributeError):
         return 0.0
-
-
-def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
-    """Whether the data directory outlives the machine or container, or does not have to."""
-    root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    kind = disk.file_system(nearest(root, disk))
-    if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
-        return True
-    remedy = "mount a volume there, or say --ephemeral if the data may be lost"
-    if config.in_image:
-        log.error("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
-        return False
-    log.warning("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
-    return True
-
-
-def may_write(config: BrokerConfig, disk: Disk) -> bool:
-    """Whether this user may write in the data directory, or make it."""
-    root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    place = nearest(root, disk)
-    # A file system that is mounted read-only is reported by the first write.
-    writable = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
-    if writable or os.statvfs(place).f_flag & os.ST_RDONLY:
-        return True
-    user = os.geteuid()
-    reason = (
-        f"user {user} may not write in {place}: chown -R {user} {place} as root"
-        " (of a container's mount: the folder of the host), or choose another storePathRootDir"
-    )
-    log.error("broker.refused", reason=reason)
-    return False
-
-
-def fits_disk(config: BrokerConfig, disk: Disk) -> bool:
-    """Whether the disk has more room than the settings keep free of it."""
-    try:
-        problems = beyond_disk(config, SCHEMA.values(), disk_bytes(config, disk))
-    except OSError as error:
-        path = error.filename or config.store.store_path_root_dir
-        problems = [f"{path}: {error.strerror}; choose another storePathRootDir"]
-    for problem in problems:
-        log.error("broker.refused", reason=problem)
-    return not problems
 
 
 def _say_why(group: BaseExceptionGroup[BaseException]) -> None:

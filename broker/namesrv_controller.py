@@ -166,16 +166,17 @@ class NamesrvController:
 
     def _bind(self, opened: ExitStack) -> tuple[Listener, socket.socket | None]:
         remoting, metrics = self.config.remoting, self.config.metrics
+        port = self.config.namesrv.namesrv_listen_port
         try:
             sock = boss.bind(
                 remoting.bind_address,
-                remoting.listen_port,
+                port,
                 send_bytes=remoting.server_socket_snd_buf_size_bytes,
                 receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
             )
         except OSError as error:
             remedy = "give --port another port"
-            raise http.with_remedy(error, "bindAddress", remoting.listen_port, remedy) from error
+            raise http.with_remedy(error, "bindAddress", port, remedy) from error
         opened.enter_context(sock)
         probes = None
         if metrics.metrics_exporter_type.name == "PROM":
@@ -213,9 +214,9 @@ class NamesrvController:
                 most = self.config.metrics.metrics_max_connections
                 serve = partial(http.serve_http, most=most)
                 house.start_soon(
-                    serve, probes, self._sources(), self.health, may_scrape, self.tls.http
+                    serve, probes, self.sources(), self.health, may_scrape, self.tls.http
                 )
-            address = with_port(remoting.bind_address, remoting.listen_port)
+            address = with_port(remoting.bind_address, self.config.namesrv.namesrv_listen_port)
             ready(NamesrvReady(address, str(self.root)))
             await self.stop_wanted.wait()
             log.info("namesrv.stopping")
@@ -224,7 +225,8 @@ class NamesrvController:
             await trio.sleep(DRAIN_S)
             door.cancel_scope.cancel()
 
-    def _sources(self) -> NamesrvSources:
+    def sources(self) -> NamesrvSources:
+        """What a scrape reads."""
         broker = self.config.broker
         return NamesrvSources(
             cluster=broker.broker_cluster_name,

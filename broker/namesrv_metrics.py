@@ -6,17 +6,29 @@ Requests by their code, registrations among them, are counted by
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence  # noqa: TC003  (read at run time)
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.metrics.readings import Metric, single
 from aerobee.broker.metrics.stats import ServerSources
 from aerobee.broker.process.server_metrics import SERVER_METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.broker.metrics.readings import Reading
     from aerobee.broker.namesrv.route_table import RouteTable
 
-__all__ = ["METRICS", "NamesrvSources"]
+__all__ = ["METRICS", "MemberFigures", "NamesrvSources"]
+
+
+class MemberFigures(NamedTuple):
+    """A broker that a supervisor runs: whether it serves, and how often it was started again."""
+
+    name: str
+    serves: bool
+    restarts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +37,20 @@ class NamesrvSources(ServerSources):
 
     node_type: str = "nameserver"
     routes: RouteTable
+    members: Callable[[], Sequence[MemberFigures]] = tuple
+    """The brokers that this process runs; a name server alone has none."""
+
+
+def members_up(sources: NamesrvSources) -> Iterator[Reading]:
+    """Whether each broker of a supervisor serves."""
+    for member in sources.members():
+        yield (member.name,), member.serves
+
+
+def member_restarts(sources: NamesrvSources) -> Iterator[Reading]:
+    """How often each broker of a supervisor was started again."""
+    for member in sources.members():
+        yield (member.name,), member.restarts
 
 
 METRICS: Final[tuple[Metric[NamesrvSources], ...]] = (
@@ -39,6 +65,20 @@ METRICS: Final[tuple[Metric[NamesrvSources], ...]] = (
         "gauge",
         "Topics that brokers have registered.",
         lambda s: len(s.routes.queues.table),
+    ),
+    Metric(
+        "aerobee_broker_up",
+        "gauge",
+        ("broker",),
+        "Whether a broker of this supervisor serves.",
+        members_up,
+    ),
+    Metric(
+        "aerobee_broker_restarts_total",
+        "counter",
+        ("broker",),
+        "How often the supervisor has started a broker again.",
+        member_restarts,
     ),
     *SERVER_METRICS,
 )

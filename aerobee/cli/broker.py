@@ -74,6 +74,7 @@ def broker() -> None:
 @set_option
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @log_level_option
+@click.option("--member", type=click.IntRange(0), hidden=True)
 def run(
     file: Path | None,
     namesrv: str | None,
@@ -81,6 +82,7 @@ def run(
     overrides: tuple[str, ...],
     ephemeral: bool,
     log_level: str | None,
+    member: int | None,
 ) -> None:
     """Run a broker and its name server in the foreground until Ctrl-C.
 
@@ -107,8 +109,11 @@ def run(
             cpu_count=host.cpu_count(),
             host_addresses=host.addresses(),
             host_name=host.host_name(),
+            member=member,
         )
 
     environ = dict(os.environ)
     config = or_problems(read)
-    sys.exit(run_broker(config, reread=read))
+    # A supervisor runs this command again for each of its brokers.
+    again = [sys.executable, *sys.orig_argv[1:], "--member"]
+    sys.exit(run_broker(config, reread=read, again=again))

@@ -12,6 +12,8 @@ from aerobee.broker.config.conflicts import contradictions, oddities
 from aerobee.broker.config.options import BrokerRole
 from aerobee.broker.config.schema import SCHEMA, canon
 from aerobee.broker.config.services import MetricsExporterType, labels_of
+from aerobee.broker.config.values import AUTO, BROKERS_MAX
+from aerobee.broker.supervisor.member_settings import member_objections
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     units = -(-int(values.get("mappedFileSizeConsumeQueue", 6_000_000)) // UNIT_BYTES)
     values["mappedFileSizeConsumeQueue"] = units * UNIT_BYTES
     values["brokerId"] = 0
+    if values.get("brokers") == AUTO:
+        values["brokers"] = str(min(machine.cpu_count, BROKERS_MAX))
     return {name: value for name, value in values.items() if given.get(name) != value}
 
 
@@ -171,6 +175,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield "metricsTlsEnable", "needs a certificate: set tlsServerCertPath"
     yield from contradictions(config)
     yield from port_clashes(config)
+    if config.broker.broker_count > 1:
+        yield from member_objections(config)
 
 
 def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,10 @@ class BrokerOptions:
         "brokerName", "DEFAULT_BROKER", pattern=ROOM_AND_NAME, derived="the host name"
     )
     """Name of this broker; one name, one master."""
+    brokers: str = setting("brokers", "1", own=True, kind="brokers")
+    """Brokers of this configuration, each a process with a data directory and ports of its own: 1
+    to 64, or auto for one per core.
+    """
     broker_cluster_name: str = setting("brokerClusterName", "DefaultCluster", pattern=NAME)
     """Name of the cluster."""
     broker_id: int = setting(
@@ -270,3 +274,8 @@ class BrokerOptions:
         "transactionCheckInterval", 30_000, ge=1_000, le=3_600_000, unit="ms", live=True
     )
     """Pause between two checks."""
+
+    @property
+    def broker_count(self) -> int:
+        """How many brokers run with this configuration."""
+        return int(self.brokers)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.schema import Key, Value
 
-__all__ = ["FreeSpace", "read", "rocketmq_takes", "text_of"]
+__all__ = ["AUTO", "BROKERS_MAX", "FreeSpace", "read", "rocketmq_takes", "text_of"]
 
 UNITS = {
     "ms": ("time", 1),
@@ -38,11 +38,16 @@ UNITS = {
 YAML_TRUE = frozenset({"true", "yes", "on"})
 NUMBER = re.compile(r"([+-]?\d[\d_]*)\s*([A-Za-z%]*)", re.ASCII)
 JAVA_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
-ADDRESS = re.compile(r"[^\s:;/]+:(\d{1,5})", re.ASCII)
+ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;/]+):(\d{1,5})", re.ASCII)
 DELAY = re.compile(r"\d{1,9}[smhd]", re.ASCII)
 NUMBER_CHARS_MAX = 20
 """Longer ones are too large for Java, which then keeps its default, and may be for int() here."""
 FREE_SPACE_MIN = 1 << 20
+BROKERS_MAX = 64
+AUTO = "auto"
+"""One broker per core."""
+NUMBERS = frozenset({"brokers", "hours_of_day"})
+"""Kinds of texts that YAML resolves to numbers."""
 
 
 class FreeSpace(NamedTuple):
@@ -96,18 +101,13 @@ def scalar_text(key: Key, scalar: Scalar) -> str:
     text, kind = scalar
     if key.type is bool and kind == "bool":
         return "true" if text.lower() in YAML_TRUE else "false"
-    if kind == "str" or (kind == "int" and (key.type is int or is_hours(key))):
+    if kind == "str" or (kind == "int" and (key.type is int or key.declaration.kind in NUMBERS)):
         return text
     if kind == "null":
         raise ValueError("a list holds no empty item")
     if key.type is str or issubclass(key.type, StrEnum):
         raise ValueError(f'a text is expected; quote it: "{text}"')
     raise ValueError(f"{text} is not what is expected here ({key.range})")
-
-
-def is_hours(key: Key) -> bool:
-    """Whether the setting is a list of hours, which YAML resolves to numbers."""
-    return key.declaration.kind == "hours_of_day"
 
 
 def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
@@ -118,10 +118,11 @@ def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
         return whole(text.strip()) if java else number(key, text.strip())
     if issubclass(key.type, StrEnum):
         return text.strip() if java else member_text(key, text.strip())
-    if is_hours(key) and not text.strip():
+    if key.declaration.kind == "hours_of_day" and not text.strip():
         raise ValueError("nothing is not an hour (00 to 23)")
     check = KINDS.get(key.declaration.kind)
-    return check(text.strip()) if check and text.strip() else text.strip()
+    needed = key.declaration.kind in NUMBERS
+    return check(text.strip()) if check and (needed or text.strip()) else text.strip()
 
 
 def member_text(key: Key, text: str) -> str:
@@ -208,6 +209,16 @@ def addresses(text: str) -> str:
     return ";".join(pairs)
 
 
+def brokers(text: str) -> str:
+    """Check a number of brokers."""
+    count = text.lower()
+    number = int(count) if re.fullmatch(r"[1-9]\d?", count, re.ASCII) else 0
+    if count != AUTO and not 0 < number <= BROKERS_MAX:
+        said = text or "nothing"
+        raise ValueError(f"{said} is no number of brokers: 1 to {BROKERS_MAX}, or {AUTO}")
+    return count
+
+
 def path(text: str) -> str:
     """The path with `~` as a plain name, as in RocketMQ, so that no reader expands it."""
     return f"./{text}" if text.startswith("~") else text
@@ -217,6 +228,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "hours_of_day": hours_of_day,
     "delays": delays,
     "addresses": addresses,
+    "brokers": brokers,
     "path": path,
     "advertised": advertised.normalized,
     "dedupe": dedupe.normalized,

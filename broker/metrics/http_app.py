@@ -40,7 +40,16 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv_metrics import NamesrvSources
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["SCRAPES_AT_ONCE", "SERVED_S", "Slot", "Slots", "make_app", "serve"]
+__all__ = [
+    "SCRAPES_AT_ONCE",
+    "SERVED_S",
+    "Slot",
+    "Slots",
+    "make_app",
+    "probe",
+    "refusal",
+    "serve",
+]
 
 SERVED_S = 10.0
 """A request that has taken longer does not keep its slot from others; a scrape takes less."""
@@ -84,9 +93,9 @@ class Scrape(Response):
 def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape) -> Starlette:
     """The routes and nothing else."""
     routes = [
-        Route("/startupz", _probe(health.startup)),
-        Route("/livez", _probe(health.live)),
-        Route("/readyz", _probe(health.ready)),
+        Route("/startupz", probe(health.startup)),
+        Route("/livez", probe(health.live)),
+        Route("/readyz", probe(health.ready)),
         Route("/metrics", _metrics(sources, health, may_scrape)),
     ]
     return Starlette(routes=routes)
@@ -98,12 +107,9 @@ def _metrics(
     limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
 
     async def metrics(request: Request) -> Response:
-        host = request.client.host if request.client else ""
-        if not may_scrape(host, request.headers.get("authorization", "")):
-            text = (
-                "send metricsToken as bearer token, or set one; without, this host alone may ask\n"
-            )
-            return Response(text, 401, {"www-authenticate": "Bearer"})
+        refused = refusal(request, may_scrape)
+        if refused is not None:
+            return refused
         if any(check() for check in health.startup.values()):
             # What would be read is still being loaded, in another thread.
             return Response("recovery is not finished\n", 503)
@@ -112,7 +118,18 @@ def _metrics(
     return metrics
 
 
-def _probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response]]:
+def refusal(request: Request, may_scrape: MayScrape) -> Response | None:
+    """The answer to a scrape by somebody who may not; None: go on."""
+    host = request.client.host if request.client else ""
+    if may_scrape(host, request.headers.get("authorization", "")):
+        return None
+    text = "send metricsToken as bearer token, or set one; without, this host alone may ask\n"
+    return Response(text, 401, {"www-authenticate": "Bearer"})
+
+
+def probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response]]:
+    """The answer of a probe with these checks."""
+
     async def answer(request: Request) -> Response:
         found = {name: check() for name, check in checks.items()}
         well = not any(found.values())

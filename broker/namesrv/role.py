@@ -19,6 +19,7 @@ from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.process.outgoing_tls import outgoing_link
+from aerobee.broker.supervisor.member_settings import PORT_STEP, advertised_rules, member_name
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
@@ -122,12 +123,20 @@ class NamesrvRole:
             self._notices.tell(change)
 
 
-def advertised(config: BrokerConfig) -> Advertised:
-    """The rules for the advertised address of the broker in this process."""
+def advertised(config: BrokerConfig) -> dict[str, Advertised]:
+    """The rules for the advertised address of each broker in this process, or of this
+    supervisor.
+    """
     broker = config.broker
     explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
-    return Advertised(
-        port=broker.advertised_port or config.remoting.listen_port,
-        host=broker.advertised_host or explicit,
-        rules=parse_rules(broker.advertised),
-    )
+
+    def of(number: int) -> Advertised:
+        return Advertised(
+            port=(broker.advertised_port or config.remoting.listen_port) + number * PORT_STEP,
+            host=broker.advertised_host or explicit,
+            rules=parse_rules(advertised_rules(config, number)),
+        )
+
+    if broker.broker_count > 1:
+        return {member_name(config, number): of(number) for number in range(broker.broker_count)}
+    return {broker.broker_name: of(0)} if config.namesrv.embedded_namesrv else {}

@@ -1,6 +1,6 @@
 """The request handlers of a name server: routes, clusters, registration of brokers, the KV table.
 
-The address of the broker of this process in an answer depends on the client (`advertised`). A
+The addresses of the brokers of this process, or supervisor, depend on the client (`advertised`). A
 change of the KV table is answered when it is on disk.
 Source: nameserver §3–4 (DefaultRequestProcessor, ClientRequestProcessor).
 """
@@ -33,7 +33,7 @@ from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from aerobee.broker.namesrv.advertised import Advertised
     from aerobee.broker.namesrv.kv_config import KvConfigTable
@@ -83,10 +83,11 @@ class RouteProcessor:
         routes: RouteTable,
         kv: KvConfigTable,
         saved: Durable,
-        advertised: Advertised,
+        advertised: Mapping[str, Advertised],
         settings: NamesrvSettings,
         clock: Clock,
     ) -> None:
+        """`advertised`: for the brokers of this process, or of this supervisor, by name."""
         self.routes = routes
         self.kv = kv
         self.saved = saved
@@ -95,9 +96,16 @@ class RouteProcessor:
         self.clock = clock
         self.began_ms = monotonic_ms(self.clock)
 
-    def own_address(self, connection: Connection) -> str:
-        """The address of the broker of this process for this client."""
-        return self.advertised.address_for(connection.address, connection.local_address)
+    def shown_to(self, connection: Connection) -> Callable[[str], str | None]:
+        """The addresses that a client is to see."""
+
+        def shown(broker: str) -> str | None:
+            advertised = self.advertised.get(broker)
+            if advertised is None:
+                return None
+            return advertised.address_for(connection.address, connection.local_address)
+
+        return shown
 
     # ── Clients ──
 
@@ -109,7 +117,7 @@ class RouteProcessor:
         wait_ms = settings.wait_seconds_for_service_s * 1000
         if settings.need_wait_for_service and monotonic_ms(self.clock) - self.began_ms < wait_ms:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        route = self.routes.route(header.topic, self.own_address(connection))
+        route = self.routes.route(header.topic, self.shown_to(connection))
         if route is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -127,7 +135,7 @@ class RouteProcessor:
         self, header: headers.GetBrokerClusterInfo, command: Command, connection: Connection
     ) -> Answer:
         """GET_BROKER_CLUSTER_INFO: every broker of every cluster."""
-        return Answer(body=self.routes.cluster_info(self.own_address(connection)).to_bytes())
+        return Answer(body=self.routes.cluster_info(self.shown_to(connection)).to_bytes())
 
     def topic_list(
         self, header: headers.GetAllTopicList, command: Command, connection: Connection
@@ -176,7 +184,7 @@ class RouteProcessor:
         self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
     ) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: the topics named after clusters and brokers."""
-        names, address = self.routes.system_names(self.own_address(connection))
+        names, address = self.routes.system_names(self.shown_to(connection))
         return Answer(body=TopicList(topic_list=names, broker_addr=address).to_bytes())
 
     # ── Brokers ──
@@ -270,7 +278,7 @@ class RouteProcessor:
         """GET_BROKER_MEMBER_GROUP: the addresses of a broker name; empty for an unknown name."""
         group = BrokerMemberGroup(broker_name=header.broker_name, cluster=header.cluster_name)
         if header.broker_name in self.routes.brokers:
-            data = self.routes.broker_data(header.broker_name, self.own_address(connection))
+            data = self.routes.broker_data(header.broker_name, self.shown_to(connection))
             group.broker_addrs = data.broker_addrs
         return Answer(body=BrokerMemberGroupBody(broker_member_group=group).to_bytes())
 

@@ -35,10 +35,14 @@ from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from typing import TypeAlias
 
     from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
     from aerobee.broker.saved.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+
+    Shown: TypeAlias = Callable[[str], str | None]
+    """Broker name → the address of its master in an answer; None: the registered one."""
 
 __all__ = ["RouteTable"]
 
@@ -46,6 +50,11 @@ ADDRESSES_MAX: Final = 100
 """Addresses under one broker name, and those registered over one connection."""
 UNFINISHED: Final = -1
 """The counter of a data version whose topics are not all stored yet; no broker sends it."""
+
+
+def as_registered(broker: str) -> str | None:
+    """Show every broker at its registered address."""
+    return None
 
 
 class RouteTable:
@@ -350,27 +359,27 @@ class RouteTable:
 
     # ── Queries ──
 
-    def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
+    def route(self, topic: str, shown: Shown = as_registered) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.
 
-        `own_address` is the address of our own broker in this answer.
+        `shown`: the addresses of masters in this answer.
         """
         queues = self.queues.of(topic)
         names = sorted(name for name in queues if name in self.brokers)
         if not names:
             return None
         return TopicRouteData(
-            broker_datas=[self.broker_data(name, own_address) for name in names],
+            broker_datas=[self.broker_data(name, shown) for name in names],
             queue_datas=[self.queues.shown(queues[name]) for name in names],
             filter_server_table=self.filter_servers(names),
         )
 
-    def broker_data(self, name: str, own_address: str | None) -> BrokerData:
+    def broker_data(self, name: str, shown: Shown = as_registered) -> BrokerData:
         """The entry of one broker in an answer."""
         broker = self.brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
-        if own_address is not None and self.own is not None and self.own.name == name:
-            addresses[self.own.broker_id] = own_address
+        if MASTER_ID in addresses and (address := shown(name)) is not None:
+            addresses[MASTER_ID] = address
         return BrokerData(
             broker_addrs=addresses,
             broker_name=name,
@@ -387,14 +396,14 @@ class RouteTable:
             if live.filter_servers and live.broker in names
         }
 
-    def cluster_info(self, own_address: str | None = None) -> ClusterInfo:
+    def cluster_info(self, shown: Shown = as_registered) -> ClusterInfo:
         """All brokers, and the broker names of every cluster."""
         clusters: dict[str, list[str]] = {}
         for name in sorted(self.brokers):
             clusters.setdefault(self.brokers[name].cluster, []).append(name)
         return ClusterInfo(
             broker_addr_table={
-                name: self.broker_data(name, own_address) for name in sorted(self.brokers)
+                name: self.broker_data(name, shown) for name in sorted(self.brokers)
             },
             cluster_addr_table=clusters,
         )
@@ -410,9 +419,9 @@ class RouteTable:
         brokers = set(self.brokers_of(cluster))
         return self.queues.names(lambda queues: not brokers.isdisjoint(queues))
 
-    def system_names(self, own_address: str | None = None) -> SystemNames:
+    def system_names(self, shown: Shown = as_registered) -> SystemNames:
         """Cluster and broker names, which are topics too, and the address of one broker."""
-        info = self.cluster_info(own_address)
+        info = self.cluster_info(shown)
         names = [name for cluster, of in info.cluster_addr_table.items() for name in (cluster, *of)]
         addresses = (data.broker_addrs for data in info.broker_addr_table.values())
         first = next(addresses, None)

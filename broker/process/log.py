@@ -87,17 +87,21 @@ def configure(
     stream: TextIO | LineStream | None = None,
     as_json: bool | None = None,
     journal: bool = False,
+    broker: str | None = None,
 ) -> None:
     """Set up logging for the process; loggers made before obey as well.
 
     `level`: a name of `LEVELS`. `stream`: stderr unless given. `as_json`: unless given, whether the
-    stream is not a terminal. `journal`: journald reads it. Raises: KeyError for an unknown level.
+    stream is not a terminal. `journal`: journald reads it. `broker`: the name that each line gets,
+    where several brokers write one log. Raises: KeyError for an unknown level.
     """
     target = cast("TextIO", stream if stream is not None else sys.stderr)
     before = [dropped_first(stream)] if isinstance(stream, LineStream) else []
     json_lines = as_json if as_json is not None else not target.isatty()
     render = json_renderer() if json_lines else console_renderer(target)
     processors: list[Processor] = PROCESSORS if journal else [TIME, *PROCESSORS]
+    if broker is not None:
+        processors = [named(broker), *processors]
     if journal:
         render = with_priority(render)
     structlog.configure(
@@ -114,6 +118,16 @@ def set_level(level: str) -> None:
     number = LEVELS[level]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
     logging.getLogger().setLevel(max(number, logging.WARNING))
+
+
+def named(broker: str) -> Processor:
+    """Puts the name of this broker into each event."""
+
+    def name(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["broker_name"] = broker
+        return event
+
+    return name
 
 
 def is_journal(descriptor: int, environ: Mapping[str, str]) -> bool:

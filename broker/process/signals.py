@@ -19,7 +19,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LAME_DUCK", "RELOAD", "REOPEN", "STOPS", "Signals", "Terminal", "block"]
+__all__ = ["LAME_DUCK", "RELOAD", "RENEW", "REOPEN", "STOPS", "Signals", "Terminal", "block"]
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Ctrl-\\ sends SIGQUIT: it must stop the broker cleanly."""
@@ -29,7 +29,9 @@ REOPEN: Final = signal.SIGUSR1
 """Opens the log file again, after it was renamed."""
 LAME_DUCK: Final = signal.SIGUSR2
 """Has clients leave, then stops."""
-TAKEN: Final = frozenset({*STOPS, RELOAD, REOPEN, LAME_DUCK})
+RENEW: Final = signal.SIGRTMIN
+"""Has a supervisor restart its brokers, one by one."""
+TAKEN: Final = frozenset({*STOPS, RELOAD, REOPEN, LAME_DUCK, RENEW})
 PAUSE_S: Final = 0.02
 """After a signal that is no stop; of those that come meanwhile one is left, by the kernel."""
 KILLED: Final = 1

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import os
 import pty
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
-import trio.testing
 from structlog.testing import capture_logs
 
 from aerobee.broker import __main__ as main
+from aerobee.broker import start_checks
 from aerobee.broker.process import signals
 from aerobee.remoting.server import boss
 from aerobee.store.files.disk import Disk, Space
@@ -54,73 +51,10 @@ class MountedDisk(Disk):
         return self.kind
 
 
-# ── the collector of cyclic garbage ──
-
-
-@pytest.mark.trio
-async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thousands of connections leave more young objects than one step may look at."""
-    done: list[str] = []
-    looks = 0
-
-    def collect(generation: int = 2) -> int:
-        nonlocal looks
-        done.append(f"collect {generation}")
-        looks += generation == 0
-        return 0
-
-    monkeypatch.setattr(gc, "collect", collect)
-    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(main, "young_collections", lambda: looks)
-    of_a_round = main.YOUNG_S * main.LOOKS
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(main.collect_cycles)
-        await trio.sleep(of_a_round + main.YOUNG_S / 2)
-        assert done == ["collect 0"] * main.LOOKS + ["collect 1"]
-        done.clear()
-        looks += 1
-        await trio.sleep(of_a_round)
-        assert done == ["collect 0"] * main.LOOKS + ["freeze"]
-        nursery.cancel_scope.cancel()
-
-
-@pytest.mark.trio
-async def test_memory_that_grows_is_searched_as_a_whole_before_a_day_is_over(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R18: garbage that was frozen while it was in use, of a port scan for example."""
-    done: list[str] = []
-    blocks = 3_000_000
-
-    def collect(generation: int = 2) -> int:
-        nonlocal blocks
-        if generation == 2:
-            done.append("whole")
-            blocks = 3_100_000
-        return 0
-
-    monkeypatch.setattr(gc, "collect", collect)
-    monkeypatch.setattr(gc, "unfreeze", lambda: done.append("unfreeze"))
-    monkeypatch.setattr(gc, "freeze", lambda: None)
-    monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(main.collect_cycles)
-        await trio.sleep(1)
-        blocks = 4_400_000
-        await trio.sleep(1)
-        assert not done, "less than half as many again"
-        blocks = 4_600_000
-        await trio.sleep(1)
-        assert done == ["unfreeze", "whole"]
-        nursery.cancel_scope.cancel()
-
-
 # ── data that may be lost ──
 
 
-@pytest.mark.parametrize("kind", sorted(main.VOLATILE_FILE_SYSTEMS))
+@pytest.mark.parametrize("kind", sorted(start_checks.VOLATILE_FILE_SYSTEMS))
 @pytest.mark.parametrize(
     ("in_image", "ephemeral", "starts"),
     [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
@@ -129,13 +63,13 @@ def test_in_the_image_data_without_a_volume_is_refused_unless_that_is_said(
     tmp_path: Path, kind: str, in_image: bool, ephemeral: bool, starts: bool
 ) -> None:
     config = replace(broker_config(tmp_path, ephemeral=ephemeral), in_image=in_image)
-    assert main.keeps_data(config, MountedDisk(kind)) is starts
+    assert start_checks.keeps_data(config, MountedDisk(kind)) is starts
 
 
 def test_a_volume_keeps_data(tmp_path: Path) -> None:
     config = replace(broker_config(tmp_path / "made" / "later"), in_image=True)
     disk = MountedDisk("ext4")
-    assert main.keeps_data(config, disk)
+    assert start_checks.keeps_data(config, disk)
     assert disk.asked == [tmp_path], "the nearest directory that is there"
 
 
@@ -146,10 +80,10 @@ def test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps(
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         config = broker_config(Path(place) / "data")
-        assert main.may_write(config, Disk())
+        assert start_checks.may_write(config, Disk())
         os.seteuid(10_001)
         try:
-            assert not main.may_write(config, Disk())
+            assert not start_checks.may_write(config, Disk())
         finally:
             os.seteuid(0)
     (refused,) = logged
@@ -162,11 +96,11 @@ def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path)
     more = disk.free_space(tmp_path).total_bytes + 1
     limit = "disk_space_clean_forcibly_free_bytes"
     with capture_logs() as lines:
-        assert not main.fits_disk(broker_config(tmp_path / "later", **{limit: more}), disk)
+        assert not start_checks.fits_disk(broker_config(tmp_path / "later", **{limit: more}), disk)
     [line] = lines
     assert line["event"] == "broker.refused"
     assert line["reason"].startswith("diskSpaceCleanForciblyRatio: ")
-    assert main.fits_disk(broker_config(tmp_path, **{limit: 1_048_576}), disk)
+    assert start_checks.fits_disk(broker_config(tmp_path, **{limit: 1_048_576}), disk)
 
 
 def test_a_disk_that_does_not_answer_is_a_refusal_that_names_the_path(tmp_path: Path) -> None:
@@ -176,7 +110,7 @@ def test_a_disk_that_does_not_answer_is_a_refusal_that_names_the_path(tmp_path: 
 
     disk = SilentDisk()
     with capture_logs() as lines:
-        assert not main.fits_disk(broker_config(tmp_path), disk)
+        assert not start_checks.fits_disk(broker_config(tmp_path), disk)
     [line] = lines
     assert line["reason"].startswith(str(tmp_path))
     assert "storePathRootDir" in line["reason"]

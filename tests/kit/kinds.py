@@ -40,6 +40,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "slow_rounds",
         ),
         "process": (
+            "cycles",
             "host",
             "log",
             "log_stream",
@@ -49,6 +50,12 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "live_settings": ("overlay_file",),
         "saved": ("json_file",),
+        "supervisor": (
+            "asking",
+            "http_app",
+            "layout",
+            "notices",
+        ),
     },
     Kind.SERVICES: {
         "access": ("acl_files",),
@@ -83,6 +90,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "save",
             "tables",
         ),
+        "supervisor": ("members",),
         "timers": (
             "timer_delivery",
             "timer_enqueue",
@@ -147,6 +155,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "broker",
             "controller",
             "namesrv_controller",
+            "start_checks",
         ),
         "core": (
             "core",
@@ -154,6 +163,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "metrics": ("sources",),
         "namesrv": ("role",),
+        "supervisor": ("supervisor",),
         "users": ("directory",),
     },
 }

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HOST", "PortBlock", "free_block", "free_port"]
+__all__ = ["HOST", "PortBlock", "free_block", "free_port", "free_row"]
 
 HOST = "127.0.0.1"
 LOWEST = 13_000
@@ -50,6 +50,16 @@ def free_block() -> PortBlock:
         if all(_can_bind(lowest + i) for i in range(BLOCK)):
             return PortBlock(listen=lowest + 2)
     raise RuntimeError(f"no four free neighbouring ports between {LOWEST} and {_highest()}")
+
+
+def free_row(blocks: int, step: int = 10) -> PortBlock:
+    """The first of so many free blocks, `step` apart. Raises: RuntimeError."""
+    for _ in range(_BLOCKS):
+        first = free_block()
+        others = (first.listen + step * number for number in range(1, blocks))
+        if all(_can_bind(port + i) for port in others for i in range(-2, 2)):
+            return first
+    raise RuntimeError(f"no {blocks} free blocks {step} apart below {_highest()}")
 
 
 def free_port() -> int:

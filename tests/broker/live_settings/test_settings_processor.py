@@ -190,7 +190,7 @@ async def permission(desk: Desk) -> None:
     desk.broker.namesrv.registration.register_own()
 
     def shown() -> int:
-        route = desk.broker.namesrv.route_table.route("t", "x:1")
+        route = desk.broker.namesrv.route_table.route("t")
         assert route is not None
         return int(route.queue_datas[0].perm)
 
@@ -454,7 +454,7 @@ async def test_a_permission_that_changes_for_thousands_of_topics_stops_nobody(
         assert len(steps) > 3_000 // 200
         assert desk.topics.version.counter == before.counter + 1
         for name in ("t0", "t2999"):
-            route = routes.route(name, "x:1")
+            route = routes.route(name)
             assert route is not None
             assert {queue.perm for queue in route.queue_datas} == {4}
 

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.errors import Refused
-from aerobee.broker.namesrv.advertised import Advertised
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.registration import RETRY_S, Identity, Registration
 from aerobee.broker.namesrv.route_processor import RouteProcessor
@@ -43,7 +42,7 @@ class Elsewhere:
             routes=self.routes,
             kv=self.kv,
             saved=Saved(),
-            advertised=Advertised(port=1),
+            advertised={},
             settings=Settings(),
             clock=HandClock(),
         )

@@ -99,7 +99,9 @@ class Desk:
             routes=self.routes,
             kv=self.kv,
             saved=self.saved,
-            advertised=Advertised(port=10911, rules=parse_rules("10.0.0.0/8=broker.lan")),
+            advertised={
+                "broker-a": Advertised(port=10911, rules=parse_rules("10.0.0.0/8=broker.lan"))
+            },
             settings=self.settings,
             clock=self.clock,
         )

@@ -314,10 +314,11 @@ def test_our_own_broker_never_expires() -> None:
 def test_our_own_address_is_the_one_the_client_can_reach() -> None:
     routes = RouteTable()
     own(routes)
-    route = routes.route("T1", "192.168.1.5:10911")
+    shown = {"own": "192.168.1.5:10911"}
+    route = routes.route("T1", shown.get)
     assert route is not None
     assert dict(route.broker_datas[0].broker_addrs) == {0: "192.168.1.5:10911"}
-    info = routes.cluster_info("192.168.1.5:10911")
+    info = routes.cluster_info(shown.get)
     assert dict(info.broker_addr_table["own"].broker_addrs) == {0: "192.168.1.5:10911"}
     assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
 

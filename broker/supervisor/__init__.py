@@ -1,0 +1,1 @@
+"""Several brokers of one configuration: their processes, and what is asked of all of them."""

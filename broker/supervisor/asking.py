@@ -1,0 +1,57 @@
+"""Asks the HTTP listeners of the members, which are on the loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Final
+
+import trio
+
+__all__ = ["metrics_of", "trouble_of"]
+
+PROBE_S: Final = 2.0
+SCRAPE_S: Final = 8.0
+"""Less than the timeout of a scrape by default."""
+PROBE_BYTES_MAX: Final = 65_536
+THREADS: Final = trio.CapacityLimiter(64)
+
+
+async def trouble_of(port: int) -> str | None:
+    """Why a member is not ready by its own `/readyz`; None: it is."""
+    try:
+        status, body = await trio.to_thread.run_sync(
+            _get, port, "/readyz", "", PROBE_S, limiter=THREADS, abandon_on_cancel=True
+        )
+        checks = json.loads(body[:PROBE_BYTES_MAX])["checks"]
+        said = [f"{name}: {text}" for name, text in checks.items() if text != "ok"]
+    except (OSError, http.client.HTTPException, ValueError, LookupError, AttributeError) as error:
+        return f"does not answer on port {port}: {str(error) or type(error).__name__}"
+    return "; ".join(said) or (None if status == http.HTTPStatus.OK else f"answers {status}")
+
+
+async def metrics_of(port: int, authorization: str) -> bytes:
+    """The metrics of a member; nothing where it does not answer.
+
+    `authorization`: the header of who asks, which the member checks as well.
+    """
+    try:
+        status, body = await trio.to_thread.run_sync(
+            _get, port, "/metrics", authorization, SCRAPE_S, limiter=THREADS, abandon_on_cancel=True
+        )
+    except (OSError, http.client.HTTPException):
+        return b""
+    return body if status == http.HTTPStatus.OK else b""
+
+
+def _get(port: int, path: str, authorization: str, timeout_s: float) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    headers = {"connection": "close"}
+    if authorization:
+        headers["authorization"] = authorization
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()

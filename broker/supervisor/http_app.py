@@ -1,0 +1,69 @@
+"""The web application of a supervisor: one scrape and one health answer for all of its brokers.
+
+/metrics     the metrics of all brokers and of the name server, joined
+/startupz    every broker has begun to serve, or has been tried
+/livez       the supervisor's loop runs
+/readyz      every broker is ready; `degraded` with 503 while only some are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aerobee.broker.metrics.http_app import SCRAPES_AT_ONCE, probe, refusal
+from aerobee.broker.metrics.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from aerobee.broker.metrics.http import Health, MayScrape
+
+__all__ = ["Scrape", "Troubles", "make_app"]
+
+Troubles = Callable[[], Awaitable[Mapping[str, str | None]]]
+"""What is asked \N{RIGHTWARDS ARROW} why it is not ready; None: it is."""
+Scrape = Callable[[str], Awaitable[bytes]]
+"""The metrics, for who sends this `Authorization` header."""
+
+
+def make_app(
+    health: Health, troubles: Troubles, scrape: Scrape, may_scrape: MayScrape
+) -> Starlette:
+    """The routes and nothing else. `health`: of the supervisor alone."""
+    limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
+
+    async def ready(request: Request) -> Response:
+        found = await troubles()
+        well = sum(reason is None for reason in found.values())
+        status = "ok" if well == len(found) else "degraded" if well else "failing"
+        return JSONResponse(
+            {
+                "status": status,
+                "checks": {name: reason or "ok" for name, reason in found.items()},
+            },
+            status_code=200 if status == "ok" else 503,
+            headers={"cache-control": "no-store"},
+        )
+
+    async def metrics(request: Request) -> Response:
+        refused = refusal(request, may_scrape)
+        if refused is not None:
+            return refused
+        async with limiter:
+            text = await scrape(request.headers.get("authorization", ""))
+        return Response(text, media_type=CONTENT_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/startupz", probe(health.startup)),
+            Route("/livez", probe(health.live)),
+            Route("/readyz", ready),
+            Route("/metrics", metrics),
+        ]
+    )

@@ -1,0 +1,179 @@
+"""The settings of each broker where one configuration runs several (`brokers`).
+
+A supervisor has the whole configuration, the name server and the HTTP listener; each broker, a
+member, is an ordinary broker process. What differs between the members is computed here: name, data
+directory, ports. Everything else is the same in all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.config.options import ROOM_AND_NAME
+from aerobee.broker.config.services import MetricsExporterType
+from aerobee.broker.namesrv.advertised import parse_rules, with_port
+from aerobee.remoting.tls_config import TlsMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.broker.config.model import BrokerConfig
+
+__all__ = [
+    "PORT_STEP",
+    "advertised_rules",
+    "member_directory",
+    "member_name",
+    "member_objections",
+    "member_ports",
+    "member_settings",
+    "supervisor_config",
+]
+
+PORT_STEP: Final = 10
+"""Between the ports of two members."""
+PORT_MAX: Final = 65_535
+WILDCARDS: Final = ("0.0.0.0", "::")
+LOOPBACKS: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def member_name(config: BrokerConfig, number: int) -> str:
+    """The broker name of a member."""
+    return f"{config.broker.broker_name}-{number}"
+
+
+def member_directory(root: str, number: int) -> str:
+    """The data directory of a member, below that of the whole."""
+    return f"{root.rstrip('/')}/broker-{number}"
+
+
+def member_ports(config: BrokerConfig, number: int) -> dict[str, int]:
+    """Key → port of each listener of a member; 0: it has none.
+
+    The HTTP listener of a member is on the loopback, and for the supervisor.
+    """
+    remoting, metrics = config.remoting, config.metrics
+    http = metrics.metrics_prom_exporter_port
+    served = http and metrics.metrics_exporter_type is MetricsExporterType.PROM
+    above = number * PORT_STEP
+    return {
+        "listenPort": remoting.listen_port + above,
+        "vipListenPort": remoting.vip_listen_port and remoting.vip_listen_port + above,
+        "metricsPromExporterPort": http + above + PORT_STEP if served else 0,
+    }
+
+
+def name_servers(config: BrokerConfig, addresses: Sequence[str]) -> str:
+    """The name servers of a member: the supervisor's, then those outside.
+
+    `addresses`: of this host. NAMESRV_ADDR, meant for clients, has the supervisor's as well.
+    """
+    bound, port = config.remoting.bind_address, config.namesrv.namesrv_listen_port
+    wide = bound in WILDCARDS
+    local = {bound, *LOOPBACKS, *(addresses if wide else ())}
+    own = with_port(LOOPBACKS[0] if wide else bound, port)
+    given = filter(None, config.broker.namesrv_addr.split(";"))
+    outside = (
+        one
+        for one in given
+        if one.rpartition(":")[2] != str(port) or one.rpartition(":")[0].strip("[]") not in local
+    )
+    return ";".join([own, *outside])
+
+
+def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str]) -> dict[str, str]:
+    """RocketMQ name → text of the settings in which a member differs from the
+    whole. `addresses`: of this host.
+    """
+    broker, store = config.broker, config.store
+    root = member_directory(store.store_path_root_dir, number)
+    settings = {
+        "brokers": "1",
+        "brokerName": member_name(config, number),
+        "storePathRootDir": root,
+        "kvConfigPath": f"{root}/config/kvConfig.json",
+        "configOverlayPath": f"{root}/config/aerobee-overlay.yaml",
+        "aclConfigDir": config.auth.acl_config_dir,
+        "embeddedNamesrv": "false",
+        "namesrvAddr": name_servers(config, addresses),
+        "metricsPromExporterHost": "127.0.0.1",
+        "metricsTlsEnable": "false",
+    }
+    if store.store_path_commit_log:
+        settings["storePathCommitLog"] = member_directory(store.store_path_commit_log, number)
+    if broker.advertised:
+        settings["advertised"] = advertised_rules(config, number)
+    if broker.advertised_port:
+        settings["advertisedPort"] = str(broker.advertised_port + number * PORT_STEP)
+    if config.tls.tls_server_mode is TlsMode.ENFORCING and not config.tls.use_tls:
+        # The name server takes nothing else. No certificate need have its name: nobody but the
+        # supervisor listens there.
+        settings |= {"useTLS": "true", "tlsClientAuthServer": "false"}
+    ports = {key: str(port) for key, port in member_ports(config, number).items()}
+    return settings | ports
+
+
+def advertised_rules(config: BrokerConfig, number: int) -> str:
+    """The rules of `advertised` for a member, in their text form: ports of its own."""
+    rules = parse_rules(config.broker.advertised)
+    above = number * PORT_STEP
+    return ";".join(
+        f"{rule.network}={with_port(rule.host, rule.port + above) if rule.port else rule.host}"
+        for rule in rules
+    )
+
+
+def supervisor_config(config: BrokerConfig) -> BrokerConfig:
+    """The configuration of the supervisor's own part, a name server alone.
+
+    It has no HTTP listener: the supervisor has one for all.
+    """
+    return replace(
+        config,
+        namesrv=replace(config.namesrv, embedded_namesrv=False),
+        metrics=replace(config.metrics, metrics_exporter_type=MetricsExporterType.DISABLE),
+    )
+
+
+def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """The key and the message of each rule for several brokers that is broken."""
+    namesrv, auth, last = config.namesrv, config.auth, config.broker.broker_count - 1
+    if not namesrv.embedded_namesrv:
+        yield (
+            "brokers",
+            "several brokers need their name server: set embeddedNamesrv, or brokers: 1",
+        )
+    elif not namesrv.namesrv_listen_port:
+        yield "namesrvListenPort", "several brokers need a port of their name server, such as 9876"
+    if auth.enabled and not auth.inner_client_authentication_credentials:
+        yield (
+            "innerClientAuthenticationCredentials",
+            "several brokers register with their name server as an account: name it",
+        )
+    if auth.authentication_enabled:
+        yield (
+            "authenticationEnabled",
+            "each process keeps users of its own; with several brokers use aclEnable",
+        )
+    if not re.fullmatch(ROOM_AND_NAME, member_name(config, last)):
+        yield "brokerName", f"too long for the {last + 1} brokers, whose names end with -0, -1 …"
+    yield from member_port_objections(config)
+
+
+def member_port_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """The key and the message of ports of members that cannot be, or are those of others."""
+    taken = {config.namesrv.namesrv_listen_port: "namesrvListenPort"}
+    if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:
+        taken[config.metrics.metrics_prom_exporter_port] = "metricsPromExporterPort"
+    taken.pop(0, None)
+    for number in range(config.broker.broker_count):
+        for key, port in member_ports(config, number).items():
+            whose = f"{key} of broker {number}, each {PORT_STEP} above the one before,"
+            if port > PORT_MAX:
+                yield key, f"{whose} would be {port}: at most {PORT_MAX}; lower it, or brokers"
+            elif port in taken:
+                yield key, f"{whose} is {port}, the port of {taken[port]} already"
+            elif port:
+                taken[port] = f"{key} of broker {number}"

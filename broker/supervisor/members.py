@@ -1,0 +1,249 @@
+"""The brokers of a supervisor, each a process: started, watched, started again, signalled, ended.
+
+A member that ends is started again after a pause, which doubles from `FIRST_PAUSE_S` up to
+`LONGEST_PAUSE_S` while it does not serve for long. One that gives no sign of life is killed first.
+The others are never touched by it. A member reads its end of a pipe: when the supervisor is gone,
+however it went, the member stops.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.process.service_manager import MICROSECONDS
+from aerobee.broker.process.signals import LAME_DUCK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.broker.supervisor.notices import Notice, Notices
+
+__all__ = ["Member", "Members", "State"]
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+STEADY_S: Final = 60.0
+"""A member that has served for so long begins with the first pause again."""
+SILENCE_S: Final = 60.0
+"""Without a sign of life for this long a member is killed, unless systemd's watchdog says less."""
+END_S: Final = 90.0
+"""How long a member may take to stop, its last flush included, before it is killed."""
+TURN_S: Final = 900.0
+"""How long a member may take to leave as a lame duck and to serve again, when all are restarted one
+by one."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class State(StrEnum):
+    """What a member does."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Member:
+    """One broker, run after run."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.state = State.ENDED
+        self.starts = 0
+        self.exit_code: int | None = None
+        """Of its last run, negative for a signal; None before the first end."""
+        self.served = False
+        """Whether any run of it became ready."""
+        self.pause_s = FIRST_PAUSE_S
+        self.process: trio.Process | None = None
+        self.ready_at = 0.0
+        self.sign_at = 0.0
+        """When it last gave a sign of life."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it does not serve; None: it does."""
+        if self.state is State.READY:
+            return None
+        last = "" if self.exit_code is None else f"; its last run ended with {self.exit_code}"
+        if self.state is State.ENDED and self.exit_code is not None:
+            return f"ended with {self.exit_code}, is started again after {self.pause_s:g} s"
+        return f"{self.state}{last}"
+
+    def send(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+
+class Members:
+    """All of them. `run` ends when all have ended after `stop`."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`command`: what a member's number is appended to."""
+        self.all = [Member(number, name) for number, name in enumerate(names)]
+        self._command = command
+        self._environ = environ
+        self._silence_s = min(silence_s, SILENCE_S)
+        self._stop_wanted = trio.Event()
+        self._changed = trio.Event()
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Have all of them end, and start none again. `number`: the signal that they are sent."""
+        self._stop_wanted.set()
+        for member in self.all:
+            member.send(number)
+
+    def signal(self, number: int) -> None:
+        """Send all of them a signal."""
+        for member in self.all:
+            member.send(number)
+
+    async def change(self) -> None:
+        """Wait until the state of a member changes."""
+        await self._changed.wait()
+
+    async def run(self, notices: Notices) -> None:
+        """Keep all of them running until `stop`; cancelled, it ends them first."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(notices.run, self._take)
+            nursery.start_soon(self._watch)
+            async with trio.open_nursery() as keepers:
+                for member in self.all:
+                    keepers.start_soon(self._keep, member, notices.address)
+            nursery.cancel_scope.cancel()
+
+    async def roll(self) -> None:
+        """Restart all of them, one by one, as lame ducks; the first one that fails is the last."""
+        for member in self.all:
+            done = False
+            with trio.move_on_after(TURN_S):
+                done = await self._renew(member)
+            if not done:
+                log.error("member.not_renewed", broker_name=member.name, reason=member.trouble)
+                return
+        log.info("member.all_renewed", brokers=len(self.all))
+
+    async def _renew(self, member: Member) -> bool:
+        starts = member.starts
+        log.info("member.renewing", broker_name=member.name)
+        member.send(LAME_DUCK)
+        while not self._stop_wanted.is_set():
+            if member.starts > starts and member.state is State.READY:
+                return True
+            if member.starts > starts + 1:
+                return False
+            await self.change()
+        return False
+
+    def _set(self, member: Member, state: State) -> None:
+        if member.state is not state:
+            member.state = state
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+
+    # ── One member ──
+
+    async def _keep(self, member: Member, notify: str) -> None:
+        while not self._stop_wanted.is_set():
+            self._set(member, State.STARTING)
+            member.starts += 1
+            member.ready_at = 0.0
+            member.exit_code = await self._live(member, notify)
+            served_s = trio.current_time() - member.ready_at if member.ready_at else 0.0
+            if member.exit_code == 0 or served_s >= STEADY_S:
+                member.pause_s = FIRST_PAUSE_S
+            self._set(member, State.ENDED)
+            if self._stop_wanted.is_set():
+                return
+            log.warning(
+                "member.ended",
+                broker_name=member.name,
+                exit_code=member.exit_code,
+                served_s=round(served_s, 1),
+                again_in_s=member.pause_s,
+            )
+            with trio.move_on_after(member.pause_s):
+                await self._stop_wanted.wait()
+            member.pause_s = min(2 * member.pause_s, LONGEST_PAUSE_S)
+
+    async def _live(self, member: Member, notify: str) -> int:
+        """One run of it; returns its exit code."""
+        environ = {
+            **self._environ,
+            "NOTIFY_SOCKET": notify,
+            "WATCHDOG_USEC": str(int(self._silence_s * MICROSECONDS)),
+        }
+        try:
+            process = await trio.lowlevel.open_process(
+                [*self._command, str(member.number)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env=environ,
+                # Ctrl-C in a terminal is for the supervisor, which tells the members once.
+                process_group=0,
+            )
+        except OSError as error:
+            log.error("member.not_started", broker_name=member.name, reason=str(error))
+            return 1
+        assert process.stdin is not None
+        member.process, member.sign_at = process, trio.current_time()
+        if self._stop_wanted.is_set():
+            member.send(signal.SIGTERM)
+        try:
+            return await process.wait()
+        finally:
+            await self._end(process)
+            member.process = None
+            with trio.CancelScope(shield=True):
+                await process.stdin.aclose()
+
+    async def _end(self, process: trio.Process) -> None:
+        """End a process that still runs: this one was cancelled."""
+        if process.returncode is None:
+            process.terminate()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S):
+                await process.wait()
+
+    # ── What they tell ──
+
+    def _take(self, notice: Notice) -> None:
+        for member in self.all:
+            if member.process is not None and member.process.pid == notice.pid:
+                member.sign_at = trio.current_time()
+                if "STOPPING" in notice.values:
+                    self._set(member, State.STOPPING)
+                elif "READY" in notice.values and member.state is State.STARTING:
+                    self._ready(member)
+
+    def _ready(self, member: Member) -> None:
+        member.ready_at = trio.current_time()
+        member.served = True
+        log.info("member.ready", broker_name=member.name, starts=member.starts)
+        self._set(member, State.READY)
+
+    async def _watch(self) -> NoReturn:
+        while True:
+            await trio.sleep(self._silence_s / 2)
+            for member in self.all:
+                silent_s = trio.current_time() - member.sign_at
+                if member.process is not None and silent_s > self._silence_s:
+                    log.error("member.silent", broker_name=member.name, silent_s=round(silent_s, 1))
+                    member.send(signal.SIGKILL)

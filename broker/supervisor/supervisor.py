@@ -1,0 +1,312 @@
+"""The supervisor of several brokers with one configuration: their processes, the name server, and
+one HTTP listener for all. It never touches a message.
+
+    house      ends last: the name server, HTTP
+    └ members  end first: the brokers, each a process with a data directory of its own
+
+Start: refuse a directory of another number of brokers → lock → bind HTTP, try the ports → the name
+server → all brokers at once → ready when each of them serves or has been tried. Stop: all brokers
+at once → the name server. Where none of them can start, it ends with their exit code.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.metrics import http
+from aerobee.broker.namesrv.advertised import with_port
+from aerobee.broker.namesrv_controller import NamesrvController
+from aerobee.broker.namesrv_metrics import MemberFigures
+from aerobee.broker.process.signals import LAME_DUCK, RELOAD
+from aerobee.broker.supervisor.asking import metrics_of, trouble_of
+from aerobee.broker.supervisor.exposition import joined
+from aerobee.broker.supervisor.member_settings import (
+    member_directory,
+    member_name,
+    member_ports,
+    supervisor_config,
+)
+from aerobee.broker.supervisor.members import Members, State
+from aerobee.broker.supervisor.notices import Notices
+from aerobee.remoting.server import boss
+from aerobee.store.errors import StoreLocked, StoreUnusable
+from aerobee.store.files.lock_file import LockFile
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.namesrv_controller import NamesrvReady
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["Supervisor", "SupervisorReady"]
+
+LOCK: Final = "lock"
+"""The file that one broker alone would lock."""
+ORPHANS_S: Final = 15.0
+"""How long a start waits for brokers whose supervisor was killed: they are about to stop."""
+LOOK_S: Final = 0.1
+READY_S: Final = 60.0
+"""After this time it is ready with the brokers that serve, if others are still starting."""
+WRONG_SETTINGS, REFUSED_STORE = 2, 3
+"""Exit codes of a broker."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SupervisorReady(NamedTuple):
+    """The values of the ready line."""
+
+    brokers: Sequence[str]
+    namesrv: str
+    data: str
+    serving: int
+
+
+class Supervisor:
+    """All brokers of one configuration, from nothing to stopped. `run` may be called once."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        disk: Disk,
+        clock: Clock,
+        silence_s: float,
+    ) -> None:
+        """`command`: runs a member when its number is appended. `silence_s`: see `Members`."""
+        self.config = config
+        self.numbers = range(config.broker.broker_count)
+        self.disk = disk
+        self.names = NamesrvController(supervisor_config(config), disk=disk, clock=clock)
+        self.loop = self.names.loop
+        self.live = self.names.live
+        self.members = Members(
+            [member_name(config, number) for number in self.numbers],
+            command,
+            environ,
+            silence_s=silence_s,
+        )
+        self.lock = LockFile(disk, self.names.root / LOCK)
+        self.health = http.Health(
+            startup={"brokers": self._starting},
+            live={"loop": http.loop_turns(self.loop, clock)},
+            ready={},
+        )
+        self.stop_wanted = trio.Event()
+        # Of wishes that come meanwhile, one is enough.
+        self._renew, self._renewals = trio.open_memory_channel[None](1)
+        self.saved = False
+        """Whether the name server stopped cleanly."""
+        self.settled = False
+        """Whether every member serves or was tried, and at least one serves."""
+        self.refused: int | None = None
+        """The exit code of the members, where none of them could start."""
+
+    def stop(self) -> None:
+        """Ask for a clean stop of all; callable from anywhere in the loop."""
+        self.stop_wanted.set()
+        self.members.stop()
+
+    def lame_duck(self) -> None:
+        """Ask all brokers to have their clients leave, and stop then."""
+        self.members.stop(LAME_DUCK)
+
+    def renew(self) -> None:
+        """Ask for a restart of all brokers, one by one: a new version of Aerobee serves then."""
+        with suppress(trio.WouldBlock):
+            self._renew.send_nowait(None)
+
+    async def _renew_when_asked(self) -> NoReturn:
+        while True:
+            await self._renewals.receive()
+            await self.members.roll()
+
+    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
+        """Have all brokers read their settings again, and do so."""
+        self.members.signal(RELOAD)
+        await self.names.reload(lambda: supervisor_config(reread()))
+
+    async def run(self, ready: Callable[[SupervisorReady], None]) -> bool:
+        """Serve until `stop`; whether the stop of every part was clean.
+
+        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start.
+        """
+        with ExitStack() as opened:
+            self.disk.mkdir(self.names.root)
+            self.lock.acquire()
+            opened.callback(self.lock.release)
+            await self._wait_for_orphans()
+            probes = self._bind(opened)
+            notices = opened.enter_context(Notices())
+            async with trio.open_nursery() as house:
+                if probes is not None:
+                    house.start_soon(self._serve_http, probes)
+                async with trio.open_nursery() as desk:
+                    await desk.start(self._serve_names)
+                    async with trio.open_nursery() as door:
+                        door.start_soon(self._settle, ready)
+                        door.start_soon(self._renew_when_asked)
+                        await self.members.run(notices)
+                        door.cancel_scope.cancel()
+                    self.names.stop()
+                house.cancel_scope.cancel()
+        return self._ended()
+
+    # ── Start ──
+
+    async def _wait_for_orphans(self) -> None:
+        """Wait until no broker uses the directory of a member. Raises: StoreLocked."""
+        deadline = trio.current_time() + ORPHANS_S
+        for number in self.numbers:
+            root = Path(member_directory(str(self.names.root), number))
+            while self._is_locked(root):
+                if trio.current_time() > deadline:
+                    raise StoreLocked(f"{root / LOCK} is locked by another broker: stop that one")
+                await trio.sleep(LOOK_S)
+
+    def _is_locked(self, root: Path) -> bool:
+        if not self.disk.exists(root / LOCK):
+            return False
+        lock = LockFile(self.disk, root / LOCK)
+        try:
+            lock.acquire()
+        except (StoreLocked, StoreUnusable):
+            return True
+        lock.release()
+        return False
+
+    def _bind(self, opened: ExitStack) -> socket.socket | None:
+        """The HTTP listener; the ports of the members are tried. Raises: OSError."""
+        metrics = self.config.metrics
+        for number in self.numbers:
+            for key, port in member_ports(self.config, number).items():
+                if port:
+                    self._try_port(number, key, port)
+        if metrics.metrics_exporter_type.name != "PROM":
+            return None
+        probes = http.open_listener(
+            metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
+        )
+        return None if probes is None else opened.enter_context(probes)
+
+    def _try_port(self, number: int, key: str, port: int) -> None:
+        loopback = key == http.PORT_KEY
+        try:
+            boss.bind("127.0.0.1" if loopback else self.config.remoting.bind_address, port).close()
+        except OSError as error:
+            remedy = f"{key} of broker {number}: set {key} to another port"
+            raise http.with_remedy(error, "bindAddress", port, remedy) from error
+
+    async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
+        def ready(told: NamesrvReady) -> None:
+            task_status.started()
+
+        self.saved = await self.names.run(ready)
+
+    async def _settle(self, ready: Callable[[SupervisorReady], None]) -> None:
+        """Say that it is ready, or stop it where no member could start."""
+        members = self.members.all
+        with trio.move_on_after(READY_S):
+            while not all(one.served or one.exit_code is not None for one in members):
+                await self.members.change()
+        while not any(one.served for one in members):
+            codes = [one.exit_code for one in members]
+            if None not in codes:
+                self.refused = max(code or 0 for code in codes)
+                self.stop()
+                return
+            await self.members.change()
+        self.settled = True
+        ready(self._ready())
+
+    def _ready(self) -> SupervisorReady:
+        bound, names = self.config.remoting.bind_address, self.config.namesrv.namesrv_listen_port
+        ports = (member_ports(self.config, number)["listenPort"] for number in self.numbers)
+        return SupervisorReady(
+            [with_port(bound, port) for port in ports],
+            with_port(bound, names),
+            str(self.names.root),
+            sum(one.state is State.READY for one in self.members.all),
+        )
+
+    def _starting(self) -> str | None:
+        return None if self.settled else "brokers are starting"
+
+    # ── Serve ──
+
+    async def _serve_http(self, listener: socket.socket) -> None:
+        await http.prepared()
+        from aerobee.broker.metrics.http_app import Slots, serve
+        from aerobee.broker.supervisor.http_app import make_app
+
+        may_scrape = http.may_scrape_by(self.config)
+        app = make_app(self.health, self._troubles, self._scrape, may_scrape)
+        slots = Slots(self.config.metrics.metrics_max_connections, self.names.reactor.stats)
+        await serve(app, listener, slots, self.names.tls.http)
+
+    def _http_port(self, number: int) -> int:
+        return member_ports(self.config, number)[http.PORT_KEY]
+
+    async def _troubles(self) -> dict[str, str | None]:
+        """Why each member, and the name server, is not ready."""
+        found: dict[str, str | None] = {"namesrv": self.names.health.ready["kv_config"]()}
+        if self.stop_wanted.is_set():
+            found["namesrv"] = "the brokers are stopping"
+
+        async def ask(name: str, number: int) -> None:
+            found[name] = await trouble_of(self._http_port(number))
+
+        async with trio.open_nursery() as asking:
+            for member in self.members.all:
+                found[member.name] = member.trouble
+                if member.state is State.READY:
+                    asking.start_soon(ask, member.name, member.number)
+        return found
+
+    async def _scrape(self, authorization: str) -> bytes:
+        from aerobee.broker.metrics.metrics import pages
+
+        texts: dict[int, bytes] = {}
+
+        async def ask(number: int) -> None:
+            texts[number] = await metrics_of(self._http_port(number), authorization)
+
+        async with trio.open_nursery() as asking:
+            for member in self.members.all:
+                if member.state is State.READY:
+                    asking.start_soon(ask, member.number)
+        own = replace(self.names.sources(), members=self._figures)
+        named = [(self.members.all[number].name, texts[number]) for number in sorted(texts)]
+        named.append((self.config.broker.broker_name, b"".join(pages(own))))
+        return b"".join(joined(named))
+
+    def _figures(self) -> list[MemberFigures]:
+        return [
+            MemberFigures(one.name, one.state is State.READY, max(0, one.starts - 1))
+            for one in self.members.all
+        ]
+
+    # ── Stop ──
+
+    def _ended(self) -> bool:
+        """Whether all ended cleanly. Raises: what says why no member could start."""
+        if self.refused is not None:
+            text = f"none of the {len(self.numbers)} brokers could start: see their lines above"
+            if self.refused == WRONG_SETTINGS:
+                raise ConfigurationError([text])
+            if self.refused == REFUSED_STORE:
+                raise StoreLocked(text)
+            raise OSError(text)
+        return self.saved and all(one.exit_code == 0 for one in self.members.all)

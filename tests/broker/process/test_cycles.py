@@ -1,0 +1,70 @@
+"""The searches for cyclic garbage."""
+
+import gc
+import sys
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.broker.process import cycles
+
+
+@pytest.mark.trio
+async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of connections leave more young objects than one step may look at."""
+    done: list[str] = []
+    looks = 0
+
+    def collect(generation: int = 2) -> int:
+        nonlocal looks
+        done.append(f"collect {generation}")
+        looks += generation == 0
+        return 0
+
+    monkeypatch.setattr(gc, "collect", collect)
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(cycles, "young_collections", lambda: looks)
+    of_a_round = cycles.YOUNG_S * cycles.LOOKS
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cycles.collect_cycles)
+        await trio.sleep(of_a_round + cycles.YOUNG_S / 2)
+        assert done == ["collect 0"] * cycles.LOOKS + ["collect 1"]
+        done.clear()
+        looks += 1
+        await trio.sleep(of_a_round)
+        assert done == ["collect 0"] * cycles.LOOKS + ["freeze"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_memory_that_grows_is_searched_as_a_whole_before_a_day_is_over(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R18: garbage that was frozen while it was in use, of a port scan for example."""
+    done: list[str] = []
+    blocks = 3_000_000
+
+    def collect(generation: int = 2) -> int:
+        nonlocal blocks
+        if generation == 2:
+            done.append("whole")
+            blocks = 3_100_000
+        return 0
+
+    monkeypatch.setattr(gc, "collect", collect)
+    monkeypatch.setattr(gc, "unfreeze", lambda: done.append("unfreeze"))
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cycles.collect_cycles)
+        await trio.sleep(1)
+        blocks = 4_400_000
+        await trio.sleep(1)
+        assert not done, "less than half as many again"
+        blocks = 4_600_000
+        await trio.sleep(1)
+        assert done == ["unfreeze", "whole"]
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,268 @@
+"""Several brokers of one configuration: the real processes, seen by clients and operators (K1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.errors import AerobeeError
+from tests.kit.broker_process import DidNotStart
+from tests.kit.health import events, metrics_of, rss_anon
+from tests.kit.supervised import Supervised
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.ours
+
+TOPIC = "Orders"
+STOP_S = 8.0
+MiB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervised]:
+    """Two brokers with a topic on both."""
+    data = tmp_path_factory.mktemp("many") / "data"
+    with Supervised(data=data) as running:
+        with AdminClient(running.namesrv_address) as admin:
+            admin.create_topic(TOPIC, queues=4)
+        yield running
+
+
+def stored(whole: Supervised, count: int) -> Counter[str]:
+    """Broker → how many of so many messages it has taken."""
+    with Producer(whole.namesrv_address, group="shop") as producer:
+        sent = [producer.send(Message(TOPIC, b"%d" % n)) for n in range(count)]
+    return Counter(one.queue.broker_name for one in sent)
+
+
+def test_a_producer_spreads_over_all_brokers(whole: Supervised) -> None:
+    assert whole.ready is not None
+    assert whole.ready.recovered == "2 of 2 brokers"
+    with AdminClient(whole.namesrv_address) as admin:
+        brokers = admin.cluster_info().brokers
+        assert {one.name: one.address for one in brokers} == {
+            f"b-{n}": f"127.0.0.1:{whole.ports.listen + 10 * n}" for n in range(2)
+        }
+    assert set(stored(whole, 32)) == {"b-0", "b-1"}
+
+
+def test_a_key_keeps_its_broker_and_queue(whole: Supervised) -> None:
+    with Producer(whole.namesrv_address, group="shop") as producer:
+        for key in ("anna", "bert", "carl", "dora"):
+            queues = {producer.send(Message(TOPIC, b"x", ordering_key=key)).queue for _ in range(8)}
+            assert len(queues) == 1, key
+
+
+def test_a_topic_made_by_use_is_on_both(whole: Supervised) -> None:
+    with Producer(whole.namesrv_address, group="shop") as producer:
+        for _ in range(64):
+            producer.send(Message("ByUse", b"x"))
+    with AdminClient(whole.namesrv_address) as admin:
+        assert {one.broker for one in admin.topic_configs("ByUse")} == {"b-0", "b-1"}
+
+
+def test_one_scrape_has_the_metrics_of_all(whole: Supervised) -> None:
+    samples = list(metrics_of(whole))
+    assert len({(name, *sorted(labels.items())) for name, labels, _ in samples}) == len(samples)
+    nodes = {labels["node_id"] for _, labels, _ in samples if "node_id" in labels}
+    assert nodes == {"b", "b-0", "b-1"}
+    up = {labels["broker"]: value for name, labels, value in samples if name == "aerobee_broker_up"}
+    assert up == {"b-0": 1, "b-1": 1}
+    url = f"http://127.0.0.1:{whole.ports.metrics}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    heads = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(heads) == len(set(heads)), "a family is told once"
+
+
+def test_one_health_answer_names_each_broker(whole: Supervised) -> None:
+    assert whole.health() == {
+        "code": 200,
+        "status": "ok",
+        "checks": {"namesrv": "ok", "b-0": "ok", "b-1": "ok"},
+    }
+    assert whole.health("livez")["code"] == whole.health("startupz")["code"] == 200
+
+
+def test_each_line_of_the_one_log_names_its_broker(whole: Supervised) -> None:
+    told = list(events(whole.log.read_text()))
+    started = [one["broker_name"] for one in told if one["event"] == "broker.started"]
+    assert set(started) == {"b-0", "b-1"}
+    assert any(one["event"] == "supervisor.started" for one in told)
+
+
+def test_the_supervisor_is_small_and_a_signal_reaches_all(whole: Supervised) -> None:
+    assert rss_anon(whole.child.pid) < 45 * MiB
+    os.kill(whole.child.pid, signal.SIGHUP)
+
+    def reloaded() -> bool:
+        told = [one for one in events(whole.log.read_text()) if one["event"] == "config.reloaded"]
+        return {one.get("broker_name") for one in told} >= {None, "b-0", "b-1"}
+
+    eventually(reloaded, within_s=10, what="all have read their settings again")
+
+
+def test_a_killed_broker_comes_back_while_the_other_serves(whole: Supervised) -> None:
+    acknowledged: set[bytes] = set()
+    before = whole.pids()
+    with Producer(whole.namesrv_address, group="killed", request_timeout=1.0) as producer:
+        for n in range(600):
+            body = b"kill %d" % n
+            try:
+                producer.send(Message("Kills", body))
+            except AerobeeError:
+                continue
+            acknowledged.add(body)
+            if n == 200:
+                os.kill(before["b-1"], signal.SIGKILL)
+    assert len(acknowledged) > 500, "the other broker serves on"
+    whole.await_ready()
+    after = whole.pids()
+    assert after["b-0"] == before["b-0"]
+    assert after["b-1"] != before["b-1"]
+    ended = [one for one in events(whole.log.read_text()) if one["event"] == "member.ended"]
+    assert [(one["broker_name"], one["exit_code"]) for one in ended] == [("b-1", -9)]
+    restarts = {
+        labels["broker"]: value
+        for name, labels, value in metrics_of(whole)
+        if name == "aerobee_broker_restarts_total"
+    }
+    assert restarts == {"b-0": 0, "b-1": 1}
+    assert bodies(whole, "Kills") >= acknowledged
+
+
+def bodies(whole: Supervised, topic: str) -> set[bytes]:
+    """All messages of a topic."""
+    with AdminClient(whole.namesrv_address) as admin:
+        return {bytes(one.body) for one in admin.find_messages(topic, max_messages=100_000)}
+
+
+# ── stops and starts ──
+
+
+def test_a_start_a_stop_and_a_start_again_keep_everything(tmp_path: Path) -> None:
+    whole = Supervised(data=tmp_path / "data")
+    with whole:
+        assert stored(whole, 20)
+        kept = bodies(whole, TOPIC)
+        began = time.monotonic()
+        assert whole.stop() == 0
+        assert time.monotonic() - began < STOP_S
+        whole.start()
+        assert bodies(whole, TOPIC) == kept
+        assert whole.stop() == 0
+
+
+def test_brokers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    """kill -9 of the supervisor alone: no orphan holds ports or locks, and a start follows."""
+    with Supervised(data=tmp_path / "data") as whole:
+        assert stored(whole, 20)
+        kept, pids = bodies(whole, TOPIC), whole.pids()
+        whole.kill()
+        whole.start()  # waits for what the brokers still do
+        assert not set(whole.pids().values()) & set(pids.values())
+        assert bodies(whole, TOPIC) == kept
+        for pid in pids.values():
+            assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_broker_that_cannot_start_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """It has a file for a directory: it is tried again and again, with pauses that grow."""
+    data = tmp_path / "data"
+    broken = data / "broker-1" / "consumequeue"
+    broken.parent.mkdir(parents=True)
+    broken.touch()
+    with Supervised(data=data) as whole:
+        assert whole.ready is not None
+        assert whole.ready.recovered == "1 of 2 brokers"
+        assert set(stored(whole, 16)) == {"b-0"}
+        health = whole.health()
+        assert (health["code"], health["status"]) == (503, "degraded")
+        assert health["checks"]["b-1"].startswith(("ended with 3", "starting"))
+        broken.unlink()
+        whole.await_ready()
+        ended = [one for one in events(whole.log.read_text()) if one["event"] == "member.ended"]
+        assert [one["again_in_s"] for one in ended] == [0.5 * 2**n for n in range(len(ended))]
+        assert whole.stop() == 0
+
+
+def test_a_stop_during_the_start_ends_all(tmp_path: Path) -> None:
+    whole = Supervised(data=tmp_path / "data")
+    child = whole.launch()
+    eventually(whole.pids, within_s=10, what="the first broker is there", every_s=0.005)
+    pids = whole.pids()
+    child.stop(within_s=20)
+    eventually(
+        lambda: not any(map(alive, pids.values())), within_s=5, what="all brokers have ended"
+    )
+
+
+# ── refused ──
+
+
+def refused(whole: Supervised) -> str:
+    """The reason of a start that is refused."""
+    with pytest.raises(DidNotStart):
+        whole.start()
+    return whole.log.read_text()
+
+
+def test_where_none_can_start_the_whole_ends_with_their_exit_code(tmp_path: Path) -> None:
+    for number in range(2):
+        file = tmp_path / "data" / f"broker-{number}" / "consumequeue"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    with pytest.raises(DidNotStart) as told:
+        Supervised(data=tmp_path / "data").start()
+    assert told.value.exit_code == 3
+
+
+def test_a_port_of_any_broker_that_is_taken_refuses_the_start(tmp_path: Path) -> None:
+    whole = Supervised(data=tmp_path / "data")
+    with socket.create_server(("127.0.0.1", whole.ports.listen + 10)):
+        assert "listenPort of broker 1" in refused(whole)
+
+
+def test_one_store_becomes_that_of_broker_0_by_the_command_that_the_refusal_tells(
+    tmp_path: Path,
+) -> None:
+    """`brokers: 1`, then 2, then 1 again: nothing is hidden, and nothing is moved unasked."""
+    data = tmp_path / "data"
+    ports = Supervised(data=data).ports
+    single = Supervised(data=data, brokers=1, ports=ports)
+    with single:
+        assert set(stored(single, 20)) == {"b"}
+        kept = bodies(single, TOPIC)
+        assert single.stop() == 0
+    whole = Supervised(data=data, ports=ports, log_path=tmp_path / "two.log")
+    told = refused(whole)
+    (reason,) = (one["reason"] for one in events(told) if one["event"] == "broker.refused")
+    command = reason.partition("broker 0: ")[2]
+    subprocess.run(["sh", "-ec", command], check=True)
+    with whole:
+        assert bodies(whole, TOPIC) == kept
+        assert whole.stop() == 0
+    again = Supervised(data=data, brokers=1, ports=ports, log_path=tmp_path / "one.log")
+    assert "broker-0, broker-1" in refused(again)
