@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from aerobee.cli.broker import LOG_LEVELS
@@ -9,11 +11,17 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, escaped, output_options
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.blocking import AdminClient
+
 __all__ = ["config", "log_level"]
 
 broker_option = click.option(
-    "--broker", metavar="NAME", help="Name or address; needed where there are several."
+    "--broker", metavar="NAME", help="Name or address; where there are several, this or --all."
 )
+all_option = click.option("--all", "every", is_flag=True, help="All brokers, one after the other.")
 
 
 @click.group(cls=CommandGroup, short_help="Settings of a running broker.")
@@ -24,29 +32,61 @@ def config() -> None:
 @config.command()
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @broker_option
+@all_option
 @connection_options
 @output_options
-def get(names: tuple[str, ...], broker: str | None, connection: Connection, output: Output) -> None:
+def get(
+    names: tuple[str, ...],
+    broker: str | None,
+    every: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
     """Print all settings, or those of these names, in any spelling."""
+    rows: list[dict[str, str]] = []
+    with connection.admin() as admin:
+        for one in named(admin, broker, every=every):
+            told = {"broker": one} if every and one else {}
+            rows += ({**told, **row} for row in settings_of(admin, one, names))
+    output.rows(rows)
+
+
+def settings_of(
+    admin: AdminClient, broker: str | None, names: tuple[str, ...]
+) -> Iterator[dict[str, str]]:
+    """The rows of a broker's settings. Raises: UsageError for a name that it does not have."""
     from aerobee.broker.config.schema import canon
 
-    with connection.admin() as admin:
-        known = admin.broker_config(broker)
+    known = admin.broker_config(broker)
     proper = {canon(name): name for name in known}
     unknown = [name for name in names if canon(name) not in proper]
     if unknown:
         raise click.UsageError(f"the broker has no setting {', '.join(unknown)}")
     wanted = [proper[canon(name)] for name in names] or sorted(known)
-    output.rows({"key": name, "value": known[name]} for name in wanted)
+    return ({"key": name, "value": known[name]} for name in wanted)
+
+
+def named(admin: AdminClient, broker: str | None, *, every: bool) -> list[str | None]:
+    """The brokers that a command is for; None is the only one there is. Raises: UsageError."""
+    if not every:
+        return [broker]
+    if broker is not None:
+        raise click.UsageError("--broker or --all, not both")
+    return [one.name for one in admin.cluster_info().brokers if one.broker_id == 0]
 
 
 @config.command("set")
 @click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True)
 @broker_option
+@all_option
 @connection_options
 @output_options
 def set_values(
-    values: tuple[str, ...], broker: str | None, connection: Connection, output: Output
+    values: tuple[str, ...],
+    broker: str | None,
+    every: bool,
+    connection: Connection,
+    output: Output,
 ) -> None:
     """Change settings while the broker runs, now and for later starts; all of them, or none.
 
@@ -56,8 +96,10 @@ def set_values(
     """
     pairs = dict(split(value) for value in values)
     with connection.admin() as admin:
-        remark = admin.update_broker_config(pairs, broker)
-    if remark:
+        remarks = [
+            admin.update_broker_config(pairs, one) for one in named(admin, broker, every=every)
+        ]
+    for remark in dict.fromkeys(filter(None, remarks)):
         click.echo(f"aerobee: {escaped(remark)}", err=True)
     if output.for_programs:
         output.rows({"key": name, "value": value} for name, value in pairs.items())
@@ -68,19 +110,22 @@ def set_values(
 @click.command("log-level")
 @click.argument("level", type=click.Choice(LOG_LEVELS, case_sensitive=False), required=False)
 @broker_option
+@all_option
 @connection_options
 @output_options
 def log_level(
-    level: str | None, broker: str | None, connection: Connection, output: Output
+    level: str | None, broker: str | None, every: bool, connection: Connection, output: Output
 ) -> None:
     """Print the level of a broker's log, or set it, now and for later starts."""
     with connection.admin() as admin:
-        if level is not None:
-            admin.update_broker_config({"logLevel": level.upper()}, broker)
-        now = admin.broker_config(broker)["logLevel"].lower()
-    if output.for_programs:
-        output.record({"level": now})
-    output.say(now)
+        for one in named(admin, broker, every=every):
+            if level is not None:
+                admin.update_broker_config({"logLevel": level.upper()}, one)
+            now = admin.broker_config(one)["logLevel"].lower()
+            told = {"broker": one} if every and one else {}
+            if output.for_programs:
+                output.record({**told, "level": now})
+            output.say(f"{one} {now}" if told else now)
 
 
 def split(text: str) -> tuple[str, str]:

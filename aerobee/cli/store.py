@@ -21,8 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["store"]
 
+
+def one_store(_ctx: click.Context, _param: click.Parameter, directory: Path) -> Path:
+    """The directory, if it is that of one broker. Raises: BadParameter, which names those in it."""
+    inside = sorted(path.parent for path in directory.glob("broker-*/commitlog"))
+    if inside and not (directory / "commitlog").exists():
+        names = ", ".join(map(str, inside))
+        raise click.BadParameter(
+            f"{directory} has the stores of several brokers, name one: {names}"
+        )
+    return directory
+
+
 directory_argument = click.argument(
-    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=one_store,
 )
 json_option = click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object.")
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.cli.border import exit_code_of
+from aerobee.cli.main import run
 from aerobee.errors import AerobeeError
 from tests.kit.broker_process import DidNotStart
 from tests.kit.health import events, metrics_of, rss_anon
@@ -22,10 +26,10 @@ from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.ours
 
+ROOT = Path(__file__).parents[3]
 TOPIC = "Orders"
 STOP_S = 8.0
 MiB = 1 << 20
@@ -148,6 +152,43 @@ def bodies(whole: Supervised, topic: str) -> set[bytes]:
     """All messages of a topic."""
     with AdminClient(whole.namesrv_address) as admin:
         return {bytes(one.body) for one in admin.find_messages(topic, max_messages=100_000)}
+
+
+def test_the_commands_of_the_page_work(
+    whole: Supervised, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/operations/many-cores.md."""
+    monkeypatch.setenv("NAMESRV_ADDR", whole.namesrv_address)
+    monkeypatch.setenv("AEROBEE_METRICS_PROM_EXPORTER_PORT", str(whole.ports.metrics))
+    monkeypatch.chdir(whole.data.parent)
+    page = (ROOT / "docs/operations/many-cores.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    commands = "".join(blocks).splitlines()
+    assert len(commands) > 6
+    for command in commands:
+        assert code_of(command) == 0, (command, capsys.readouterr())
+    told = capsys.readouterr().out
+    assert "readyz ok" in told
+    with AdminClient() as admin:
+        settings = [admin.broker_config(f"b-{n}") for n in range(2)]
+        assert [one["deleteWhen"] for one in settings] == ["05", "05"]
+        assert [one["logLevel"] for one in settings] == ["INFO", "DEBUG"]
+        admin.set_write_permission("b-1", True)
+
+
+def code_of(command: str) -> object:
+    """The exit code of a command of ours."""
+    try:
+        return exit_code_of(run, command.split()[1:])
+    except SystemExit as end:
+        return end.code
+
+
+def test_a_store_command_asks_which_broker(
+    whole: Supervised, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code_of(f"aerobee store verify {whole.data}") == 2
+    assert str(whole.data / "broker-1") in capsys.readouterr().err
 
 
 # ── stops and starts ──
