@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
-    from aerobee.remoting.server.worker import Gate
+    from aerobee.remoting.server.worker import Checked, Gate
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -124,11 +124,25 @@ class Audit:
     def behind(self, gate: Gate) -> Gate:
         """The gate; changes that it refuses have a line."""
 
-        def check(command: Command, connection: Connection) -> Answer | None:
-            refused = gate(command, connection)
-            if refused is not None and command.code in CHANGES:
-                log.info("admin.refused", **line_of(self._asked(command, connection), refused))
+        def check(command: Command, connection: Connection) -> Checked:
+            checked = gate(command, connection)
+            if command.code not in CHANGES:
+                return checked
+            if isinstance(checked, Generator):
+                return end(checked, command, connection)
+            tell(checked, command, connection)
+            return checked
+
+        def end(
+            checking: Generator[None, None, Answer | None], command: Command, connection: Connection
+        ) -> Generator[None, None, Answer | None]:
+            refused = yield from checking
+            tell(refused, command, connection)
             return refused
+
+        def tell(refused: Answer | None, command: Command, connection: Connection) -> None:
+            if refused is not None:
+                log.info("admin.refused", **line_of(self._asked(command, connection), refused))
 
         return check
 

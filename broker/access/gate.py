@@ -8,6 +8,8 @@ over new connections, and its further wrong ones over any, held back until the n
 comes each second: so it has one guess a second for each connection that it has open, whether it
 hears the answer or begins anew. Nobody is locked out: many clients may share the address, and those
 who sign rightly wait a second at most, and once for a connection.
+
+The signature of a long body is computed in turns; of a request without a signature nothing is.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.pools import too_fast
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
-from aerobee.remoting.wire.request_signature import ACCESS_KEY, is_signed
+from aerobee.remoting.wire.request_signature import (
+    ACCESS_KEY,
+    SIGNATURE,
+    is_signed,
+    is_signed_in_steps,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from aerobee.broker.access.access_stats import AccessStats
     from aerobee.broker.access.authority import Account, Authority, Host
@@ -43,6 +50,8 @@ __all__ = ["Gate"]
 NO_ROW = "request code {} has no row in the table of permissions"
 
 SECRET_BYTES: Final = 32
+LONG_BYTES: Final = 4 << 20
+"""A longer body is hashed in turns; no send has one unless `maxMessageSize` was raised."""
 GUESSES: Final = 5
 """Wrong signatures of one address that are refused at once, and again as many in each minute."""
 
@@ -66,8 +75,12 @@ class Gate:
         self._nobody = authority.nobody(secrets.token_bytes(SECRET_BYTES))
         self._guesses = RateLimits(GUESSES / 60, GUESSES)
 
-    def check(self, command: Command, connection: Connection) -> Answer | None:
-        """The refusal of a request; None: it may be served. Hot when access control is on."""
+    def check(
+        self, command: Command, connection: Connection
+    ) -> Answer | Generator[None, None, Answer | None] | None:
+        """The refusal of a request; None: it may be served; steps that end with one of these. Hot
+        when access control is on.
+        """
         host = host_of(connection.host[:-4])
         if self.authority.admits(host):
             admit(connection)
@@ -75,32 +88,65 @@ class Gate:
         if self.authority.opens(command.code):
             return None
         try:
-            refused = self._examined(command, connection, host)
-        except (HeaderError, BodyError) as error:
+            fields = command.ext_fields()
+        except HeaderError as error:
+            return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
+        access_key = fields.get(ACCESS_KEY, "")
+        # An unknown account costs as much as a known one.
+        account = self.authority.account(access_key) or self._nobody
+        if self.authority.trusts(account, host):
+            connection.accounts |= {access_key}
+            admit(connection)
+            return None
+        if len(command.body) > LONG_BYTES and SIGNATURE in fields:
+            return self._check_long(account, fields, command, connection)
+        signed = is_signed(account.secret, fields, command.body)
+        return self._decided(account if signed else None, fields, command, connection)
+
+    def _check_long(
+        self,
+        account: Account,
+        fields: Mapping[str, str],
+        command: Command,
+        connection: Connection,
+    ) -> Generator[None, None, Answer | None]:
+        signed = yield from is_signed_in_steps(account.secret, fields, command.body)
+        refused = self._decided(account if signed else None, fields, command, connection)
+        if refused is not None:
+            command.body = b""
+        if connection.postponed:
+            yield
+        return refused
+
+    def _decided(
+        self,
+        signer: Account | None,
+        fields: Mapping[str, str],
+        command: Command,
+        connection: Connection,
+    ) -> Answer | None:
+        """The refusal of a request of this signer, None: of nobody."""
+        try:
+            refused = self._examined(signer, fields, command, connection)
+        except BodyError as error:
             return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
         if refused is None or isinstance(refused, Answer):
             return refused
         return self._refused(command, connection, refused)
 
     def _examined(
-        self, command: Command, connection: Connection, host: Host
+        self,
+        signer: Account | None,
+        fields: Mapping[str, str],
+        command: Command,
+        connection: Connection,
     ) -> NotAllowed | Answer | None:
         """Why a request is refused, or what says that its account is too fast; None: it may be
-        served.
-
-        Raises: HeaderError, BodyError.
+        served. Raises: BodyError.
         """
-        fields = command.ext_fields()
         access_key = fields.get(ACCESS_KEY, "")
-        known = self.authority.account(access_key)
-        # An unknown account costs as much as a known one.
-        account = self._nobody if known is None else known
-        if self.authority.trusts(account, host):
-            connection.accounts |= {access_key}
-            admit(connection)
-            return None
-        signed = is_signed(account.secret, fields, command.body)
-        if not signed or known is None:
+        # While a long body was hashed the account may have changed.
+        if signer is None or signer is not self.authority.account(access_key):
             if access_key:
                 self._guessed(connection)
             return NotAllowed(self.authority.not_authenticated(access_key))
@@ -111,7 +157,7 @@ class Gate:
         if rates.per_s and not rates.take(access_key, context.now * 1000):
             context.stats.requests_too_fast += 1
             return too_fast("maxRequestRateOfUser", rates.per_s)
-        return self._authorized(account, command, fields, host)
+        return self._authorized(signer, command, fields, host_of(connection.host[:-4]))
 
     def _guessed(self, connection: Connection) -> None:
         """Count a wrong signature; of many, this one is answered later."""

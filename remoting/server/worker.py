@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.frame import Frame
 
-    Gate: TypeAlias = Callable[[Command, Connection], Answer | None]
-    """Asked before a request is served: the refusal, or None. It may hold the connection back: then
-    the request is served or refused later.
+    Checked: TypeAlias = Answer | Generator[None, None, Answer | None] | None
+
+    Gate: TypeAlias = Callable[[Command, Connection], Checked]
+    """Asked before a request is served: the refusal, or None, or steps that end with one of them.
+    It may hold the connection back: then the request is served or refused later.
     """
 
 __all__ = ["Gate", "Worker"]
@@ -129,10 +131,16 @@ class Worker:
         if self._gate is not None:
             refusal = self._gate(command, connection)
             if connection.postponed:
+                assert not isinstance(refusal, Generator)
                 steps = None if refusal is None else refused(refusal)
                 if steps is not None:
                     command.body = b""
                 connection.unfinished = Unfinished(arrived, command.detached(), route, steps)
+                return
+            if isinstance(refusal, Generator):
+                command.detached()
+                steps = checked_first(refusal, command, connection, route)
+                connection.unfinished = Unfinished(arrived, command, route, steps)
                 return
             if refusal is not None:
                 connection.answer(command, refusal)
@@ -250,6 +258,9 @@ class Worker:
             if steps is not None:
                 while True:
                     next(steps)
+                    if connection.postponed:
+                        self._long_requests.leave(connection)
+                        return
                     if monotonic() > connection.context.turn_ends or connection.closed:
                         return
         except StopIteration as end:
@@ -406,6 +417,21 @@ def refused(refusal: Answer) -> Steps:
     """The one step of a request that is refused later."""
     return refusal
     yield
+
+
+def checked_first(
+    checking: Generator[None, None, Answer | None],
+    command: Command,
+    connection: Connection,
+    route: Resolved,
+) -> Steps:
+    """The steps of a request that the gate checks in steps."""
+    refusal = yield from checking
+    if refusal is not None:
+        return refusal
+    route.pool.served += 1
+    outcome = route.handler(command.header(route.header), command, connection)
+    return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
 
 def _text(error: Any) -> str:

@@ -498,6 +498,32 @@ def reloads(broker: BrokerProcess) -> int:
     return sum(one["event"] == "access.reloaded" for one in told)
 
 
+def test_s6_long_bodies_are_checked_like_short_ones(broker: BrokerProcess) -> None:
+    """They are hashed in turns; what is behind them on the connection waits for its turn."""
+    body, fields, elsewhere = bytes(6 << 20), send_fields("others", 0), "127.0.0.16"
+    with RawConnection(broker.address, timeout_s=30, source=elsewhere) as client:
+        for account, secret in (("the-admin", SECRET), ("one-shop", SECRET), ("one-shop", "?")):
+            client.ask(310, signed(account, fields, body, secret), body)
+        client.ask(310, fields, body)
+        client.ask(17, signed("one-shop", topic_fields("padded"), body), body)
+        client.ask(31, signed("the-admin", {"topic": "others", "queueId": 0}))
+        remarks = [client.hear().remark or "" for _ in range(6)]
+        assert "msg body length limit" in remarks[0]
+        assert "No default permission for others" in remarks[1]
+        assert "Check signature failed" in remarks[2]
+        assert "No accessKey is configured" in remarks[3]
+        assert "Need admin permission for request code=17" in remarks[4]
+        assert not remarks[5]
+        wrong = signed("one-shop", fields, body, "guessed")
+        began = time.monotonic()
+        for _ in range(GUESSES + 1):
+            client.ask(310, wrong, body)
+        assert all("Check" in (client.hear().remark or "") for _ in range(GUESSES + 1))
+        assert time.monotonic() - began > 0.9, "the last ones had to wait for a sweep"
+    refused = [one for one in events(broker.log.read_text()) if one["event"] == "admin.refused"]
+    assert "topic=padded" in str(refused[-1]["what"])
+
+
 def test_changes_count_within_a_second_and_mistakes_do_not(broker: BrokerProcess) -> None:
     path = broker.data.parent / "plain_acl.yml"
     fields = send_fields("others", 0)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
+from collections.abc import Generator
+from functools import partial
 from statistics import fmean, quantiles, variance
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,9 +31,10 @@ from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import LIMITS, MAX_OFFSET, Interest, Stage, TrickleSocket, bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.access.authority import Authority
+    from aerobee.remoting.wire.answer import Answer
 
 SECRET: Final = b"the-secret-of-the-one-account..."
 KNOWN: Final = ("enabled", "another")
@@ -64,6 +68,36 @@ def asked(name: str | None, secret: bytes, body: bytes = b"") -> Command:
     command = Command(code=MAX_OFFSET, body=body, language="JAVA", version=479)
     command.ext = dict(fields)
     return command
+
+
+def test_s6_a_long_body_is_hashed_in_turns_and_without_a_signature_not_at_all() -> None:
+    body = bytes(16 << 20)
+    signed = asked("enabled", SECRET, body)
+    wrong = asked("enabled", b"another", body)
+    unsigned = asked(None, b"", body)
+    gate, (connection, _) = Gate(users(), "C", AccessStats()), Stage().connect()
+    for command, code in ((signed, None), (wrong, 16)):
+        steps = gate.check(command, connection)
+        assert isinstance(steps, Generator)
+        ended: list[Answer | None] = []
+        times = [cpu_ms(partial(take, steps, ended)) for _ in range(17)]
+        assert [one and one.code for one in ended] == [code]
+        assert statistics.median(times) < 5
+    assert min(cpu_ms(lambda: gate.check(unsigned, connection)) for _ in range(9)) < 1
+
+
+def cpu_ms(call: Callable[[], object]) -> float:
+    began = thread_time()
+    call()
+    return (thread_time() - began) * 1_000
+
+
+def take(steps: Generator[None, None, Answer | None], ended: list[Answer | None]) -> None:
+    """One step; the end of them into the list."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        ended.append(end.value)
 
 
 def welch_t(one: Sequence[int], other: Sequence[int]) -> float:
