@@ -22,7 +22,7 @@ PARTS = (
     "spark_write",
     "spark_kafka",
     "sdk",
-    "broker",
+    "beside_java",
 )
 
 

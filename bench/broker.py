@@ -11,66 +11,22 @@ talks over 127.0.0.1, is bounded in time, and is ended by its pid.
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aerobee.cli.certs import make
 from bench.java_peer import java_broker
+from bench.load import DEFAULT_SIZES, SENDS, Case, Figures, build, load
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "bench" / "rawload"
-BINARY = ROOT / ".cache" / "rawload"
-
-ERRORS_MAX = 0.01
-"""Of the requests; an overloaded machine makes either broker answer "busy" now and then."""
-WARM_UP_S = 10.0
-"""Java's compiler needs it; before that it is far slower than after."""
-
-DEFAULT_SIZES: dict[str, object] = {
-    "brokerName": "broker-a",
-    "mappedFileSizeCommitLog": None,
-    "mappedFileSizeConsumeQueue": None,
-    "maxHashSlotNum": None,
-    "maxIndexNum": None,
-}
-"""The tests' small files are no measure of anything; the name is that of the Java broker."""
-
-FIGURES = re.compile(
-    r"msgs/s=(?P<rate>[\d.]+) p50=(?P<p50>[\d.]+)ms p99=(?P<p99>[\d.]+)ms p999=(?P<p999>[\d.]+)ms "
-    r"max=(?P<max>[\d.]+)ms cpu_us/msg=(?P<cpu>[\d.]+) cores=(?P<cores>[\d.]+) "
-    r"rss_anon_mb=(?P<rss>\d+) errs=(?P<errors>\d+)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One load: its name, what rawload is told, and whether the broker flushes synchronously."""
-
-    name: str
-    options: tuple[str, ...]
-    sync: bool = False
-    access: Mapping[str, object] | None = None
-    """Settings of access control; its account is `NAME`."""
-
-
 FEW_QUEUES = ("-t", "PopBench", "-q", "4")
 """A topic that is made with the first message; pops look at all of its queues."""
-
-SENDS = ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")
 
 TLS = "-tls"
 """The option of rawload to encrypt. RocketMQ's broker has a certificate for that by itself."""
@@ -113,34 +69,6 @@ READS = frozenset({"pull", "pop", "popack"})
 """Modes of rawload that need messages to read."""
 
 
-class Figures(dict[str, float]):
-    """What one run of rawload printed."""
-
-
-def build_load() -> Path:
-    """Compile the load generator once. Raises: SystemExit without Go."""
-    if not shutil.which("go"):
-        raise SystemExit("bench.broker needs Go for its load generator (bench/rawload)")
-    BINARY.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["go", "build", "-o", str(BINARY), "."], cwd=SOURCE, check=True)
-    return BINARY
-
-
-def load(address: str, pid: int, case: Case, seconds: float) -> Figures:
-    """Run one case. Raises: SystemExit when the broker answered with errors."""
-    times = ("-W", str(WARM_UP_S), "-T", str(seconds))
-    command = [str(BINARY), "-a", address, "-pid", str(pid), *times, *case.options]
-    limit_s = WARM_UP_S + seconds + 60
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
-    found = FIGURES.search(done.stdout)
-    if not found:
-        raise SystemExit(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()}")
-    figures = Figures({name: float(value) for name, value in found.groupdict().items()})
-    if figures["errors"] > ERRORS_MAX * figures["rate"] * seconds:
-        raise SystemExit(f"{case.name}: {done.stdout.strip()}")
-    return figures
-
-
 class Side:
     """One of the two brokers in one flush mode, started for one run."""
 
@@ -177,7 +105,9 @@ class Side:
         if self.name == "aerobee":
             ours = stack.enter_context(BrokerProcess(data=data, settings=DEFAULT_SIZES | settings))
             return ours.address, ours.child.pid
-        return stack.enter_context(java_broker(data.parent, settings))
+        java = stack.enter_context(java_broker(data.parent, settings))
+        java.start()
+        return java.address, java.child.pid
 
 
 def compare(sides: list[Side], case: Case, runs: int, seconds: float) -> dict[str, Figures]:
@@ -211,7 +141,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # A stopped bench must end its brokers, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    build_load()
+    build()
     settings: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
     print(describe())
     print(

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.load import DEFAULT_SIZES
 from tests.kit.java import OPENS, toolkit
-from tests.kit.java_server import JavaNamesrv
-from tests.kit.ports import HOST, free_block
-from tests.kit.process import Child
+from tests.kit.java_server import BROKER, JavaBroker, JavaNamesrv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["java_broker"]
+__all__ = ["JavaPeer", "java_broker"]
 
 VERSION = "5.4.0"
-START_WITHIN_S = 90.0
-STOP_WITHIN_S = 60.0
+DEFAULTS = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None, "timerWheelEnable": None}
 JVM = (
     "-server",
     "-Xms2g",
@@ -34,33 +33,29 @@ JVM = (
 )
 
 
+@dataclass(slots=True, kw_only=True)
+class JavaPeer(JavaBroker):
+    """`JavaBroker` with default sizes and in the JVM that its start script would give it."""
+
+    def command(self, *options: str) -> list[str]:
+        places = [f"-Duser.home={self.home}", *options]
+        return ["java", *JVM, *OPENS, *places, "-cp", f"{self.toolkit.jars}/*", BROKER]
+
+
 @contextmanager
-def java_broker(directory: Path, settings: Mapping[str, object]) -> Iterator[tuple[str, int]]:
-    """Address and pid of a Java broker on an empty directory; its name server runs beside it."""
+def java_broker(directory: Path, settings: Mapping[str, object]) -> Iterator[JavaPeer]:
+    """Java broker on `directory / "store"`, not started; its name server runs until the end."""
     tools = toolkit(VERSION)
     namesrv = JavaNamesrv(tools, directory / "namesrv")
-    home = directory / "home"
-    (home / "conf").mkdir(parents=True)
-    ports = free_block()
-    values = {
-        "brokerIP1": HOST,
-        "bindAddress": HOST,
-        "namesrvAddr": namesrv.address,
-        "listenPort": ports.listen,
-        "haListenPort": ports.ha,
-        "storePathRootDir": directory / "store",
-        **settings,
-    }
-    conf = home / "conf" / "broker.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    command = ["java", *JVM, *OPENS, f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
-    main = "org.apache.rocketmq.broker.BrokerStartup"
-    broker = Child(
-        [*command, "-cp", f"{tools.jars}/*", main, "-c", str(conf)], log=directory / "broker.log"
+    peer = JavaPeer(
+        toolkit=tools,
+        data=directory / "store",
+        home=directory / "home",
+        namesrv_address=namesrv.address,
+        settings=DEFAULTS | dict(settings),
     )
     try:
-        broker.read_until("boot success", within_s=START_WITHIN_S)
-        yield f"{HOST}:{ports.listen}", broker.pid
+        yield peer
     finally:
-        broker.kill()
+        peer.__exit__(None, None, None)
         namesrv.stop()

@@ -17,13 +17,15 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.broker import BINARY, DEFAULT_SIZES, build_load
+from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
 WARM_UP_S = 3.0
 PEAK = re.compile(r"msgs/s=(\d+)")
+GOOD = re.compile(r"good/s=(\d+)")
 
 
 def load(broker: BrokerProcess, seconds: float, *options: str) -> str:
@@ -33,6 +35,31 @@ def load(broker: BrokerProcess, seconds: float, *options: str) -> str:
     limit_s = 60 + WARM_UP_S + seconds
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
     return done.stdout.strip()
+
+
+class Goodput(NamedTuple):
+    """Per second: what a closed loop reached, and what was stored in time of a multiple of it."""
+
+    peak: float
+    good: float
+
+    @property
+    def share(self) -> float:
+        """Of the peak."""
+        return self.good / self.peak
+
+
+def measure(broker: BrokerProcess, seconds: float, times: float, connections: int) -> Goodput:
+    """The closed loop, then the open one; prints what the generator says to stderr."""
+    to = ("-c", str(connections))
+    closed = load(broker, seconds, *to, "-d", "8")
+    peak = PEAK.search(closed)
+    assert peak, closed
+    opened = load(broker, seconds, *to, "-r", f"{times * float(peak[1]):.0f}")
+    good = GOOD.search(opened)
+    assert good, opened
+    print(f"{closed}\n{opened}", file=sys.stderr, flush=True)
+    return Goodput(float(peak[1]), float(good[1]))
 
 
 def main() -> None:
@@ -45,7 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # A stopped bench must end its broker, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    build_load()
+    build()
     given: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
     settings = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None} | given
     print(describe())
@@ -53,18 +80,8 @@ def main() -> None:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="aerobee-bench-"))
         broker = BrokerProcess(data=Path(directory) / "data", settings=settings)
         stack.enter_context(broker)
-        connections = ("-c", str(arguments.connections))
-        closed = load(broker, arguments.seconds, *connections, "-d", "8")
-        print(closed, flush=True)
-        found = PEAK.search(closed)
-        if not found:
-            raise SystemExit("no peak")
-        rate = arguments.times * float(found[1])
-        opened = load(broker, arguments.seconds, *connections, "-r", f"{rate:.0f}")
-        print(opened)
-        good = re.search(r"good/s=(\d+)", opened)
-        if good:
-            print(f"goodput: {float(good[1]) / float(found[1]):.0%} of the peak")
+        seen = measure(broker, arguments.seconds, arguments.times, arguments.connections)
+    print(f"goodput: {seen.share:.0%} of the peak")
 
 
 if __name__ == "__main__":

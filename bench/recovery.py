@@ -37,7 +37,7 @@ from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.message_store import MessageStore
-from bench.broker import DEFAULT_SIZES, build_load
+from bench.load import DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
@@ -78,20 +78,20 @@ def write_log(root: Path, size: int, up_to: int) -> None:
     (root / names.ABORT).touch()
 
 
-def write_store(root: Path, segments: int, topics: int) -> None:
+def write_store(root: Path, segments: int, topics: int, disk: Disk | None = None) -> None:
     """So many segments of default size with a few records each, stopped cleanly."""
-    store = open_store(root)
+    store = open_store(root, disk)
     for number in range(2 * QUEUES * topics * segments):
         if number and not number % (2 * QUEUES * topics):
-            store.commit_log.roll(MiB)
+            store.commit_log.roll(GiB)
         store.put(draft(number, 128, topics))
     store.dispatch()
     trio.run(stop, store)
 
 
-def open_store(root: Path) -> MessageStore:
+def open_store(root: Path, disk: Disk | None = None) -> MessageStore:
     config = StoreConfig(store_path_root_dir=str(root))
-    store = MessageStore(config, disk=Disk(), clock=SystemClock())
+    store = MessageStore(config, disk=disk or Disk(), clock=SystemClock())
     store.load()
     return store
 
@@ -162,7 +162,7 @@ def ready_after_kill(directory: Path, size: int, mode: str, seconds: float, runs
             options = ("-m", "batch", "-c", "8", "-d", "4", "-s", str(size), "-W", "0")
             to = ("-a", broker.address, "-pid", str(broker.child.pid))
             with subprocess.Popen(
-                [str(build_load()), *to, *options, "-T", str(seconds + 60)],
+                [str(build()), *to, *options, "-T", str(seconds + 60)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             ) as running:

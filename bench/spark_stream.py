@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
-from bench.broker import BINARY, DEFAULT_SIZES, build_load
+from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from bench.spark_session import measuring_session, spark_cpu_s
 from tests.kit.broker_process import BrokerProcess
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--trigger", type=float, default=1, help="seconds")
     given = parser.parse_args()
-    build_load()
+    build()
     print(describe(), f"pyspark {version('pyspark')}")
     with ExitStack() as running:
         directory = Path(running.enter_context(tempfile.TemporaryDirectory()))

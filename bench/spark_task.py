@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from aerobee.spark.options import read_options
 from aerobee.spark.rows.columns import DEFAULT
 from aerobee.spark.source.batch_reader import BatchReader
-from bench.broker import DEFAULT_SIZES
+from bench.load import DEFAULT_SIZES
 from bench.machine import describe
 from bench.spark_session import measuring_session, workers_peak_bytes
 from tests.kit.broker_process import BrokerProcess

@@ -20,8 +20,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.broker import BINARY, DEFAULT_SIZES, build_load
+from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.raw_client import RawConnection, properties_text, request_frame, send_fields
@@ -37,6 +38,7 @@ SEED = 1
 LOAD_S, SHORT_LOAD_S = 6.0, 4.0
 """The short one begins and ends while delays are delivered."""
 DELAY_S = 20
+DELAYED = DEFAULT_SIZES | {"messageDelayLevel": f"{DELAY_S}s"}
 RATE = re.compile(r"msgs/s=([\d.]+)")
 
 
@@ -95,73 +97,77 @@ def produce(broker: BrokerProcess, seconds: float = LOAD_S) -> float:
     return float(found[1])
 
 
-def burst(count: int, folder: str) -> None:
-    """Very many timers in one second."""
-    with BrokerProcess(data=Path(folder) / "burst", settings=DEFAULT_SIZES) as broker:
-        produce(broker)
-        alone = produce(broker)
-        for beside in (False, True):
-            with RawConnection(broker.address) as connection:
-                fields = send_fields(TOPIC, 0)
-                assert connection.call(SEND_MESSAGE_V2, fields, BODY).code == 0
-                before = max_offset(connection, TOPIC, 0)
-                due_s = int(time.time() + count / 8_000) + 10
-                sent_s = send_timers(broker.address, [due_s * 1000] * count)
-                time.sleep(max(0.0, due_s - time.time() - 1))
-                rates: list[float] = []
-                load = threading.Thread(target=lambda into=rates: into.append(produce(broker)))
-                if beside:
-                    load.start()
-                while max_offset(connection, TOPIC, 0) < before + count:
-                    time.sleep(0.1)
-                late_s = time.time() - due_s
-            print(
-                f"{count:,} timers sent in {sent_s:.1f} s, all delivered {late_s:.2f} s late",
-                end="",
-            )
-            if beside:
-                load.join()
-                share = rates[0] / alone
-                print(f"; producers {rates[0]:,.0f}/s beside it, {alone:,.0f} alone: {share:.0%}")
-            else:
-                print(", nobody beside it")
+class Delivered(NamedTuple):
+    """What one burst took, and what producers beside it kept of their rate."""
+
+    late_s: float
+    rate: float = 0.0
+    alone: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The end of a line."""
+        if not self.alone:
+            return f"all delivered within {self.late_s:.2f} s, nobody beside it"
+        return (
+            f"all delivered within {self.late_s:.2f} s; producers {self.rate:,.0f}/s beside it,"
+            f" {self.alone:,.0f} alone: {self.rate / self.alone:.0%}"
+        )
 
 
-def delays(count: int, folder: str) -> None:
-    """Very many messages of one delay level, all due when the broker starts."""
-    settings = DEFAULT_SIZES | {"messageDelayLevel": f"{DELAY_S}s"}
-    with BrokerProcess(data=Path(folder) / "delays", settings=settings) as broker:
-        with RawConnection(broker.address) as connection:
-            assert connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, 0), BODY).code == 0
-        for beside in (False, True):
-            with RawConnection(broker.address) as connection:
-                before = max_offset(connection, TOPIC, 0)
-            send_all(broker.address, [{"DELAY": "1"}] * count)
-            due_s = time.monotonic() + DELAY_S
-            broker.stop()
-            time.sleep(max(0.0, due_s - time.monotonic()))
-            broker.start()
-            rates: list[float] = []
-            load = threading.Thread(
-                target=lambda into=rates: into.append(produce(broker, SHORT_LOAD_S))
-            )
-            with RawConnection(broker.address) as connection:
-                while max_offset(connection, TOPIC, 0) == before:
-                    time.sleep(0.01)
-                began = time.monotonic()
-                if beside:
-                    load.start()
-                while max_offset(connection, TOPIC, 0) < before + count:
-                    time.sleep(0.1)
-                took_s = time.monotonic() - began
-            print(f"{count:,} messages of a delay level, delivered within {took_s:.2f} s", end="")
-            if beside:
-                load.join()
-                alone = produce(broker)
-                share = rates[0] / alone
-                print(f"; producers {rates[0]:,.0f}/s beside it, {alone:,.0f} alone: {share:.0%}")
-            else:
-                print(", nobody beside it")
+class Beside:
+    """Producers in a thread, for as long as they were told."""
+
+    def __init__(self, broker: BrokerProcess, seconds: float) -> None:
+        self.rates: list[float] = []
+        self.thread = threading.Thread(target=lambda: self.rates.append(produce(broker, seconds)))
+
+    def rate(self) -> float:
+        """What they sent; waits for their end. Raises: IndexError when they failed."""
+        self.thread.join()
+        return self.rates[0]
+
+
+def burst(broker: BrokerProcess, count: int, *, beside: bool) -> Delivered:
+    """So many timers for one second; `late_s` runs from that second."""
+    alone = produce(broker) if beside else 0.0
+    with RawConnection(broker.address) as connection:
+        assert connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, 0), BODY).code == 0
+        before = max_offset(connection, TOPIC, 0)
+        due_s = int(time.time() + count / 8_000) + 10
+        send_timers(broker.address, [due_s * 1000] * count)
+        time.sleep(max(0.0, due_s - time.time() - 1))
+        load = Beside(broker, LOAD_S)
+        if beside:
+            load.thread.start()
+        while max_offset(connection, TOPIC, 0) < before + count:
+            time.sleep(0.1)
+        late_s = time.time() - due_s
+    return Delivered(late_s, load.rate(), alone) if beside else Delivered(late_s)
+
+
+def delays(broker: BrokerProcess, count: int, *, beside: bool) -> Delivered:
+    """So many of one delay level, all due when the broker starts; from the first that comes."""
+    alone = produce(broker) if beside else 0.0
+    with RawConnection(broker.address) as connection:
+        assert connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, 0), BODY).code == 0
+        before = max_offset(connection, TOPIC, 0)
+    send_all(broker.address, [{"DELAY": "1"}] * count)
+    due_s = time.monotonic() + DELAY_S
+    broker.stop()
+    time.sleep(max(0.0, due_s - time.monotonic()))
+    broker.start()
+    load = Beside(broker, SHORT_LOAD_S)
+    with RawConnection(broker.address) as connection:
+        while max_offset(connection, TOPIC, 0) == before:
+            time.sleep(0.01)
+        began = time.monotonic()
+        if beside:
+            load.thread.start()
+        while max_offset(connection, TOPIC, 0) < before + count:
+            time.sleep(0.1)
+        late_s = time.monotonic() - began
+    return Delivered(late_s, load.rate(), alone) if beside else Delivered(late_s)
 
 
 def waiting(count: int, folder: str) -> None:
@@ -193,13 +199,17 @@ def main() -> None:
     parser.add_argument("--delays", type=int, default=100_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     given = parser.parse_args()
-    build_load()
+    build()
     print(describe())
     with tempfile.TemporaryDirectory() as folder:
-        if given.burst:
-            burst(given.burst, folder)
-        if given.delays:
-            delays(given.delays, folder)
+        both = (("timers", burst, given.burst), ("delays", delays, given.delays))
+        for name, deliver, count in both:
+            if count:
+                with BrokerProcess(data=Path(folder) / name, settings=DELAYED) as broker:
+                    produce(broker)
+                    for beside in (False, True):
+                        seen = deliver(broker, count, beside=beside)
+                        print(f"{count:,} {name} due at once, {seen.words}", flush=True)
         if given.waiting:
             waiting(given.waiting, folder)
 

@@ -65,6 +65,8 @@ class BrokerProcess:
     env: Mapping[str, str] = field(default_factory=dict)
     log_path: Path | None = None
     """Where its stderr goes; beside the data directory unless told."""
+    python: str = sys.executable
+    """The interpreter that runs it."""
     module: Sequence[str] = ("aerobee",)
     """What Python runs, with its first words; see `odd_broker` for others."""
     ready: Ready | None = None
@@ -109,7 +111,7 @@ class BrokerProcess:
         pairs = SMALL_FILES | PATIENT | self.port_settings() | dict(self.settings)
         sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
         names = [] if self.namesrv is None else ["-n", self.namesrv]
-        module = [sys.executable, "-m", *self.module, "broker", "run"]
+        module = [self.python, "-m", *self.module, "broker", "run"]
         return [*module, "--data", str(self.data), *names, *sets]
 
     def port_settings(self) -> dict[str, object]:

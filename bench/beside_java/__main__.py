@@ -1,0 +1,128 @@
+"""The whole comparison.
+
+    python -m bench.beside_java [--quick] [--only WORDS] [--result FILE] [--alone] [--keep]
+        [--runs 5] [--seconds 3] [--minutes 25] [--stall-seconds 60] [--python PATH]…
+
+Every row of the table: both brokers are up, one is measured while the other stands still, by
+turns; medians. Each row has fresh brokers, and Java's is warmed up before it; with `--keep` they
+stay for all rows of a kind, and Java's compiler has had minutes. It prints the table as it goes, in
+Markdown, and writes FILE after every row; after `--minutes` the rest is left out and said so.
+`--quick` takes shorter turns and fewer, for a look in 8 minutes. `--python` names the interpreter
+for Aerobee's broker (with its dependencies installed); given several times, each is a side of its
+own. `python -m bench.plots FILE` draws what is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from bench.beside_java import due, flow, lives, sends, sizes, strain
+from bench.beside_java.figures import OURS, Report
+from bench.beside_java.sides import Plan
+from bench.load import build
+from bench.machine import describe
+
+GROUPS = (
+    sends.async_flush,
+    sends.sync_flush,
+    flow.end_to_end,
+    lives.ready,
+    sizes.sizes,
+    strain.overload,
+    strain.loop_stall,
+    due.due_at_once,
+    lives.recovery,
+)
+QUICK_MINUTES = 8
+
+
+def interpreters(paths: list[str]) -> dict[str, str]:
+    """Name of the side → interpreter; the first is the one that the aims speak of."""
+    names = [OURS, *(version_of(path) for path in paths[1:])]
+    return dict(zip(names, paths or [sys.executable], strict=False))
+
+
+def version_of(python: str) -> str:
+    """As `python-3.13.0`."""
+    code = "import platform; print(platform.python_version())"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return f"python-{done.stdout.strip()}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.beside_java")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", metavar="WORDS", help="rows with these in their name")
+    parser.add_argument("--result", type=Path, default=Path(".cache/beside_java.json"))
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--alone", action="store_true", help="without the Java broker")
+    parser.add_argument("--keep", action="store_true", help="no fresh brokers for each row")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH")
+    parser.add_argument("--stall-seconds", type=float)
+    return parser.parse_args()
+
+
+def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
+    """What was asked for, with the defaults of a whole or a quick comparison."""
+    quick = given.quick
+    minutes = given.minutes or (QUICK_MINUTES if quick else 25)
+    return Plan(
+        runs=given.runs or (3 if quick else 5),
+        seconds=given.seconds or (1.0 if quick else 3.0),
+        warm_up_s=4.0 if quick else 8.0,
+        quick=quick,
+        java=not given.alone and bool(shutil.which("java")),
+        pythons=interpreters(given.python),
+        directory=directory,
+        ends_at=time.monotonic() + 60 * minutes,
+        only=given.only,
+        keep=given.keep,
+        stall_s=given.stall_seconds or (20.0 if quick else 60.0),
+    )
+
+
+def main() -> None:
+    """Every group of rows, one after the other."""
+    given = arguments()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    # A stopped bench must end its brokers, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    for generator in ("rawload", "paceload"):
+        build(generator)
+    began = time.monotonic()
+    machine = describe()
+    print(machine, flush=True)
+    given.result.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
+        plan = plan_of(given, Path(directory))
+        facts = {
+            "machine": machine,
+            "date": datetime.now(UTC).date().isoformat(),
+            "pythons": {name: version_of(path) for name, path in plan.pythons.items()},
+            "runs": plan.runs,
+            "seconds": plan.seconds,
+        }
+        report = Report(given.result, facts)
+        report.begin()
+        for group in GROUPS:
+            group(plan, report)
+        report.facts["took_s"] = round(time.monotonic() - began)
+        report.save()
+    print(f"\n{report.verdict()}, {time.monotonic() - began:.0f} s, results in {given.result}")
+
+
+if __name__ == "__main__":
+    main()

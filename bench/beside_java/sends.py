@@ -1,0 +1,156 @@
+"""Sends, pulls and pops by the two load generators, each side in turn on brokers that stay up."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.beside_java.figures import AT_LEAST, AT_MOST, THEIRS, Aim, Row
+from bench.beside_java.sides import attempt, standing, take_turns
+from bench.load import SENDS, Case, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bench.beside_java.figures import Report, Turn
+    from bench.beside_java.sides import Plan, Side
+
+__all__ = ["async_flush", "sync_flush"]
+
+OURS_WARM_UP_S = 1.0
+"""Of ours, and of each turn: connections, first segments. Java has the plan's before its first."""
+FILL_S = 2.0
+
+
+class Work(NamedTuple):
+    """A row that a generator measures, and what has to lie in the broker before."""
+
+    case: Case
+    aims: tuple[Aim, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+def faster(limit: float) -> Aim:
+    return Aim("rate", AT_LEAST, limit)
+
+
+def shorter(limit: float | None = None) -> Aim:
+    return Aim("p99", AT_MOST, limit)
+
+
+def cheaper(limit: float | None = None) -> Aim:
+    return Aim("cpu", AT_MOST, limit)
+
+
+def pace(name: str, *options: str) -> Case:
+    return Case(f"second generator: {name}", options, generator="paceload")
+
+
+PULLS = ("-m", "pull", "-c", "16", "-d", "1")
+BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")
+MIXED = ("-t", "Mixed", "-topics", "100", "-q", "4")
+"""One message after the other to 100 topics in turn: no two neighbours are of one queue."""
+POPS = ("-t", "PopBench", "-q", "4")
+PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
+
+ASYNC_ROWS = (
+    Work(Case("produce 128 B, 64 × 1", SENDS), (faster(1.8), shorter(0.3), cheaper(0.4))),
+    Work(Case("produce 128 B, 8 × 32", PIPELINED), (faster(2), cheaper(0.4), shorter())),
+    Work(
+        Case("produce 1 KiB, 64 × 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
+        (faster(2), cheaper(), shorter()),
+    ),
+    Work(Case("batches of 32 × 128 B, 8 × 4", BATCHES), (faster(1.2), cheaper())),
+    Work(Case("pull of 32 × 128 B, one topic, 16 × 1", PULLS), (faster(1.5), cheaper()), BATCHES),
+    Work(
+        Case("pull of 32 × 128 B, 100 interleaved topics, 16 × 1", (*PULLS, *MIXED)),
+        (faster(1), cheaper()),
+        (*PIPELINED, *MIXED),
+    ),
+    Work(
+        Case("pop of 32 with one batch acknowledgement, 16 × 1", ("-m", "pop", "-c", "16", *POPS)),
+        (faster(1.5), cheaper()),
+        (*BATCHES, *POPS),
+    ),
+    Work(pace("produce 128 B, 512 × 1", "-c", "512"), (faster(1.8), shorter(0.3), cheaper(0.4))),
+    Work(
+        pace("5,000/s by the clock on 1,000 connections", "-c", "1000", "-r", "5000"),
+        (shorter(), cheaper()),
+    ),
+    Work(
+        pace("2,000 connections that think for 400 ms", "-c", "2000", "-think", "400ms"),
+        (shorter(), cheaper()),
+    ),
+)
+SYNC_ROWS = (
+    Work(Case("SYNC_FLUSH 128 B, 64 × 1", SENDS), (faster(2), cheaper(), shorter())),
+    Work(
+        Case("SYNC_FLUSH 128 B, 1 × 1", ("-m", "produce", "-c", "1", "-d", "1", "-s", "128")),
+        (faster(1.2), cheaper(), shorter()),
+    ),
+    Work(Case("SYNC_FLUSH 128 B, 8 × 32", PIPELINED), (faster(2), cheaper(), shorter())),
+)
+MEMORY = "private memory"
+MEMORY_AIMS = (Aim("load_mb", AT_MOST, 100, over=""), Aim("idle_mb", AT_MOST, 50, over=""))
+
+
+def async_flush(plan: Plan, report: Report) -> None:
+    """All rows under ASYNC_FLUSH, and the memory that was seen meanwhile."""
+    wanted = [work for work in ASYNC_ROWS if plan.wants(work.case.name)]
+    memory = Row(MEMORY, MEMORY_AIMS)
+    if wanted or plan.wants(memory.name):
+        take_rows(plan, report, wanted or ASYNC_ROWS[:1], memory)
+        attempt(plan, report, memory, lambda _: None)
+
+
+def sync_flush(plan: Plan, report: Report) -> None:
+    """All rows under SYNC_FLUSH."""
+    wanted = [work for work in SYNC_ROWS if plan.wants(work.case.name)]
+    take_rows(plan, report, wanted, Row(MEMORY, ()), {"flushDiskType": "SYNC_FLUSH"})
+
+
+def take_rows(
+    plan: Plan,
+    report: Report,
+    works: Sequence[Work],
+    memory: Row,
+    settings: Mapping[str, object] | None = None,
+) -> None:
+    """Row after row, on fresh brokers or on brokers that stay up for all of them."""
+    with ExitStack() as stack:
+        kept = stack.enter_context(standing(plan, settings)) if plan.keep and works else None
+        for work in works:
+
+            def measure(row: Row, work: Work = work) -> None:
+                with nullcontext(kept) if kept else standing(plan, settings) as sides:
+                    for side in sides:
+                        memory.add(side.name, {"idle_mb": private_mb(side.pid)})
+                    turn_by_turn(plan, sides, work, row)
+
+            row = Row(work.case.name, work.aims)
+            attempt(plan, report, row, measure)
+            for name, turns in row.turns.items():
+                for turn in turns:
+                    memory.add(name, {"load_mb": turn["rss"]})
+
+
+def turn_by_turn(plan: Plan, sides: list[Side], work: Work, row: Row) -> None:
+    """Fill, warm up, and then turn by turn."""
+    for side in sides:
+        with side.awake():
+            if work.before:
+                filling = Case(f"filling for {work.case.name}", work.before)
+                load(side.address, side.pid, filling, FILL_S, warm_up_s=0)
+            warm_up_s = plan.warm_up_s if side.name == THEIRS else OURS_WARM_UP_S
+            load(side.address, side.pid, work.case, 0.1, warm_up_s=warm_up_s)
+
+    def one(side: Side) -> Turn:
+        return load(side.address, side.pid, work.case, plan.seconds, warm_up_s=OURS_WARM_UP_S)
+
+    take_turns(plan, sides, row, one)
+
+
+def private_mb(pid: int) -> float:
+    """RssAnon of a process, in MB of 1,048,576 bytes as the generators count."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon:"))

@@ -1,0 +1,165 @@
+"""The brokers of a comparison, up at the same time, of which all but one stand still.
+
+Starting each for each turn would take most of the time, and Java's compiler would begin anew. So
+all stay up, and those that are not measured are stopped by SIGSTOP, with the clients that belong to
+them: no timer of theirs takes a core from the one that is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.beside_java.figures import THEIRS, Row
+from bench.java_peer import java_broker
+from bench.load import DEFAULT_SIZES
+from tests.kit.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from bench.beside_java.figures import Report, Turn
+    from tests.kit.java_server import JavaBroker
+    from tests.kit.process import Child
+
+__all__ = ["DEFAULTS", "Plan", "Side", "attempt", "standing", "take_turns"]
+
+SETTLE_S = 0.5
+"""Between two turns: what the last one left to flush and to index is done meanwhile."""
+DEFAULTS = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None}
+"""Settings that take away those of the tests: both brokers run with Java's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """How much is measured, and until when."""
+
+    runs: int
+    seconds: float
+    warm_up_s: float
+    quick: bool
+    java: bool
+    pythons: Mapping[str, str]
+    """Name of a side → the interpreter of its broker."""
+    directory: Path
+    """On the file system that is measured."""
+    ends_at: float
+    only: str = ""
+    keep: bool = False
+    """One broker of each for all rows of a kind, and not a fresh one for each row."""
+    stall_s: float = 60.0
+
+    def place(self) -> Path:
+        """A new directory."""
+        return Path(tempfile.mkdtemp(dir=self.directory))
+
+    @property
+    def left_s(self) -> float:
+        """Until the time is up."""
+        return self.ends_at - time.monotonic()
+
+    def wants(self, name: str) -> bool:
+        """Whether this row is asked for."""
+        return self.only in name
+
+
+@dataclass(slots=True)
+class Side:
+    """One broker that is up, and the clients that stand still with it."""
+
+    name: str
+    broker: BrokerProcess | JavaBroker
+    beside: list[Child] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return self.broker.address
+
+    @property
+    def pid(self) -> int:
+        """Of the process that is up now."""
+        return self.broker.child.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the broker and its clients."""
+        for child in (self.broker.child, *self.beside):
+            child.signal(number)
+
+    def rest(self) -> None:
+        """Stand still."""
+        self.signal(signal.SIGSTOP)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let it run during the block."""
+        self.signal(signal.SIGCONT)
+        try:
+            time.sleep(SETTLE_S)
+            yield
+            time.sleep(SETTLE_S)
+        finally:
+            if self.broker.child.running:
+                self.rest()
+
+
+@contextmanager
+def standing(
+    plan: Plan,
+    settings: Mapping[str, object] | None = None,
+    *,
+    start: bool = True,
+    java: bool = True,
+) -> Iterator[list[Side]]:
+    """All brokers of the plan on empty directories, standing still; or not even started."""
+    place = plan.place()
+    given = DEFAULTS | dict(settings or {})
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        sides = []
+        for name, python in plan.pythons.items():
+            ours = BrokerProcess(data=place / name / "data", settings=given, python=python)
+            ours.log.parent.mkdir()
+            stack.callback(ours.__exit__, None, None, None)
+            sides.append(Side(name, ours))
+        if plan.java and java:
+            theirs = stack.enter_context(java_broker(place / THEIRS, settings or {}))
+            sides.append(Side(THEIRS, theirs))
+        if start:
+            for side in sides:
+                side.broker.start()
+                side.rest()
+        yield sides
+
+
+def take_turns(
+    plan: Plan, sides: Sequence[Side], row: Row, one: Callable[[Side], Turn], *, runs: int = 0
+) -> Row:
+    """Measure each side as often as planned, or until the time is up; each at least once."""
+    for number in range(runs or plan.runs):
+        if number and plan.left_s < 0:
+            break
+        for side in sides:
+            with side.awake():
+                row.add(side.name, one(side))
+    return row
+
+
+def attempt(plan: Plan, report: Report, row: Row, measure: Callable[[Row], object]) -> None:
+    """Measure a row that is asked for and report it; what goes wrong is that row's own failure."""
+    if not plan.wants(row.name):
+        return
+    if plan.left_s < 0:
+        row.failure = "not measured: the time was up"
+    else:
+        try:
+            measure(row)
+        except Exception as error:
+            row.failure = f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    report.add(row)

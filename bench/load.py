@@ -1,0 +1,105 @@
+"""The load generators, and what one run of them says.
+
+`bench/rawload` and `bench/paceload` (both Go) speak raw frames, so that a broker is measured and
+not a client. They share no line of code and load differently: see the head of each. Both print the
+same line of figures.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "BINARY",
+    "DEFAULT_SIZES",
+    "SENDS",
+    "WARM_UP_S",
+    "Case",
+    "Figures",
+    "LoadFailed",
+    "build",
+    "load",
+]
+
+ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".cache"
+BINARY = CACHE / "rawload"
+
+ERRORS_MAX = 0.01
+"""Of the requests; an overloaded machine makes either broker answer "busy" now and then."""
+WARM_UP_S = 10.0
+"""Java's compiler needs it; before that it is far slower than after."""
+PATIENCE_S = 60.0
+
+DEFAULT_SIZES: dict[str, object] = {
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": None,
+    "mappedFileSizeConsumeQueue": None,
+    "maxHashSlotNum": None,
+    "maxIndexNum": None,
+}
+"""The tests' small files are no measure of anything; the name is that of the Java broker."""
+
+FIGURES = re.compile(
+    r"msgs/s=(?P<rate>[\d.]+) p50=(?P<p50>[\d.]+)ms p99=(?P<p99>[\d.]+)ms p999=(?P<p999>[\d.]+)ms "
+    r"max=(?P<max>[\d.]+)ms cpu_us/msg=(?P<cpu>[\d.]+) cores=(?P<cores>[\d.]+) "
+    r"rss_anon_mb=(?P<rss>\d+) errs=(?P<errors>\d+)"
+)
+
+SENDS = ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load: its name, what the generator is told, and whether the broker flushes at once."""
+
+    name: str
+    options: tuple[str, ...]
+    sync: bool = False
+    access: Mapping[str, object] | None = None
+    """Settings of access control; its account is `bench.broker.NAME`."""
+    generator: str = "rawload"
+
+
+class LoadFailed(Exception):
+    """The broker answered too much with errors, or the generator ended early."""
+
+
+class Figures(dict[str, float]):
+    """What one run of a generator printed: `rate` in messages/s, times in ms, `cpu` in µs."""
+
+
+def build(generator: str = "rawload") -> Path:
+    """Compile a load generator once. Raises: SystemExit without Go."""
+    if not shutil.which("go"):
+        raise SystemExit(f"the benches need Go for their load generator (bench/{generator})")
+    binary = CACHE / generator
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "bench" / generator
+    subprocess.run(["go", "build", "-o", str(binary), "."], cwd=source, check=True)
+    return binary
+
+
+def load(
+    address: str, pid: int, case: Case, seconds: float, *, warm_up_s: float = WARM_UP_S
+) -> Figures:
+    """Run one case. Raises: LoadFailed."""
+    times = ("-W", str(warm_up_s), "-T", str(seconds))
+    command = [str(CACHE / case.generator), "-a", address, "-pid", str(pid), *times, *case.options]
+    limit_s = warm_up_s + seconds + PATIENCE_S
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+    found = FIGURES.search(done.stdout)
+    if not found:
+        raise LoadFailed(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()[-500:]}")
+    figures = Figures({name: float(value) for name, value in found.groupdict().items()})
+    if figures["errors"] > ERRORS_MAX * figures["rate"] * seconds:
+        raise LoadFailed(f"{case.name}: {done.stdout.strip()}")
+    return figures

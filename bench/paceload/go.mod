@@ -1,0 +1,3 @@
+module paceload
+
+go 1.26

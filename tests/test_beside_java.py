@@ -1,0 +1,126 @@
+"""The comparison's own arithmetic: medians, ratios, aims, and a file that a stopped run leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.beside_java.figures import AT_LEAST, AT_MOST, Aim, Report, Row
+from bench.beside_java.sides import Plan, attempt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FASTER = Aim("rate", AT_LEAST, 1.8)
+SHORTER = Aim("p99", AT_MOST, 0.3)
+
+
+def row_of(ours: list[float], java: list[float]) -> Row:
+    row = Row("produce", (FASTER,))
+    for rate in ours:
+        row.add("aerobee", {"rate": rate})
+    for rate in java:
+        row.add("java", {"rate": rate})
+    return row
+
+
+def plan_of(directory: Path, *, seconds: float, only: str = "") -> Plan:
+    return Plan(
+        runs=2,
+        seconds=1,
+        warm_up_s=0,
+        quick=True,
+        java=False,
+        pythons={},
+        directory=directory,
+        ends_at=time.monotonic() + seconds,
+        only=only,
+    )
+
+
+def test_a_ratio_is_that_of_the_medians() -> None:
+    row = row_of([30_000, 90_000, 20_000], [10_000, 15_000, 60_000])
+    assert FASTER.value(row) == 2.0
+    assert FASTER.met(row)
+    assert row.spread(FASTER) == "0.33–6.00"
+    assert FASTER.line(row) == (
+        "| produce: msgs/s | 30,000 | 15,000 | 2.00 (0.33–6.00) | ≥ 1.8 | met |"
+    )
+
+
+def test_a_limit_that_is_not_reached_is_missed() -> None:
+    assert "**missed**" in FASTER.line(row_of([17_900], [10_000]))
+    row = Row("produce", (SHORTER,))
+    row.add("aerobee", {"p99": 3.1})
+    row.add("java", {"p99": 10.0})
+    assert SHORTER.met(row) is False
+    assert SHORTER._replace(limit=0.31).met(row)
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    row = row_of([30_000], [])
+    assert FASTER.met(row) is None
+    assert FASTER.line(row) == "| produce: msgs/s | 30,000 | – |  | ≥ 1.8 |  |"
+
+
+def test_an_aim_without_another_side_is_about_the_figure_itself() -> None:
+    aim = Aim("rate", AT_MOST, 40_000, over="")
+    assert aim.met(row_of([30_000], []))
+    assert aim.line(row_of([50_000], [])).endswith("| 50,000 |  |  | ≤ 40000 | **missed** |")
+
+
+def test_the_file_is_whole_after_every_row(tmp_path: Path) -> None:
+    report = Report(tmp_path / "result.json", {"machine": "2 cores"})
+    report.add(row_of([20.0], [10.0]))
+    first = json.loads(report.path.read_text())
+    report.add(row_of([10.0], [10.0]))
+    assert first == {
+        "facts": {"machine": "2 cores"},
+        "rows": [
+            {
+                "name": "produce",
+                "turns": {"aerobee": [{"rate": 20.0}], "java": [{"rate": 10.0}]},
+                "failure": "",
+            }
+        ],
+    }
+    assert len(json.loads(report.path.read_text())["rows"]) == 2
+    assert report.verdict() == "1 of 2 aims met, 0 rows without a figure"
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_row_that_fails_is_said_and_the_next_one_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report(tmp_path / "result.json", {})
+
+    def fails(_: Row) -> None:
+        raise OSError("no\nroom")
+
+    attempt(plan_of(tmp_path, seconds=60), report, row_of([], []), fails)
+    attempt(
+        plan_of(tmp_path, seconds=60),
+        report,
+        row_of([], []),
+        lambda row: row.add("aerobee", {"rate": 1.0}),
+    )
+    assert [row.failure for row in report.rows] == ["failed: OSError: no room", ""]
+    assert "failed: OSError: no room" in capsys.readouterr().out
+
+
+def test_what_is_left_when_the_time_is_up_is_said(tmp_path: Path) -> None:
+    report = Report(tmp_path / "result.json", {})
+    attempt(
+        plan_of(tmp_path, seconds=-1), report, row_of([], []), lambda _: pytest.fail("too late")
+    )
+    assert report.rows[0].failure == "not measured: the time was up"
+
+
+def test_rows_that_are_not_asked_for_are_left_out(tmp_path: Path) -> None:
+    report = Report(tmp_path / "result.json", {})
+    plan = plan_of(tmp_path, seconds=60, only="pull")
+    attempt(plan, report, row_of([], []), lambda _: pytest.fail("not asked for"))
+    assert report.rows == []
