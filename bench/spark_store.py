@@ -64,7 +64,7 @@ def make_store(root: Path, log_bytes: int) -> tuple[int, int]:
         ).encode()
         queue_id = count % QUEUES
         draft = record.MessageDraft("orders", queue_id, BODY, text, HOST, HOST)
-        size = record.record_size(draft)
+        size = len(record.encode(draft, 0, 0, 0))
         if len(segment) + size + record.BLANK_BYTES > SEGMENT_BYTES:
             rest = SEGMENT_BYTES - len(segment)
             _write(root, at, segment + record.blank(rest))

@@ -31,9 +31,11 @@ class PullFeature(Feature):
         self._core = core
         self.access = ReadAccess(broker, topics=topics, groups=consumers.groups, clock=core.clock)
         self.held = self.hold = Hold(
-            core.store.max_offset, core.hold_limits(broker.max_held_pulls), core.rounds.flush
+            core.store.max_offset,
+            core.hold_limits(broker.max_held_pulls),
+            core.rounds.flush,
+            self._listening,
         )
-        core.store.arrivals.add(self.hold.arrived)
         self.requests = Pull(core, access=self.access, consumers=consumers, hold=self.hold)
         self.routes = (
             Route(headers.PullMessage, self.requests.pull, "pull"),
@@ -51,6 +53,11 @@ class PullFeature(Feature):
         core.store.space.queues.on_deleted.append(
             UnreadReport(consumers.offsets, core.stats).deleted
         )
+
+    def _listening(self, on: bool) -> None:
+        """Notify held pulls of arrivals only while there are any."""
+        arrivals = self._core.store.arrivals
+        (arrivals.add if on else arrivals.remove)(self.hold.arrived)
 
     def settings_changed(self) -> Iterator[None]:
         """Take the limits on held pulls from the settings; what is held already stays."""

@@ -79,9 +79,12 @@ class Hold:
         max_offset: Callable[[str, int], int],
         limits: HoldLimits,
         flush: Callable[[], None] = lambda: None,
+        listening: Callable[[bool], None] = lambda on: None,
     ) -> None:
+        """`listening` is called when the first pull parks and when the last one has gone."""
         self._max_offset = max_offset
         self._flush = flush
+        self._listening = listening
         self.quota: HoldQuota[HeldPull] = HoldQuota(limits)
         self._lines: dict[tuple[str, int], dict[int, Line]] = {}
         """Queue → lines by the identity of their filter, which the line keeps alive."""
@@ -106,6 +109,8 @@ class Hold:
             return False
         lines = self._lines.get(held.queue)
         if lines is None:
+            if not self._lines:
+                self._listening(True)
             lines = self._lines[held.queue] = {}
         line = lines.get(id(held.matches))
         if line is None:
@@ -131,7 +136,9 @@ class Hold:
         store_timestamp: int,
         properties: bytes,
     ) -> None:
-        """A message became readable; called for each one by the dispatch of the store."""
+        """A message became readable; called for each one by the dispatch of the store, while it is
+        asked to.
+        """
         lines = self._lines.get((topic, queue_id))
         if lines is None:
             return
@@ -238,6 +245,8 @@ class Hold:
         del lines[id(line.matches)]
         if not lines:
             del self._lines[queue]
+            if not self._lines:
+                self._listening(False)
 
 
 def nothing() -> None:

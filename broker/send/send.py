@@ -26,7 +26,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
 from aerobee.store.errors import MessageIllegal
-from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.format.properties import append, decode, encode
 from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft, batch_items
 from aerobee.store.format.tags import tags_code
@@ -59,6 +59,8 @@ ALONE: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
 HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
 """Properties that send a message through the hooks."""
 
+SEPARATOR: Final = b"\x01"
+"""Between the name of a property and its value."""
 ALONE_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(ALONE))
 LOOKED_AT: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
 TRANSACTION_BITS: Final = 0x0C
@@ -191,9 +193,7 @@ class Send:
         ids: list[str] = []
         for begin in range(0, len(result.offsets), IDS_STEP):
             yield
-            ids += [
-                offset_id(self._store_host, at) for at in result.offsets[begin : begin + IDS_STEP]
-            ]
+            ids.append(offset_ids(self._store_host, result.offsets[begin : begin + IDS_STEP]))
         msg_ids = ",".join(ids)
         return self._answer(
             result, draft, draft.queue_id, None, command, connection, msg_ids=msg_ids, waits=waits
@@ -345,7 +345,7 @@ class Send:
     def _message_ids(self, result: PutResult) -> str:
         if result.count == 1:
             return offset_id(self._store_host, result.physical_offset)
-        return ",".join(offset_id(self._store_host, at) for at in result.offsets)
+        return offset_ids(self._store_host, result.offsets)
 
 
 def _stored(response: SendMessageResponse, *, on_disk: bool) -> Answer:
@@ -373,7 +373,7 @@ def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
     Most batches have none of these names, and then nothing is parsed. Others may run at each yield.
     """
     raw = bytes(body)
-    if not any(name in raw for name in ALONE_BYTES):
+    if SEPARATOR not in raw or not any(name in raw for name in ALONE_BYTES):
         return
     try:
         for number, (_, _, properties) in enumerate(batch_items(raw)):

@@ -5,10 +5,13 @@ Source: remoting §4.5 (MessageDecoder.createMessageId, MessageClientIDSetter).
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import NamedTuple
+from struct import Struct, pack
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["UniqId", "offset_id", "read_offset_id", "read_uniq_id", "uniq_id"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["UniqId", "offset_id", "offset_ids", "read_offset_id", "read_uniq_id", "uniq_id"]
 
 _OFFSET = Struct(">q")
 _UNIQ_TAIL = Struct(">HIIH")
@@ -17,6 +20,13 @@ _UNIQ_TAIL = Struct(">HIIH")
 def offset_id(store_host: bytes, physical_offset: int) -> str:
     """32 upper-case hex digits (56 with an IPv6 host): address, i32 port, physical offset."""
     return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def offset_ids(store_host: bytes, physical_offsets: Sequence[int]) -> str:
+    """The same of many messages, with commas between. Hot."""
+    host = store_host.hex().upper()
+    offsets = pack(f">{len(physical_offsets)}q", *physical_offsets).hex(",", _OFFSET.size).upper()
+    return host + offsets.replace(",", f",{host}")
 
 
 def read_offset_id(message_id: str) -> tuple[bytes, int]:

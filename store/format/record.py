@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 import msgspec
@@ -46,6 +46,7 @@ __all__ = [
     "TRANSACTION_MASK",
     "TRANSACTION_PREPARED",
     "TRANSACTION_ROLLBACK",
+    "BatchItem",
     "MessageDraft",
     "Record",
     "RecordDamaged",
@@ -57,7 +58,6 @@ __all__ = [
     "parse",
     "queue_offsets",
     "read",
-    "record_size",
     "records",
     "store_timestamp_at",
 ]
@@ -250,19 +250,6 @@ def encode(
     return b"".join((head, body, topic, length, properties))
 
 
-def record_size(draft: MessageDraft) -> int:
-    """Length `encode` will give. Raises: MessageIllegal for a topic that cannot be stored."""
-    hosts = len(draft.born_host) + len(draft.store_host) - 16
-    return (
-        HEAD.size
-        + 2
-        + hosts
-        + len(draft.body)
-        + len(_topic_field(draft.topic)[1])
-        + len(closed(draft.properties))
-    )
-
-
 def blank(remaining: int) -> bytes:
     """The 8 bytes that close a file whose last `remaining` ≥ 8 bytes stay unused."""
     assert remaining >= BLANK_BYTES, remaining
@@ -444,29 +431,34 @@ def store_timestamp_at(sys_flag: int) -> int:
 
 # ── Batches ──
 
+BatchItem: TypeAlias = "tuple[int, bytes | memoryview, bytes]"
+"""One message of a batch: flag, body, properties."""
+_batch_head = BATCH_HEAD.unpack_from
+_BATCH_HEAD_BYTES = BATCH_HEAD.size
+
 
 def batch_item_size(body_length: int, properties_length: int) -> int:
     """Bytes of one message in a batch body."""
     return BATCH_HEAD.size + body_length + LENGTH16.size + properties_length
 
 
-def batch_items(body: bytes | memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
-    """Flag, body and properties of each message in a batch body.
+def batch_items(body: bytes | memoryview) -> Iterator[BatchItem]:
+    """Flag, body and properties of each message in a batch body. Hot.
 
     Raises: MessageIllegal as soon as a length contradicts what is left. Source: remoting §4.6.
     """
-    view = memoryview(body)
-    at, end = 0, len(view)
+    at, end = 0, len(body)
     while at < end:
-        if end - at < BATCH_HEAD.size + LENGTH16.size:
+        body_at = at + _BATCH_HEAD_BYTES
+        if end < body_at + 2:
             raise MessageIllegal(f"batch ends within the head of a message at byte {at}")
-        size, _, _, flag, body_length = BATCH_HEAD.unpack_from(view, at)
-        body_at = at + BATCH_HEAD.size
-        properties_at = body_at + body_length + LENGTH16.size
-        if body_length < 0 or not properties_at <= at + size <= end:
+        size, _, _, flag, body_length = _batch_head(body, at)
+        body_end = body_at + body_length
+        next_at = at + size
+        if body_length < 0 or not body_end + 2 <= next_at <= end:
             raise MessageIllegal(f"batch message at byte {at}: size {size}, body {body_length}")
-        properties_length = _length16(view, properties_at - LENGTH16.size)[0]
-        if properties_at + properties_length != at + size:
+        properties_length = body[body_end] << 8 | body[body_end + 1]
+        if body_end + 2 + properties_length != next_at or properties_length > PROPERTIES_BYTES_MAX:
             raise MessageIllegal(f"batch message at byte {at}: properties {properties_length}")
-        yield flag, view[body_at : body_at + body_length], bytes(view[properties_at : at + size])
-        at += size
+        yield flag, body[body_at:body_end], bytes(body[body_end + 2 : next_at])
+        at = next_at

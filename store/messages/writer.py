@@ -6,7 +6,6 @@ waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 
 from __future__ import annotations
 
-import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,27 +13,19 @@ import msgspec
 import structlog
 
 from aerobee.store.errors import MessageIllegal, SegmentLate
-from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
-from aerobee.store.format.record import (
-    BLANK_BYTES,
-    HEAD,
-    TRANSACTION_PREPARED,
-    MessageDraft,
-    batch_items,
-    encode,
-    record_size,
-    store_timestamp_at,
-)
-from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.batch import encode_batch
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
+from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, batch_items, encode
 from aerobee.store.format.unit import can_have_unit
-from aerobee.store.queues.dispatch import DispatchRequest
+from aerobee.store.queues.dispatch import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.flags import RunningFlags
+    from aerobee.store.format.record import BatchItem, MessageDraft
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.shared import Contents, Runtime
@@ -50,14 +41,9 @@ QUEUE_ID_MAX = (1 << 31) - 1
 """The largest queue id that a record can hold."""
 
 BATCH_STEP = 500
-"""Messages of a batch that are parsed, or encoded, in one step: one to two milliseconds."""
+"""Messages of a batch that are parsed in one step: less than a millisecond."""
 BATCH_TOGETHER = 4_096
 """Messages of a batch that are stored in one step: about five milliseconds."""
-QUEUE_OFFSET_AT = HEAD.offset["queue_offset"]
-SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["sys_flag"] + 4)
-_offsets_into = struct.Struct(">qq").pack_into
-_stored_into = struct.Struct(">q").pack_into
-assert HEAD.offset["physical_offset"] == QUEUE_OFFSET_AT + 8, "the two are written at once"
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
@@ -166,14 +152,14 @@ class Writer:
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        drafts: list[MessageDraft] | None = None
-        splitting = self._split(draft, items)
+        empty = msgspec.structs.replace(draft, body=b"", properties=b"")
+        messages: list[BatchItem] = []
         try:
-            while True:
-                next(splitting)
-        except StopIteration as end:
-            drafts = end.value
-        return self._append_batch(draft, drafts, None, now_ms)
+            for _ in self._split(empty, items, messages):
+                pass
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        return self._append_batch(empty, messages, now_ms)
 
     def put_batch_in_steps(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
@@ -185,19 +171,18 @@ class Writer:
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        drafts = yield from self._split(draft, items)
+        empty = msgspec.structs.replace(draft, body=b"", properties=b"")
+        messages: list[BatchItem] = []
         try:
-            records = yield from _encode_without_offsets(drafts or [])
+            yield from self._split(empty, items, messages)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        if sum(map(len, records)) + BLANK_BYTES > self._log.segment_bytes:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         parts = []
-        for begin in range(0, max(1, len(records)), BATCH_TOGETHER):
-            part = slice(begin, begin + BATCH_TOGETHER)
-            append = partial(self._append_batch, draft, (drafts or [])[part], records[part], now_ms)
+        for begin in range(0, max(1, len(messages)), BATCH_TOGETHER):
+            part = messages[begin : begin + BATCH_TOGETHER]
+            append = partial(self._append_batch, empty, part, now_ms)
             result = (yield from self._append_next(append)) if begin else append()
             if result.status is not PUT_OK:
                 return result
@@ -228,95 +213,61 @@ class Writer:
         return None
 
     def _split(
-        self, shared: MessageDraft, items: bytes | memoryview
-    ) -> Generator[None, None, list[MessageDraft] | None]:
-        """One draft per message of a batch body; None when their records would be too long."""
-        drafts: list[MessageDraft] = []
-        left = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
-        try:
-            overhead = record_size(msgspec.structs.replace(shared, body=b"", properties=b""))
-            for flag, body, properties in batch_items(items):
-                left -= overhead + len(body) + len(properties)
-                if left < 0:
-                    return None
-                drafts.append(
-                    MessageDraft(
-                        shared.topic,
-                        shared.queue_id,
-                        body,
-                        properties,
-                        shared.born_host,
-                        shared.store_host,
-                        flag,
-                        shared.sys_flag,
-                        shared.born_timestamp,
-                        shared.reconsume_times,
-                        0,
-                        tags_code_of(properties),
-                    )
-                )
-                if not len(drafts) % BATCH_STEP:
-                    yield
-        except MessageIllegal:
-            return None
-        return drafts
+        self, empty: MessageDraft, items: bytes | memoryview, found: list[BatchItem]
+    ) -> Iterator[None]:
+        """Add the messages of a batch body to `found`, `BATCH_STEP` in each step.
+
+        `empty` is a message of it without content. Raises: MessageIllegal, also when their records
+        would be too long.
+        """
+        overhead = len(encode(empty, 0, 0, 0))
+        limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
+        left = min(limit, self._log.segment_bytes - BLANK_BYTES)
+        for item in batch_items(items):
+            left -= overhead + len(item[1]) + len(closed(item[2]))
+            if left < 0:
+                raise MessageIllegal("the records of the batch would be too long")
+            found.append(item)
+            if not len(found) % BATCH_STEP:
+                yield
 
     def _append_batch(
-        self,
-        shared: MessageDraft,
-        drafts: list[MessageDraft] | None,
-        without_offsets: list[bytes] | None,
-        now_ms: int | None,
+        self, empty: MessageDraft, items: list[BatchItem], now_ms: int | None
     ) -> PutResult:
-        """`without_offsets`: the records, if they were encoded before their offsets were known."""
-        if not drafts or shared.sys_flag & NOT_QUEUED:
+        if not items or empty.sys_flag & NOT_QUEUED:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        queue = self._queues.obtain(shared.topic, shared.queue_id)
+        queue = self._queues.obtain(empty.topic, empty.queue_id)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
         # No await from here to the end: queue offsets and records must match.
         queue_offset = queue.next_offset
-        physical_offset = commit_log.max_offset
-        try:
-            records = without_offsets or _encode_all(drafts, queue_offset, physical_offset, stored)
-        except MessageIllegal:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        data = (
-            _with_offsets(records, queue_offset, physical_offset, stored)
-            if without_offsets
-            else b"".join(records)
-        )
-        if not commit_log.append(data, stored):
-            if (refused := self._roll(len(data))) is not None:
+        batch = encode_batch(empty, items, queue_offset, commit_log.max_offset, stored)
+        size = len(batch.data)
+        if not commit_log.append(batch.data, stored):
+            if (refused := self._roll(size)) is not None:
                 return self._refuse(refused)
-            physical_offset = commit_log.max_offset
-            data = _with_offsets(records, queue_offset, physical_offset, stored)
-            commit_log.append(data, stored)
-        queue.next_offset = queue_offset + len(drafts)
-        offer = self._dispatcher.offer
-        offsets = []
-        at = physical_offset
-        for number, (draft, record) in enumerate(zip(drafts, records, strict=True), queue_offset):
-            size = len(record)
-            offer(
-                DispatchRequest(
-                    queue,
-                    at,
-                    size,
-                    draft.tags_code,
-                    number,
-                    stored,
-                    draft.sys_flag,
-                    draft.properties,
-                )
+            batch = encode_batch(empty, items, queue_offset, commit_log.max_offset, stored)
+            commit_log.append(batch.data, stored)
+        count = len(items)
+        queue.next_offset = queue_offset + count
+        offsets = batch.offsets
+        self._dispatcher.offer_run(
+            DispatchRequest(
+                queue,
+                offsets[0],
+                size,
+                0,
+                queue_offset,
+                stored,
+                empty.sys_flag,
+                b"",
+                Run(batch.units, batch.properties),
             )
-            offsets.append(at)
-            at += size
-        self._stats.messages_put += len(drafts)
-        self._stats.bytes_put += len(data)
-        count = len(drafts)
-        return PutResult(PUT_OK, physical_offset, queue_offset, len(data), count, stored, offsets)
+        )
+        self._stats.messages_put += count
+        self._stats.bytes_put += size
+        return PutResult(PUT_OK, offsets[0], queue_offset, size, count, stored, offsets)
 
     def _roll(self, size: int) -> PutStatus | None:
         """Make room for `size` bytes in a new segment; the reason when there can be none."""
@@ -364,39 +315,3 @@ def _joined(parts: list[PutResult]) -> PutResult:
         offsets=[offset for part in parts for offset in part.offsets],
         between=parts[-1].end_offset - first.physical_offset - size,
     )
-
-
-def _encode_all(
-    drafts: list[MessageDraft], queue_offset: int, physical_offset: int, stored: int
-) -> list[bytes]:
-    """Contiguous records from `physical_offset`, with ascending queue offsets."""
-    records = []
-    for number, draft in enumerate(drafts, queue_offset):
-        record = encode(draft, number, physical_offset, stored)
-        records.append(record)
-        physical_offset += len(record)
-    return records
-
-
-def _encode_without_offsets(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
-    """Records without offsets."""
-    records = []
-    for draft in drafts:
-        records.append(encode(draft, 0, 0, 0))
-        if not len(records) % BATCH_STEP:
-            yield
-    return records
-
-
-def _with_offsets(
-    records: list[bytes], queue_offset: int, physical_offset: int, stored: int
-) -> bytes:
-    """Contiguous records from `physical_offset`, with their offsets written into them."""
-    data = bytearray().join(records)
-    stored_at = store_timestamp_at(int.from_bytes(records[0][SYS_FLAG]))
-    at = 0
-    for number, record in enumerate(records, queue_offset):
-        _offsets_into(data, at + QUEUE_OFFSET_AT, number, physical_offset + at)
-        _stored_into(data, at + stored_at, stored)
-        at += len(record)
-    return bytes(data)

@@ -74,6 +74,18 @@ class ConsumeQueue(QueueUnits):
         self.end_offset = queue_offset + 1
         return ADDED
 
+    def extend(self, queue_offset: int, physical_offset: int, end: int, units: bytes) -> bool:
+        """Add the units of messages that lie side by side in the log, up to `end`. Hot.
+
+        False, and nothing is added: they are not the next ones, and must be added one by one.
+        """
+        if queue_offset != self.end_offset or physical_offset < self.max_physical_offset:
+            return False
+        self.tail += units
+        self.max_physical_offset = end
+        self.end_offset = queue_offset + len(units) // UNIT_SIZE
+        return True
+
     def _append_out_of_line(
         self, queue_offset: int, physical_offset: int, size: int, tags_code: int
     ) -> UnitStatus:

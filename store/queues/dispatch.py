@@ -11,7 +11,7 @@ gap.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -20,13 +20,13 @@ import trio
 from aerobee.store.errors import CONTENT_ERRORS
 from aerobee.store.format.faults import BLANK, END
 from aerobee.store.format.record import TRANSACTION_PREPARED
-from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
+from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.listeners import Listeners
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aerobee.store.clock import Clock
     from aerobee.store.format.faults import Stop
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from aerobee.store.set_aside import SetAside
     from aerobee.store.stats import StoreStats
 
-__all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher"]
+    Arrival: TypeAlias = Callable[[str, int, int, int, int, bytes], object]
+
+__all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher", "Run"]
 
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
 """Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
@@ -46,7 +48,8 @@ PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
 """Records parsed in one step, about 5 ms."""
 HAND_OVER_BATCH = 4_096
-"""Records that need no parsing, in one step: about 2 ms. A sync may release many times as many."""
+"""Records that need no parsing, in one step: about 2 ms; the last may be a run of as many. A sync
+may release many times as many."""
 TICK_S = 0.05
 CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
@@ -61,8 +64,20 @@ _HIGH = 1 << 32
 log = structlog.get_logger(__name__)
 
 
+class Run(NamedTuple):
+    """Messages that were appended at once, side by side in the log and in one queue."""
+
+    units: bytes
+    """Their units."""
+    properties: list[bytes]
+    """The properties of each; empty if none has any."""
+
+
 class DispatchRequest(msgspec.Struct, gc=False):
-    """What dispatch and its followers know of one record."""
+    """What dispatch and its followers know of one record, or of a run of them.
+
+    A run has neither a tags code nor properties of its own, and the size of all of it.
+    """
 
     queue: ConsumeQueue
     physical_offset: int
@@ -72,6 +87,24 @@ class DispatchRequest(msgspec.Struct, gc=False):
     store_timestamp: int
     sys_flag: int
     properties: bytes
+    run: Run | None = None
+    """The messages side by side that the record stands for; None: it is one."""
+
+    def each(self) -> Iterator[DispatchRequest]:
+        """One request for each message of a run."""
+        assert self.run is not None
+        units, properties = self.run
+        for number, (physical, size, code) in enumerate(UNIT.iter_unpack(units)):
+            yield DispatchRequest(
+                self.queue,
+                physical,
+                size,
+                code,
+                self.queue_offset + number,
+                self.store_timestamp,
+                self.sys_flag,
+                properties[number] if properties else b"",
+            )
 
 
 class Dispatcher:
@@ -134,6 +167,14 @@ class Dispatcher:
             self._stats.dispatch_fallbacks += 1
         pending.append(request)
 
+    def offer_run(self, request: DispatchRequest) -> None:
+        """The same for records that were appended at once. Hot."""
+        pending = self.pending
+        if pending and request.physical_offset - pending[0].physical_offset > LAGGING_BYTES:
+            pending.clear()
+            self._stats.dispatch_fallbacks += 1
+        self.offer(request)
+
     def advance(self, confirm: int) -> None:
         """Dispatch a batch of records before `confirm`. Hot."""
         pending = self.pending
@@ -142,8 +183,6 @@ class Dispatcher:
             if self.dispatched < head:
                 self._parse_batch(min(head, confirm))
             if self.dispatched == head:
-                if len(pending) > HAND_OVER_BATCH:
-                    confirm = min(confirm, pending[HAND_OVER_BATCH].physical_offset)
                 self._hand_over(confirm)
         elif self.dispatched < confirm:
             self._parse_batch(confirm)
@@ -156,9 +195,9 @@ class Dispatcher:
         count = 0
         end = 0
         last = self.last_position
-        while end <= confirm and pending:
+        while end <= confirm and pending and count < HAND_OVER_BATCH:
             try:
-                while pending:
+                while pending and count < HAND_OVER_BATCH:
                     request = pending[0]
                     physical = request.physical_offset
                     size = request.size
@@ -171,6 +210,10 @@ class Dispatcher:
                     self.dispatched = end
                     last = physical
                     self.last_store_timestamp = stored = request.store_timestamp
+                    if request.run is not None:
+                        last = self._hand_over_run(request, request.run)
+                        count += len(request.run.units) // UNIT_SIZE
+                        continue
                     count += 1
                     if not request.sys_flag & _NOT_QUEUED:
                         status = queue.append(queue_offset, physical, size, request.tags_code)
@@ -193,6 +236,45 @@ class Dispatcher:
                 self.aside.take("dispatch", location, error)
         self.last_position = last
         self._stats.dispatched += count
+
+    def _hand_over_run(self, request: DispatchRequest, run: Run) -> int:
+        """Dispatch the messages of a run; returns where the last one begins. Hot."""
+        units, physical = run.units, request.physical_offset
+        end = physical + request.size
+        if not request.queue.extend(request.queue_offset, physical, end, units):
+            for one in request.each():
+                unit = one.queue_offset, one.physical_offset, one.size, one.tags_code
+                if one.queue.append(*unit) is _GAP:
+                    self._stop_queue(one)
+        arrival = self.arrivals.tell
+        if arrival is None and not run.properties:
+            # To the index it is a part of the log without keys.
+            for follower in self.followers:
+                follower(request)
+        else:
+            for one in request.each():
+                self._tell(one, arrival)
+        return UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
+
+    def _tell(self, request: DispatchRequest, arrival: Arrival | None) -> None:
+        """Tell the followers, and those who wait, of a message that has its unit."""
+        queue, queue_offset = request.queue, request.queue_offset
+        try:
+            for follower in self.followers:
+                follower(request)
+            if arrival is not None:
+                arrival(
+                    queue.topic,
+                    queue.queue_id,
+                    queue_offset + 1,
+                    request.tags_code,
+                    request.store_timestamp,
+                    request.properties,
+                )
+        except CONTENT_ERRORS as error:
+            physical = request.physical_offset
+            location = Location(queue.topic, queue.queue_id, queue_offset, physical)
+            self.aside.take("dispatch", location, error)
 
     def _stop_queue(self, request: DispatchRequest) -> None:
         """A unit before this one is missing: add no more units until the queue is rebuilt."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aerobee.spark.options import StoreOptions, store_options
 from aerobee.store.format import properties as property_string
 from aerobee.store.format.names import segment_name
-from aerobee.store.format.record import BLANK_BYTES, MessageDraft, blank, encode, record_size
+from aerobee.store.format.record import BLANK_BYTES, MessageDraft, blank, encode
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT, UNIT_SIZE
 
@@ -76,7 +76,7 @@ class StoreMaker:
         text = property_string.encode(properties or {}).encode()
         host = HOST_V6 if v6 else HOST
         draft = MessageDraft(topic, queue_id, body, text, host, host, sys_flag=sys_flag)
-        size = record_size(draft)
+        size = len(encode(draft, 0, 0, 0))
         position = self.at % self.segment_bytes
         if position + size + BLANK_BYTES > self.segment_bytes:
             rest = self.segment_bytes - position

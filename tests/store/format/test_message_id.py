@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.store.format.message_id import offset_id, read_offset_id, read_uniq_id, uniq_id
+from aerobee.store.format.message_id import (
+    offset_id,
+    offset_ids,
+    read_offset_id,
+    read_uniq_id,
+    uniq_id,
+)
 
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 
@@ -13,6 +19,12 @@ def test_an_offset_id_leads_back(host: bytes, physical_offset: int) -> None:
     assert len(message_id) in (32, 56)
     assert read_offset_id(message_id) == (host, physical_offset)
     assert read_offset_id(message_id.lower()) == (host, physical_offset)
+
+
+@given(HOSTS, st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5))
+def test_the_ids_of_many_are_those_of_each(host: bytes, physical_offsets: list[int]) -> None:
+    ids = offset_ids(host, physical_offsets)
+    assert ids.split(",") == [offset_id(host, at) for at in physical_offsets]
 
 
 @pytest.mark.parametrize("text", ["", "0" * 31, "g" * 32, "0 " * 16, "é" * 32])

@@ -265,10 +265,10 @@ def test_a_batch_in_steps_is_stored_in_the_last_one_wherever_others_put_meanwhil
             others.append(store.put(draft()).queue_offset)
     except StopIteration as end:
         result = end.value
-    assert others == list(range(6))
-    assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 6, 10)
+    assert others == list(range(3))
+    assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 3, 10)
     store.dispatch()
-    assert read_queue(store, "T", 0)[6:] == items(10)
+    assert read_queue(store, "T", 0)[3:] == items(10)
     assert [read(store.read(at) or b"").physical_offset for at in result.offsets] == result.offsets
     check_running(store)
 
@@ -352,6 +352,6 @@ def test_a_batch_whose_records_would_be_too_long_is_refused_before_it_is_encoded
     def encoded(*_: object) -> bytes:
         raise AssertionError("encoded")
 
-    monkeypatch.setattr(writer, "encode", encoded)
+    monkeypatch.setattr(writer, "encode_batch", encoded)
     body = batch_body([Sent(b"", b"")] * 180_000)
     assert store.put_batch(draft(), body).status is PutStatus.MESSAGE_ILLEGAL

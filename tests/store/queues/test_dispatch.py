@@ -22,7 +22,14 @@ from aerobee.store.message_store import MessageStore
 from aerobee.store.queues.dispatch import DispatchRequest, DispatchService
 from tests.kit.running_store import running_store
 from tests.kit.store_checker import check_running
-from tests.kit.store_model import ManualClock, Sent, draft, open_store, read_queue
+from tests.kit.store_model import (
+    ManualClock,
+    Sent,
+    batch_body,
+    draft,
+    open_store,
+    read_queue,
+)
 
 TAGS = b"TAGS\x01TagA\x02"
 
@@ -355,6 +362,87 @@ def test_an_arrival_that_fails_is_told_of_and_the_next_one_comes(store: MessageS
     assert seen == [1, 3]
     assert store.max_offset("T", 0) == 3
     assert store.stats.set_aside == {"dispatch": 1}
+
+
+def put_run(store: MessageStore, *bodies: bytes, properties: bytes = b"") -> None:
+    """A batch, which is dispatched as one run."""
+    store.put_batch(draft(), batch_body([Sent(body, properties) for body in bodies]))
+
+
+def test_of_a_run_each_message_is_told_of_even_behind_one_that_fails(store: MessageStore) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def arrival(topic: str, queue_id: int, max_offset: int, code: int, *_: object) -> None:
+        if max_offset == 2:
+            raise ValueError("a filter that this message broke")
+        seen.append((max_offset, code))
+
+    store.arrivals.add(arrival)
+    put_run(store, b"a", b"b", b"c", properties=TAGS)
+    store.dispatch()
+    assert seen == [(1, java_hash("TagA")), (3, java_hash("TagA"))]
+    assert store.max_offset("T", 0) == 3
+    assert store.stats.set_aside == {"dispatch": 1}
+    last = store.queues.table["T", 0].unit(2)
+    assert last is not None
+    assert store.dispatcher.last_position == last.physical_offset
+
+
+def test_followers_get_a_run_message_by_message_or_as_a_part_of_the_log_without_keys(
+    store: MessageStore,
+) -> None:
+    seen: list[DispatchRequest] = []
+    store.dispatcher.followers.append(seen.append)
+    put_run(store, b"a", b"bc")
+    put_run(store, b"d", b"e", properties=TAGS)
+    store.dispatch()
+    assert [(one.queue_offset, one.properties) for one in seen] == [(0, b""), (2, TAGS), (3, TAGS)]
+    ends = [one.physical_offset + one.size for one in seen]
+    assert [0, *ends[:-1]] == [one.physical_offset for one in seen]
+    assert ends[-1] == store.commit_log.max_offset
+
+
+def test_a_run_of_which_a_part_is_there_adds_the_rest(store: MessageStore) -> None:
+    put(store)
+    put_run(store, b"b", b"c")
+    [_, run] = store.dispatcher.pending
+    store.dispatcher.pending.clear()
+    queue = store.queues.table["T", 0]
+    first, second = run.each()
+    queue.begin_at(1)
+    queue.append(1, first.physical_offset, first.size, 0)
+    store.dispatcher.pending.append(run)
+    store.dispatcher.dispatched = run.physical_offset
+    store.dispatch()
+    assert queue.end_offset == 3
+    unit = queue.unit(2)
+    assert unit is not None
+    assert unit.physical_offset == second.physical_offset
+
+
+def test_a_run_behind_a_gap_stops_its_queue_once(store: MessageStore) -> None:
+    put(store)
+    store.dispatch()
+    queue = store.queues.table["T", 0]
+    queue.next_offset += 1
+    put_run(store, b"b", b"c")
+    store.dispatch()
+    assert (queue.end_offset, queue.stopped, store.stats.queues_stopped) == (1, True, 1)
+    assert store.dispatch_behind_bytes == 0
+
+
+def test_runs_that_are_handed_over_late_are_parsed(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.queues.dispatch.LAGGING_BYTES", 500)
+    for number in range(4):
+        put_run(store, *(b"%d%d" % (number, one) for one in range(3)))
+    assert store.stats.dispatch_fallbacks == 1
+    store.dispatch()
+    assert [one.body for one in read_queue(store, "T", 0)] == [
+        b"%d%d" % (number, one) for number in range(4) for one in range(3)
+    ]
+    check_running(store)
 
 
 def test_what_is_wrong_with_us_is_no_fault_of_a_message(store: MessageStore) -> None:

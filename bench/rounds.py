@@ -1,0 +1,205 @@
+"""What the rounds of a broker cost per message: everything from the receive to the send of answers.
+
+    python -m bench.rounds [--only NAME] [--rounds 300]
+
+A whole broker in this process, its sockets included. For each round the frames are sent first,
+then the selectors serve all of them at once, and the CPU time of the thread is taken. The fastest
+tenth of many rounds hardly depends on what else the machine does. "behind" is what the tasks behind
+the rounds take, the index above all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import select
+import socket
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from aerobee.broker.config.load import BrokerConfig, MetricsConfig, MetricsExporterType
+from aerobee.broker.controller import BrokerController
+from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.server.poller import READ
+from aerobee.remoting.wire.command import encode_request
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
+from bench.machine import describe
+from tests.kit.ports import free_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.remoting.server.selector import Selector
+
+QUEUES = 16
+RECEIVE_BYTES = 1 << 20
+
+
+class Case(NamedTuple):
+    """`connections` send `depth` frames each per round, of `batch` messages if that is not 0."""
+
+    name: str
+    connections: int
+    depth: int
+    body_bytes: int = 128
+    batch: int = 0
+
+    @property
+    def messages(self) -> int:
+        """In one round."""
+        return self.connections * self.depth * (self.batch or 1)
+
+
+CASES = (
+    Case("128 B, 8 connections x 32", 8, 32),
+    Case("128 B, 64 connections x 1", 64, 1),
+    Case("128 B, 8 connections x 1", 8, 1),
+    Case("128 B, 1 connection x 1", 1, 1),
+    Case("1 KiB, 64 connections x 1", 64, 1, 1024),
+    Case("batches of 32 x 128 B, 8 connections x 4", 8, 4, 128, 32),
+)
+
+
+def frames(case: Case, connection: int, number: int) -> bytes:
+    """What one connection sends in one round."""
+    return b"".join(frame(case, connection, number * case.depth + one) for one in range(case.depth))
+
+
+def frame(case: Case, connection: int, number: int) -> bytes:
+    """One request, with the fields and values that rawload sends."""
+    queue = (connection + number) % QUEUES
+    unique = f"UNIQ_KEY\x017F000001{connection:08X}{number:08X}{queue:08X}\x02WAIT\x01true"
+    fields = {
+        "a": "pg",
+        "b": "BenchmarkTest",
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue),
+        "f": "0",
+        "g": str(time.time_ns() // 1_000_000),
+        "h": "0",
+        "i": unique,
+        "j": "0",
+        "k": "false",
+        "m": "true" if case.batch else "false",
+    }
+    body = b"x" * case.body_bytes
+    if case.batch:
+        size = (22 + len(body)).to_bytes(4, "big")
+        item = size + bytes(12) + len(body).to_bytes(4, "big") + body + bytes(2)
+        body = item * case.batch
+    return encode_request(320 if case.batch else 310, number, fields, body, version=401)
+
+
+class Bench:
+    """A broker and the connections of one case."""
+
+    def __init__(self, broker: BrokerController, case: Case, port: int) -> None:
+        self.case = case
+        self.selectors: list[Selector] = broker.broker.core.rounds.reactor.selectors
+        self.stats = broker.broker.core.store.stats
+        self.clients = [
+            socket.create_connection(("127.0.0.1", port)) for _ in range(case.connections)
+        ]
+        self.number = 0
+
+    def send(self) -> None:
+        """Send the frames of a round."""
+        for connection, client in enumerate(self.clients):
+            client.sendall(frames(self.case, connection, self.number))
+        self.number += 1
+
+    def serve(self) -> None:
+        """Serve what was sent."""
+        target = self.stats.messages_put + self.case.messages
+        while self.stats.messages_put < target:
+            for selector in self.selectors:
+                events = [(fd, READ) for fd in selector.poller.holding()]
+                if events or selector.waiting:
+                    selector.round(events)
+
+    def take_answers(self) -> None:
+        """Read the answers, so that the sockets never fill."""
+        for client in self.clients:
+            ready, _, _ = select.select([client], [], [], 1)
+            if ready:
+                client.recv(RECEIVE_BYTES)
+
+    async def measure(self, rounds: int) -> tuple[float, float]:
+        """µs per message: of the fastest tenth of the rounds, and of all that runs behind them."""
+        took, behind = [], 0.0
+        for _ in range(rounds):
+            self.send()
+            began = time.thread_time_ns()
+            self.serve()
+            took.append(time.thread_time_ns() - began)
+            self.take_answers()
+            began = time.thread_time_ns()
+            await trio.sleep(0.003)
+            behind += time.thread_time_ns() - began
+        messages = self.case.messages
+        return statistics.quantiles(took, n=10)[
+            0
+        ] / messages / 1e3, behind / rounds / messages / 1e3
+
+
+async def run(directory: Path, cases: list[Case], rounds: int) -> None:
+    """Print a line per case."""
+    ports = free_block()
+    config = replace(
+        BrokerConfig(),
+        store=StoreConfig(store_path_root_dir=str(directory / "data")),
+        remoting=RemotingConfig(listen_port=ports.listen, vip_listen_port=0),
+        metrics=MetricsConfig(metrics_exporter_type=MetricsExporterType.DISABLE),
+    )
+    controller = BrokerController(config, disk=Disk(), clock=SystemClock())
+    served = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(controller.run, lambda _: served.set())
+        await served.wait()
+        gc.freeze()
+        for case in cases:
+            bench = Bench(controller, case, ports.listen)
+            bench.send()
+            await trio.sleep(0.5)
+            bench.take_answers()
+            await bench.measure(20)
+            per_round, behind = await bench.measure(rounds)
+            print(f"{case.name:<44} {per_round:>8.2f} {behind:>8.2f}", flush=True)
+            for client in bench.clients:
+                client.close()
+            await trio.sleep(0.1)
+        controller.stop()
+
+
+def wanted() -> Iterator[tuple[list[Case], int]]:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rounds")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--rounds", type=int, default=300)
+    arguments = parser.parse_args()
+    yield [case for case in CASES if arguments.only in case.name], arguments.rounds
+
+
+def main() -> None:
+    """Print the table."""
+    [(cases, rounds)] = wanted()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    print(describe())
+    print(f"{'µs of CPU per message':<44} {'round':>8} {'behind':>8}")
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
+        trio.run(run, Path(directory), cases, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""A batch gives the records that its messages give one by one."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format import record
+from aerobee.store.format.batch import encode_batch
+from aerobee.store.format.properties import closed
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT
+
+HOSTS = st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 42, 159]), bytes(range(20))])
+I32 = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+OFFSETS = st.integers(0, 2**62)
+EMPTY = st.builds(
+    MessageDraft,
+    topic=st.text("Tö", min_size=1, max_size=200),
+    queue_id=I32,
+    body=st.just(b""),
+    properties=st.just(b""),
+    born_host=HOSTS,
+    store_host=HOSTS,
+    sys_flag=I32,
+    born_timestamp=I64,
+    reconsume_times=I32,
+)
+PROPERTIES = st.sampled_from([b"", b"TAGS\x01A\x02", b"a\x01b", b"TAGS\x01B", b"x" * 32_767])
+ITEMS = st.lists(st.tuples(I32, st.binary(max_size=50), PROPERTIES), min_size=1, max_size=5)
+
+
+@given(EMPTY, ITEMS, OFFSETS, OFFSETS, I64)
+def test_a_batch_is_its_messages_one_by_one(
+    empty: MessageDraft,
+    items: list[tuple[int, bytes, bytes]],
+    queue_offset: int,
+    physical_offset: int,
+    stored: int,
+) -> None:
+    batch = encode_batch(empty, items, queue_offset, physical_offset, stored)
+    data, units, offsets = [], [], []
+    at = physical_offset
+    for number, (flag, body, properties) in enumerate(items, queue_offset):
+        draft = msgspec.structs.replace(empty, flag=flag, body=body, properties=properties)
+        one = record.encode(draft, number, at, stored)
+        data.append(one)
+        units.append(UNIT.pack(at, len(one), tags_code_of(properties)))
+        offsets.append(at)
+        at += len(one)
+    assert batch.data == b"".join(data)
+    assert batch.units == b"".join(units)
+    assert batch.offsets == offsets
+    if any(properties for _, _, properties in items):
+        assert [closed(one) for _, _, one in items] == batch.properties
+    else:
+        assert batch.properties == []
+
+
+def test_a_number_that_no_field_holds_makes_the_batch_illegal() -> None:
+    host = bytes(8)
+    empty = MessageDraft("T", 0, b"", b"", host, host, born_timestamp=1 << 63)
+    with pytest.raises(MessageIllegal):
+        encode_batch(empty, [(0, b"x", b"")], 0, 0, 0)
