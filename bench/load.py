@@ -89,9 +89,15 @@ def build(generator: str = "rawload") -> Path:
 
 
 def load(
-    address: str, pid: int, case: Case, seconds: float, *, warm_up_s: float = WARM_UP_S
+    address: str,
+    pid: int,
+    case: Case,
+    seconds: float,
+    *,
+    warm_up_s: float = WARM_UP_S,
+    errors_max: float = ERRORS_MAX,
 ) -> Figures:
-    """Run one case. Raises: LoadFailed."""
+    """Run one case. Raises: LoadFailed, also when more than this share was answered by errors."""
     times = ("-W", str(warm_up_s), "-T", str(seconds))
     command = [str(CACHE / case.generator), "-a", address, "-pid", str(pid), *times, *case.options]
     limit_s = warm_up_s + seconds + PATIENCE_S
@@ -100,6 +106,6 @@ def load(
     if not found:
         raise LoadFailed(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()[-500:]}")
     figures = Figures({name: float(value) for name, value in found.groupdict().items()})
-    if figures["errors"] > ERRORS_MAX * figures["rate"] * seconds:
+    if figures["errors"] > errors_max * figures["rate"] * seconds:
         raise LoadFailed(f"{case.name}: {done.stdout.strip()}")
     return figures

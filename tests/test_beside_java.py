@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
+from bench import floor, plots
 from bench.beside_java.figures import AT_LEAST, AT_MOST, Aim, Report, Row
 from bench.beside_java.sides import Plan, attempt
 
@@ -124,3 +126,49 @@ def test_rows_that_are_not_asked_for_are_left_out(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, seconds=60, only="pull")
     attempt(plan, report, row_of([], []), lambda _: pytest.fail("not asked for"))
     assert report.rows == []
+
+
+ROWS = [
+    {
+        "name": "produce <128 B>",
+        "turns": {
+            "aerobee": [{"rate": 30.0, "p99": 1.0, "cpu": 2.0}],
+            "java": [{"rate": 10.0, "p99": 100.0, "cpu": 2.0}],
+        },
+    },
+    {"name": "only ours", "turns": {"aerobee": [{"rate": 30.0}]}},
+    {
+        "name": "rate beside 1,000 topics",
+        "turns": {"empty": [{"cpu": 20.0}], "1,000 topics": [{"cpu": 30.0}, {"cpu": 50.0}]},
+    },
+]
+
+
+def words_of(svg: str) -> list[str]:
+    """Whatever text is in it; the file has to be well-formed XML."""
+    space = "{http://www.w3.org/2000/svg}"
+    return [one.text or "" for one in ElementTree.fromstring(svg).iter(f"{space}text")]
+
+
+def test_the_plot_has_a_bar_for_each_figure_that_both_have() -> None:
+    drawn = plots.beside_java(ROWS, "today")
+    said = words_of(drawn)
+    assert said.count("produce <128 B>") == 3
+    assert [one for one in ("3.00", "0.01", "1.00") if one in said] == ["3.00", "0.01", "1.00"]
+    assert "only ours" not in said
+    assert drawn.count('class="good"') == 3
+    assert "prefers-color-scheme:dark" in drawn
+
+
+def test_what_grows_is_drawn_over_the_empty_broker() -> None:
+    said = words_of(plots.growth(ROWS, "today"))
+    assert "1,000 topics 2.00" in said
+
+
+def test_the_floor_answers_whole_frames_and_keeps_the_rest() -> None:
+    head = b'{"code":310,"opaque":77,"version":401}'
+    frame = (len(head) + 4).to_bytes(4, "big") + len(head).to_bytes(4, "big") + head
+    pending = bytearray(frame * 2 + frame[:20])
+    answered = floor.answers(pending)
+    assert answered.count(b'"opaque":77,') == 2
+    assert pending == frame[:20]

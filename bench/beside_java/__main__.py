@@ -1,15 +1,15 @@
 """The whole comparison.
 
     python -m bench.beside_java [--quick] [--only WORDS] [--result FILE] [--alone] [--keep]
-        [--runs 5] [--seconds 3] [--minutes 25] [--stall-seconds 60] [--python PATH]…
+        [--runs 5] [--seconds 3] [--minutes 25] [--stall-seconds 60] [--note WORDS] [--python PATH]…
 
-Every row of the table: both brokers are up, one is measured while the other stands still, by
-turns; medians. Each row has fresh brokers, and Java's is warmed up before it; with `--keep` they
-stay for all rows of a kind, and Java's compiler has had minutes. It prints the table as it goes, in
-Markdown, and writes FILE after every row; after `--minutes` the rest is left out and said so.
-`--quick` takes shorter turns and fewer, for a look in 8 minutes. `--python` names the interpreter
-for Aerobee's broker (with its dependencies installed); given several times, each is a side of its
-own. `python -m bench.plots FILE` draws what is in it.
+First the floor of the machine (`bench.floor`), then every row of the table: both brokers are up,
+one is measured while the other stands still, by turns; medians. Each row has fresh brokers, and Java's
+is warmed up before it; with `--keep` they stay for all rows of a kind, and Java's compiler has had
+minutes. It prints the table as it goes, in Markdown, and writes FILE after every row; after
+`--minutes` the rest is left out and said so. `--quick` takes shorter turns and fewer, for a look in
+8 minutes. `--python` names the interpreter for Aerobee's broker (with its dependencies installed);
+given several times, each is a side of its own. `python -m bench.plots FILE` draws what is in it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from bench import floor
 from bench.beside_java import due, flow, lives, sends, sizes, strain
 from bench.beside_java.figures import OURS, Report
 from bench.beside_java.sides import Plan
@@ -72,6 +74,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="no fresh brokers for each row")
     parser.add_argument("--python", action="append", default=[], metavar="PATH")
     parser.add_argument("--stall-seconds", type=float)
+    parser.add_argument("--note", default="", help="goes into the file and the plots")
     return parser.parse_args()
 
 
@@ -108,13 +111,16 @@ def main() -> None:
     given.result.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         plan = plan_of(given, Path(directory))
-        facts = {
+        facts: dict[str, Any] = {
+            "note": given.note,
             "machine": machine,
             "date": datetime.now(UTC).date().isoformat(),
             "pythons": {name: version_of(path) for name, path in plan.pythons.items()},
             "runs": plan.runs,
             "seconds": plan.seconds,
         }
+        facts["floor"] = floor.measure(plan.place())
+        print(floor.lines(facts["floor"]), flush=True)
         report = Report(given.result, facts)
         report.begin()
         for group in GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.beside_java.figures import AT_LEAST, AT_MOST, THEIRS, Aim, Row
@@ -20,6 +21,8 @@ __all__ = ["async_flush", "sync_flush"]
 OURS_WARM_UP_S = 1.0
 """Of ours, and of each turn: connections, first segments. Java has the plan's before its first."""
 FILL_S = 2.0
+"""Behind as much that is not counted, in which topics are made."""
+FILLED_PER_S = 2_000
 
 
 class Work(NamedTuple):
@@ -140,9 +143,11 @@ def turn_by_turn(plan: Plan, sides: list[Side], work: Work, row: Row) -> None:
         with side.awake():
             if work.before:
                 filling = Case(f"filling for {work.case.name}", work.before)
-                load(side.address, side.pid, filling, FILL_S, warm_up_s=0)
+                seen = load(side.address, side.pid, filling, FILL_S, warm_up_s=2, errors_max=inf)
+                assert seen["rate"] > FILLED_PER_S, f"{side.name} was not filled: {seen}"
             warm_up_s = plan.warm_up_s if side.name == THEIRS else OURS_WARM_UP_S
-            load(side.address, side.pid, work.case, 0.1, warm_up_s=warm_up_s)
+            # A cold JVM answers "busy" for a while.
+            load(side.address, side.pid, work.case, 0.1, warm_up_s=warm_up_s, errors_max=inf)
 
     def one(side: Side) -> Turn:
         return load(side.address, side.pid, work.case, plan.seconds, warm_up_s=OURS_WARM_UP_S)
