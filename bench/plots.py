@@ -15,7 +15,7 @@ from html import escape
 from math import log10
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +41,13 @@ LOWEST, HIGHEST = 0.05, 10.0
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5)
 
 
+class Measured(TypedDict):
+    """A row of the file of results, as far as it is drawn."""
+
+    name: str
+    turns: Mapping[str, Sequence[Mapping[str, float]]]
+
+
 class Ratio(NamedTuple):
     """One bar: ours over Java's, the medians, and the ends of the turns."""
 
@@ -51,18 +58,18 @@ class Ratio(NamedTuple):
     more_is_better: bool
 
 
-def ratios(rows: Sequence[Mapping[str, object]], figure: str) -> list[Ratio]:
+def ratios(rows: Sequence[Measured], figure: str) -> list[Ratio]:
     """Of all rows in which both sides have the figure."""
     found = []
     for row in rows:
-        turns: Mapping[str, Sequence[Mapping[str, float]]] = row["turns"]  # type: ignore[assignment]
+        turns = row["turns"]
         ours = [turn[figure] for turn in turns.get(OURS, ()) if turn.get(figure)]
         theirs = [turn[figure] for turn in turns.get(THEIRS, ()) if turn.get(figure)]
         if ours and theirs:
             pairs = [one / other for one, other in zip(ours, theirs, strict=False)]
             value = median(ours) / median(theirs)
             better = figure == "rate"
-            found.append(Ratio(str(row["name"]), value, min(pairs), max(pairs), better))
+            found.append(Ratio(row["name"], value, min(pairs), max(pairs), better))
     return found
 
 
@@ -89,7 +96,7 @@ def page(height: float, title: str, parts: Sequence[str]) -> str:
     )
 
 
-def beside_java(rows: Sequence[Mapping[str, object]], taken: str) -> str:
+def beside_java(rows: Sequence[Measured], taken: str) -> str:
     """Rates, then p99, then CPU for each message: bars from 1, where both are alike."""
     parts = [
         text(8, 20, "Aerobee ÷ Java on the same machine", "title"),
@@ -134,14 +141,14 @@ def bar(one: Ratio, y: float) -> list[str]:
     ]
 
 
-def growth(rows: Sequence[Mapping[str, object]], taken: str) -> str:
+def growth(rows: Sequence[Measured], taken: str) -> str:
     """CPU per message beside nothing, some and much of a kind, over that of an empty broker."""
     height, left, bottom, top = 320.0, 60.0, 270.0, 60.0
     parts = [
         text(8, 20, "CPU per message over that of an empty broker", "title"),
         text(8, 38, taken, "faint"),
     ]
-    lines = [points(row) for row in rows if str(row["name"]).startswith("rate beside ")]
+    lines = [points(row) for row in rows if row["name"].startswith("rate beside ")]
     lines = [one for one in lines if len(one) > 1]
     highest = max((value for one in lines for _, value in one), default=1.0) * 1.1
     for tick in (0.5, 1.0, 1.5, 2.0, 3.0):
@@ -169,10 +176,9 @@ def growth(rows: Sequence[Mapping[str, object]], taken: str) -> str:
     return page(height, "What grows with topics, connections and log", parts)
 
 
-def points(row: Mapping[str, object]) -> list[tuple[str, float]]:
+def points(row: Measured) -> list[tuple[str, float]]:
     """Name of a size and its CPU per message over that of the first."""
-    turns: Mapping[str, Sequence[Mapping[str, float]]] = row["turns"]  # type: ignore[assignment]
-    medians = [(name, median(turn["cpu"] for turn in seen)) for name, seen in turns.items()]
+    medians = [(name, median(turn["cpu"] for turn in seen)) for name, seen in row["turns"].items()]
     return [(name, value / medians[0][1]) for name, value in medians]
 
 

@@ -128,7 +128,7 @@ def test_rows_that_are_not_asked_for_are_left_out(tmp_path: Path) -> None:
     assert report.rows == []
 
 
-ROWS = [
+ROWS: list[plots.Measured] = [
     {
         "name": "produce <128 B>",
         "turns": {

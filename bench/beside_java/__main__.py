@@ -4,12 +4,13 @@
         [--runs 5] [--seconds 3] [--minutes 25] [--stall-seconds 60] [--note WORDS] [--python PATH]…
 
 First the floor of the machine (`bench.floor`), then every row of the table: both brokers are up,
-one is measured while the other stands still, by turns; medians. Each row has fresh brokers, and Java's
-is warmed up before it; with `--keep` they stay for all rows of a kind, and Java's compiler has had
-minutes. It prints the table as it goes, in Markdown, and writes FILE after every row; after
-`--minutes` the rest is left out and said so. `--quick` takes shorter turns and fewer, for a look in
-8 minutes. `--python` names the interpreter for Aerobee's broker (with its dependencies installed);
-given several times, each is a side of its own. `python -m bench.plots FILE` draws what is in it.
+one is measured while the other stands still, by turns; medians. Each row has fresh brokers, and
+Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and Java's compiler
+has had minutes. It prints the table as it goes, in Markdown, and writes FILE after every row;
+after `--minutes` the rest is left out and said so. `--quick` takes shorter turns and fewer, for a
+look in 8 minutes. `--python` names the interpreter for Aerobee's broker (with its dependencies
+installed); given several times, each is a side of its own. `python -m bench.plots FILE` draws what
+is in it.
 """
 
 from __future__ import annotations
