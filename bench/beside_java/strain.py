@@ -121,5 +121,7 @@ def offered(plan: Plan, row: Row) -> None:
     for _ in range(1 if plan.quick else OVERLOADS):
         data: Path = plan.place() / "data"
         with BrokerProcess(data=data, settings=DEFAULTS, python=python) as broker:
-            seen = measure_overload(broker, OVERLOAD_S, TIMES, CONNECTIONS)
-        row.add(OURS, {"good": seen.share, "peak": seen.peak})
+            seen = measure_overload(
+                broker, times=TIMES, seconds=OVERLOAD_S, connections=CONNECTIONS
+            )
+        row.add(OURS, {"good": seen.goodput, "peak": seen.closed["msgs/s"]})

@@ -20,17 +20,17 @@ from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.server.pools import Pool, Waiting
+    from aerobee.remoting.server.read_ahead import Piece, ReadAhead
     from aerobee.remoting.server.route_table import Unfinished
     from aerobee.remoting.server.shared import SelectorContext
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["Connection", "FrameHandler"]
@@ -49,11 +49,8 @@ class FrameHandler(Protocol):
     ) -> None:
         """Serve one frame. Raises: FrameError when its header does not decode."""
 
-    def refuse_late(
-        self, connection: Connection, frames: Sequence[Frame], arrived: float, step: float
-    ) -> int:
-        """Refuse the first frames, as far as they have waited too long; returns how many."""
-        ...
+    def refuse_late(self, connection: Connection, piece: Piece) -> int:
+        """Refuse its first requests that have waited too long; returns the place behind them."""
 
     def go_on(self, connection: Connection) -> None:
         """Run more steps of the unfinished request."""
@@ -81,6 +78,7 @@ class Connection:
         "_next_opaque",
         "accounts",
         "address",
+        "ahead",
         "backlog",
         "bad",
         "budget",
@@ -144,12 +142,12 @@ class Connection:
         self.paused = False
         self.backlog: deque[tuple[int, bytes, bytes, float]] = deque()
         """Encoding, header, body and arrival time of frames that were read and not served."""
+        self.ahead: ReadAhead | None = None  # behind that, and not split into frames
         self.unfinished: Unfinished | None = None
         """The request whose steps continue in the next turn, before the backlog."""
         self.postponed = False
         """The unfinished request waits for `resume`; until then nothing else is read or served."""
-        self.bad: FrameError | None = None
-        """The error after the frames of the backlog; it closes the connection."""
+        self.bad: FrameError | None = None  # after the backlog; it closes the connection
         self.working = 0
         self.deferred: deque[tuple[Waiting, Pool]] = deque()
         self.closed = False
@@ -404,7 +402,7 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether something that was read has to be served before more is read."""
-        if self.backlog or self.unfinished is not None:
+        if self.backlog or self.unfinished is not None or self.ahead is not None:
             return True
         return self.tls is not None and self.tls.pending and not self.starved
 
@@ -435,6 +433,7 @@ class Connection:
         self.unsent = 0
         self.context.shared.outbound.note(self, 0, self.context.now)
         self.backlog.clear()
+        self.ahead = None
         while self.deferred:
             self.deferred.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.end_steps()

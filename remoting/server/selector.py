@@ -14,11 +14,7 @@ The waiting time of a request includes its time in the kernel (`arrivals`).
 
 from __future__ import annotations
 
-import fcntl
-import termios
-from array import array
 from collections import deque
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
@@ -30,6 +26,14 @@ from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.pools import AGE_CHECK_S
+from aerobee.remoting.server.read_ahead import Piece, ReadAhead
+from aerobee.remoting.server.receiving import (
+    AHEAD_S,
+    read_ahead,
+    refuse_ahead,
+    unread_bytes,
+    waiting_bytes,
+)
 from aerobee.remoting.server.shared import SelectorContext
 from aerobee.remoting.server.tls_handshakes import FirstByte
 from aerobee.remoting.server.turns import in_slices
@@ -39,13 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from aerobee.remoting.server.connection import FrameHandler
-    from aerobee.remoting.server.peer import Wire
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.server.tls_socket import TlsSocket
+    from aerobee.remoting.wire.frame import Frame
 
 __all__ = [
-    "BACKLOG_FRAME_BYTES",
     "RECEIVE_BYTES",
     "ROUND_S",
     "SCARCE_SHARES",
@@ -60,9 +63,6 @@ SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
 SCARCE_SHARES: Final = 64
 """The fraction under memory pressure: a turn serves all of it, so the backlog does not grow."""
-BACKLOG_FRAME_BYTES: Final = 200
-"""The memory that a waiting frame takes beside its bytes."""
-
 ROUND_S: Final = 0.010
 """How long the rounds of all selectors together may occupy the loop; steps are not interrupted."""
 LARGE_BYTES: Final = 16 * 1024
@@ -213,6 +213,9 @@ class Selector:
                 connection.watch()
         elif connection.tls is not None and not connection.closed:
             self._turn_of_tls(connection, connection.tls, bits)
+        elif connection.ahead is not None:
+            if not connection.paused:
+                self._serve_ahead(connection, connection.ahead)
         elif bits & ~WRITE and not connection.closed:
             self._drain(connection)
 
@@ -274,52 +277,103 @@ class Selector:
         reading = connection.reading
         unread = unread_bytes(connection.sock) if received == len(receive) else 0
         since = self._arrivals.read(reading, now, received, unread)
+        data = receive[:received]
+        if now - since > AGE_CHECK_S and not connection.decoder.pending_bytes:
+            piece = Piece(bytes(data), since, reading.until)
+            if unread and now - since > AHEAD_S and connection.tls is None:
+                connection.ahead = ahead = ReadAhead()
+                ahead.add(piece)
+                self._serve_ahead(connection, ahead)
+                return
+            late = connection.worker.refuse_late(connection, piece)
+            since, data = piece.came(late), data[late:]
+        self._take(connection, data, since, reading.until)
+
+    def _take(self, connection: Connection, data: memoryview, since: float, until: float) -> int:
+        """Serve the frames that this data completes, which came from `since` to `until`. Of data
+        that was read ahead, returns how many bytes at its end are to be served later.
+        """
+        decoder, back = connection.decoder, 0
         try:
-            frames = connection.decoder.feed(receive[:received])
-            self._serve(connection, frames, since, reading.until)
+            frames = decoder.feed(data)
+            served = self._serve(connection, frames, since, until)
+            if connection.ahead is not None and frames:
+                # A frame that begins in this piece is not begun before it is whole.
+                back = decoder.give_back()
+                back += sum(8 + len(header) + len(body) for _, header, body in frames[served:])
         except FrameError as error:
+            connection.ahead = None
             self._serve_good(connection, error, since)
             frames = []
+        if connection.ahead is None:
+            self._note(connection, renewed=bool(frames))
+        return back
+
+    def _note(self, connection: Connection, *, renewed: bool) -> None:
+        """Tell the budget what waits; `renewed`: none of it did before."""
+        if connection.closed:
+            return
         pending = connection.decoder.pending_bytes
-        if connection.backlog or connection.unfinished is not None:
-            pending += _cost(connection)
-        if (pending != connection.inbound or (pending and frames)) and not connection.closed:
-            connection.budget.note(connection, pending, now, renewed=bool(frames))
+        if connection.waits:
+            pending += waiting_bytes(connection)
+        if pending != connection.inbound or (pending and renewed):
+            connection.budget.note(connection, pending, self.context.now, renewed=renewed)
+
+    def _serve_ahead(self, connection: Connection, ahead: ReadAhead) -> None:
+        """Read what the socket has, refuse what has waited too long, and serve a read's worth."""
+        self.context.now = monotonic()
+        read_ahead(connection, ahead, self._view, self._arrivals)
+        piece = refuse_ahead(connection, ahead)
+        if connection.closed:
+            return
+        if piece is not None and not connection.paused:
+            to = min(len(piece.data), piece.at + len(self._receive))
+            data = memoryview(piece.data)[piece.at : to]
+            back = self._take(connection, data, piece.came(piece.at), piece.came(to))
+            ahead.done(piece, to - back)
+        if connection.ahead is None or connection.closed:
+            return
+        if ahead.size:
+            self._wait(connection)
+        else:
+            connection.ahead = None
+            connection.watch()
+        self._note(connection, renewed=True)
 
     def _serve(
         self,
         connection: Connection,
-        frames: Sequence[tuple[int, memoryview, memoryview]],
+        frames: Sequence[Frame],
         since: float,
         until: float,
-    ) -> None:
-        """Serve data that arrived from `since` to `until`, as far as the turn allows."""
+    ) -> int:
+        """Serve data that arrived from `since` to `until`, as far as the turn allows; returns how
+        many frames that were. The others are kept, except those that were read ahead.
+        """
         serve = connection.worker.serve
         high_water = self._limits.high_water_bytes
         arrived, step = since, (until - since) / (len(frames) or 1)
-        if self.context.now - since > AGE_CHECK_S:
-            late = connection.worker.refuse_late(connection, frames, since, step)
-            arrived += late * step
-            frames = frames[late:]
         for number, (encoding, header, body) in enumerate(frames, 1):
             serve(connection, encoding, header, body, arrived)
             arrived += step
             if connection.unsent > high_water:
                 connection.write()
             if connection.closed:
-                return
+                break
             if (
                 connection.paused
                 or connection.unfinished is not None
                 or (number < len(frames) and monotonic() > self.context.turn_ends)
             ):
-                # The receive buffer is reused in the next turn, so frames that wait are copied.
-                connection.backlog.extend(
-                    (e, bytes(h), bytes(b), arrived + step * n)
-                    for n, (e, h, b) in enumerate(frames[number:])
-                )
-                self._wait(connection)
-                return
+                if connection.ahead is None:
+                    # The receive buffer is reused in the next turn, so these are copied.
+                    connection.backlog.extend(
+                        (e, bytes(h), bytes(b), arrived + step * n)
+                        for n, (e, h, b) in enumerate(frames[number:])
+                    )
+                    self._wait(connection)
+                return number
+        return len(frames)
 
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
         """Serve the complete frames before the bad bytes, then close."""
@@ -358,7 +412,7 @@ class Selector:
         elif error is not None and not connection.closed:
             self._reject(connection, error)
         if not backlog and not connection.closed:
-            pending = connection.decoder.pending_bytes + _cost(connection)
+            pending = connection.decoder.pending_bytes + waiting_bytes(connection)
             if pending != connection.inbound:
                 connection.budget.note(connection, pending, monotonic(), renewed=True)
 
@@ -384,20 +438,3 @@ class Selector:
                 left_out=left_out,
             )
         connection.close("frame rejected")
-
-
-def _cost(connection: Connection) -> int:
-    """The approximate memory of the frames that wait to be served, and of the one in progress."""
-    unfinished = connection.unfinished
-    cost = len(unfinished.command.body) if unfinished is not None else 0
-    for _, header, body, _ in connection.backlog:
-        cost += BACKLOG_FRAME_BYTES + len(header) + len(body)
-    return cost
-
-
-def unread_bytes(sock: Wire) -> int:
-    """How many bytes the kernel still holds for us; 0 where it does not say."""
-    left = array("i", [0])
-    with suppress(OSError):
-        fcntl.ioctl(sock.fileno(), termios.FIONREAD, left)
-    return left[0]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import structlog
 
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
-from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
@@ -21,29 +20,28 @@ from aerobee.remoting.server.pools import (
     Pool,
     Waiting,
     stall_remark,
-    timeout_around,
     timeout_remark,
     too_fast,
 )
+from aerobee.remoting.server.refusals import refuse_late
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.codes import Encoding, ResponseCode
-from aerobee.remoting.wire.command import RESPONSE, decode, request_line
-from aerobee.remoting.wire.frame import HEAD
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import RESPONSE, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
     import trio
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.read_ahead import Piece
     from aerobee.remoting.server.route_table import Resolved
     from aerobee.remoting.server.routes import Later, Plain, Steps
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.frame import Frame
 
     Checked: TypeAlias = Answer | Generator[None, None, Answer | None] | None
 
@@ -56,7 +54,6 @@ __all__ = ["Gate", "Worker"]
 
 log = structlog.stdlib.get_logger(__name__)
 
-JSON = int(Encoding.JSON)
 SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
@@ -161,59 +158,13 @@ class Worker:
             return Answer(ResponseCode.GO_AWAY, remark=LEAVING_REMARK)
         return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=LEAVING_REMARK)
 
-    def refuse_late(
-        self,
-        connection: Connection,
-        frames: Sequence[Frame],
-        arrived: float,
-        step: float,
-    ) -> int:
-        """Refuse the first frames, as far as they have waited too long; returns how many.
-
-        Frame n came at `arrived` + n × `step`. Under overload most requests end here, so this costs
-        half of `serve`: nothing is decoded that the refusal does not need, and the answers are
-        sent as one piece. It stops at the first frame that is anything but an ordinary request.
+    def refuse_late(self, connection: Connection, piece: Piece) -> int:
+        """Refuse the first requests of a piece, as far as they have waited too long; returns the
+        place behind them.
         """
         if not connection.requests or self._rates.per_s:
-            return 0
-        now, last, shown = connection.context.now, None, -1
-        answers: list[bytes] = []
-        latencies = self._stats.latencies.ended
-        for encoding, header, _ in frames:
-            age = now - arrived
-            if encoding != JSON or age <= AGE_CHECK_S:
-                break
-            try:
-                line = request_line(header)
-            except (ValueError, RecursionError):
-                break
-            if line.code != last:
-                last = line.code
-                route = self._routes.get(last)
-                if route is None or route.pool.full:
-                    break
-                pool = route.pool
-                limit_s, stalled_to, shown = pool.max_wait_s, pool.stall.end, -1
-            if line.flag or age <= limit_s or arrived < stalled_to:
-                break
-            pool.timed_out += 1
-            waited_ms = round(age * 1000)
-            if waited_ms != shown:
-                shown = waited_ms
-                ended = latencies[line.code, SYSTEM_BUSY, False, SUCCESS_RESULT]
-                before, after = timeout_around(waited_ms, len(pool.queue))
-            ended.append(arrived)
-            opaque = b"%d" % line.opaque
-            length = len(before) + len(opaque) + len(after)
-            answers += (HEAD.pack(4 + length, length), before, opaque, after)
-            arrived += step
-        refused = len(answers) // 4
-        if refused:
-            connection.encoding = JSON
-            connection.put(b"".join(answers))
-            self._stats.requests += refused
-            self._stats.requests_refused += refused
-        return refused
+            return piece.at
+        return refuse_late(connection, piece, self._routes)
 
     def go_on(self, connection: Connection) -> None:
         """Run the steps of the unfinished request of a connection until its turn is over."""

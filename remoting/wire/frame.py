@@ -51,6 +51,13 @@ class FrameDecoder:
         """The buffered bytes of an incomplete frame."""
         return len(self._tail)
 
+    def give_back(self) -> int:
+        """Forget the incomplete frame: its so many bytes will be fed again."""
+        pending = len(self._tail)
+        if pending:
+            self._tail = bytearray()
+        return pending
+
     def feed(self, data: memoryview | bytes) -> list[Frame]:
         """The frames that `data` completes, in order.
 

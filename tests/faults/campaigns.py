@@ -12,6 +12,7 @@ from tests.faults.forged_records import W2
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.nth_failures import R5
+from tests.faults.overload import R23
 from tests.faults.peers import R9, R10, R17, R18
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
@@ -47,6 +48,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R20,
     R21,
     R21B,
+    R23,
     S1,
     A1,
     Q1,

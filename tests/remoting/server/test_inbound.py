@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 
 from aerobee.remoting.server.inbound import IDLE_SWEEPS, LEAD_S
 from aerobee.remoting.server.poller import READ
-from aerobee.remoting.server.selector import BACKLOG_FRAME_BYTES, RECEIVE_BYTES, SCARCE_SHARES
+from aerobee.remoting.server.receiving import BACKLOG_FRAME_BYTES
+from aerobee.remoting.server.selector import RECEIVE_BYTES, SCARCE_SHARES
 from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket, bodies
 from tests.remoting.server.test_selector import frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from aerobee.remoting.server.reactor import NO_HOOKS
+from aerobee.remoting.server.read_ahead import Piece
 from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
@@ -132,6 +134,8 @@ async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_
     assert pool.timed_out == 2
 
 
+PERIOD = re.compile(r"period in queue: \d+ms")
+
 ODD: dict[str, bytes] = {
     "one-way": frame(7, oneway=True),
     "an unknown code": request_frame(9_999, 7, {}),
@@ -147,7 +151,9 @@ ODD: dict[str, bytes] = {
 async def test_late_requests_refused_together_hear_what_each_alone_would(
     odd: str, time: HandTime
 ) -> None:
-    """R23: the first frames of a read are refused as one, byte for byte as by `serve`."""
+    """R23: the first frames of a read are refused as one, with the codes that `serve` gives; only
+    the time that they are told is that of the last of them.
+    """
     stages = [Stage(pool=Pool("admin", width=1, capacity=9, max_wait_ms=200)) for _ in range(2)]
     sent = b"".join(frame(number) for number in range(3)) + ODD[odd] + frame(4)
     taken = []
@@ -156,18 +162,22 @@ async def test_late_requests_refused_together_hear_what_each_alone_would(
         sock.incoming += frame(100)
         stage.round(sock)
         connection.context.now = time.now
-        step = 0.3 if odd.startswith("young") else 0.0005
-        arrived = time.now - 0.7
+        begun = time.now - 0.7
+        until = time.now + (0.5 if odd.startswith("young") else -0.69)
         frames = FrameDecoder().feed(sent)
-        late = 0
+        piece = Piece(sent, begun, until)
         if together:
-            late = stage.worker.refuse_late(connection, frames, arrived, step)
-            assert late == (2 if odd.startswith("young") else 3)
+            piece.at = stage.worker.refuse_late(connection, piece)
+            frames = FrameDecoder().feed(sent[piece.at :])
+            assert len(frames) == 2
         with suppress(FrameError):
-            for number, one in enumerate(frames[late:], late):
-                stage.worker.serve(connection, *one, arrived + number * step)
+            for one in frames:
+                stage.worker.serve(connection, *one, piece.came(piece.at))
+                piece.at += 8 + len(one[1]) + len(one[2])
         connection.write()
-        taken.append(bytes(sock.taken))
+        taken.append(
+            [(one.opaque, one.code, PERIOD.sub("", str(one.remark))) for one in answers(sock)]
+        )
     assert taken[0] == taken[1]
     for name in ("requests", "requests_refused"):
         one, other = (getattr(stage.reactor.stats, name) for stage in stages)
@@ -179,8 +189,8 @@ async def test_a_pool_that_is_full_refuses_in_its_own_words(time: HandTime) -> N
     stage = Stage(pool=Pool("admin", width=1, capacity=0, max_wait_ms=200))
     connection, _ = stage.connect()
     connection.requests = 1
-    frames = FrameDecoder().feed(frame(1))
-    assert stage.worker.refuse_late(connection, frames, time.now - 9, 0.0) == 0
+    piece = Piece(frame(1), time.now - 9, time.now - 9)
+    assert stage.worker.refuse_late(connection, piece) == 0
 
 
 async def test_without_a_limit_nothing_is_shed_for_age(time: HandTime) -> None:
@@ -448,6 +458,7 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
+    monkeypatch.setattr(selector_module, "AHEAD_S", 9.0)
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()
     monkeypatch.setattr(selector_module, "unread_bytes", lambda sock: len(sock.incoming))

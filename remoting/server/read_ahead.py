@@ -1,0 +1,92 @@
+"""Bytes that were read and not split into frames yet: what waits in an overloaded broker.
+
+Under overload a socket holds more than its turn can serve. Left there, the rest would fill the
+kernel's buffers on both sides, megabytes for each connection, and whatever is served would be
+seconds old, though nobody could tell: when it came is known only of bytes that were read. So the
+selector reads all of it, notes when, and serves it in turns; what waits too long is refused from
+these bytes, at a fraction of the cost of serving it (`refusals`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from aerobee.remoting.wire.frame import HEAD
+
+__all__ = ["Piece", "ReadAhead"]
+
+JOINED_BYTES: Final = 64 * 1024
+"""A longer part of a frame is not copied to its rest: the decoder collects it."""
+
+
+class Piece:
+    """What one read brought, and when: evenly from `since` to `until`, seconds of the loop's clock.
+
+    Frames before `at` are served or refused.
+    """
+
+    __slots__ = ("at", "data", "since", "until")
+
+    def __init__(self, data: bytes, since: float, until: float) -> None:
+        self.data = data
+        self.at = 0
+        self.since = since
+        self.until = until
+
+    def came(self, at: int) -> float:
+        """When the byte at this place came."""
+        return self.since + (self.until - self.since) * at / len(self.data)
+
+    def before(self, when: float) -> int:
+        """The place up to which bytes came before `when`."""
+        if when >= self.until:
+            return len(self.data)
+        if when <= self.since:
+            return 0
+        return int(len(self.data) * (when - self.since) / (self.until - self.since))
+
+    def lacks_the_rest(self) -> bool:
+        """Whether less than a frame is left."""
+        left = len(self.data) - self.at
+        return left < 8 or left < 4 + HEAD.unpack_from(self.data, self.at)[0]
+
+
+class ReadAhead:
+    """The pieces of one connection, in order. Invariant: `size` is what they hold unserved."""
+
+    __slots__ = ("ended", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces: deque[Piece] = deque()
+        self.size = 0
+        self.ended = False
+        """The peer sends nothing more; the next read after these pieces finds out what it was."""
+
+    def add(self, piece: Piece) -> None:
+        """Put a piece behind the others."""
+        self.pieces.append(piece)
+        self.size += len(piece.data)
+
+    def first(self, resumed: float) -> Piece | None:
+        """The first piece with anything left, joined with the next where a frame lies in both.
+
+        No byte of it came before `resumed`. None: nothing is left.
+        """
+        pieces = self.pieces
+        while pieces:
+            piece = pieces[0]
+            left = len(piece.data) - piece.at
+            if left and (len(pieces) == 1 or left > JOINED_BYTES or not piece.lacks_the_rest()):
+                piece.since = max(piece.since, resumed)
+                piece.until = max(piece.until, resumed)
+                return piece
+            pieces.popleft()
+            if left:
+                pieces[0].data = piece.data[piece.at :] + pieces[0].data
+        return None
+
+    def done(self, piece: Piece, to: int) -> None:
+        """What is before `to` in the first piece is served or refused."""
+        self.size -= to - piece.at
+        piece.at = to

@@ -1,0 +1,260 @@
+"""Bytes read ahead of their turn: each request in them is answered once and in order, as if it had
+been read when its turn came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aerobee.remoting.server import receiving as receiving_module
+from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server.poller import READ
+from aerobee.remoting.server.pools import Pool
+from aerobee.remoting.server.read_ahead import Piece, ReadAhead
+from aerobee.remoting.server.selector import SHARES
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import ONEWAY, decode
+from aerobee.remoting.wire.frame import FrameDecoder
+from tests.kit.raw_client import request_frame
+from tests.remoting.server.stage import LIMITS, HandTime, Stage
+from tests.remoting.server.test_selector import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from aerobee.remoting.server.connection import Connection
+    from tests.remoting.server.stage import TrickleSocket
+
+SHARE = 512
+"""What a turn reads here."""
+WAIT_MS = 200
+GONE = 90_000
+"""Descriptors of no connection."""
+
+
+@dataclass
+class Sent:
+    """One request."""
+
+    body: int
+    oneway: bool = False
+    unknown: bool = False
+
+    def frame(self, number: int) -> bytes:
+        """Its bytes."""
+        code = 9_999 if self.unknown else MAX_OFFSET
+        fields = {"topic": "t", "queueId": 1}
+        return request_frame(code, number, fields, b"x" * self.body, flag=ONEWAY * self.oneway)
+
+
+class Overloaded:
+    """A selector that finds more in a socket than its turn serves, and much too late."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, max_wait_ms: int | None = WAIT_MS) -> None:
+        patch.setattr(selector_module, "RECEIVE_BYTES", SHARE * SHARES)
+        for module in (selector_module, receiving_module):
+            patch.setattr(module, "unread_bytes", lambda sock: len(sock.incoming))
+        self.time = HandTime(patch)
+        self.served: list[int] = []
+        pool = Pool("admin", width=1, capacity=9, max_wait_ms=max_wait_ms)
+        self.stage = Stage(self.handle, pool=pool)
+        self.stage.poller.waited = False
+        self.connection, self.sock = self.stage.connect()
+        self.sock.incoming += request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": 1})
+        self.round()
+        assert self.heard() == [(1, 0)]
+
+    def round(self) -> bool:
+        """One among many sockets that have something; False when nothing is left of this one."""
+        events = self.stage.poll(self.sock)
+        goes_on = bool(events or self.stage.selector.waiting)
+        if goes_on:
+            others = [(GONE + number, READ) for number in range(SHARES)]
+            self.stage.rounds([*events, *others])
+        return goes_on
+
+    def handle(self, header: Any, command: Any, connection: Any) -> Answer:
+        self.served.append(command.opaque)
+        return Answer(0)
+
+    def heard(self) -> list[tuple[int, int]]:
+        """Opaque and code of the answers since the last look."""
+        found = [decode(*one) for one in FrameDecoder().feed(bytes(self.sock.taken))]
+        del self.sock.taken[:]
+        return [(one.opaque, one.code) for one in found]
+
+
+SENDS = st.builds(
+    Sent,
+    body=st.one_of(st.integers(0, 60), st.just(3 * SHARE)),
+    oneway=st.integers(0, 9).map(lambda n: n == 0),
+    unknown=st.integers(0, 9).map(lambda n: n == 0),
+)
+
+
+@pytest.mark.trio
+@settings(deadline=None)
+@given(
+    sends=st.lists(SENDS, min_size=1, max_size=40),
+    cuts=st.lists(st.integers(1, 2_000), min_size=1, max_size=20),
+    pauses=st.lists(st.sampled_from([0.0, 0.03, 0.15, 0.4]), min_size=1, max_size=20),
+    max_wait_ms=st.sampled_from([WAIT_MS, None]),
+)
+async def test_every_request_is_answered_once_and_in_order_however_its_bytes_come(
+    sends: list[Sent], cuts: list[int], pauses: list[float], max_wait_ms: int | None
+) -> None:
+    """R23."""
+    with pytest.MonkeyPatch.context() as patch:
+        broker = Overloaded(patch, max_wait_ms=max_wait_ms)
+        stream = b"".join(one.frame(number) for number, one in enumerate(sends, 2))
+        step = 0
+        while stream:
+            cut = cuts[step % len(cuts)]
+            broker.sock.incoming += stream[:cut]
+            stream = stream[cut:]
+            broker.time.now += pauses[step % len(pauses)]
+            broker.round()
+            step += 1
+        while broker.round():
+            pass
+        heard = broker.heard()
+        told = [number for number, one in enumerate(sends, 2) if not one.oneway]
+        assert [opaque for opaque, _ in heard] == told
+        for opaque, code in heard:
+            if sends[opaque - 2].unknown:
+                assert code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            elif max_wait_ms is None:
+                assert code == 0
+        late = {opaque for opaque, code in heard if code == ResponseCode.SYSTEM_BUSY}
+        assert not late & set(broker.served)
+        connection = broker.connection
+        assert (connection.ahead, connection.inbound, connection.decoder.pending_bytes) == (
+            None,
+            0,
+            0,
+        )
+
+
+def flood(broker: Overloaded, count: int) -> None:
+    """So many requests, none of which was read for 100 ms."""
+    frames = [Sent(40).frame(number) for number in range(2, 2 + count)]
+    broker.sock.incoming += b"".join(frames)
+    broker.time.now += 0.100
+    broker.round()
+
+
+@pytest.mark.trio
+async def test_what_a_turn_does_not_serve_is_read_all_the_same_and_its_age_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch)
+    flood(broker, 40)
+    while broker.sock.incoming:
+        broker.round()
+    served = len(broker.served)
+    assert served < 40, "most of it waits"
+    broker.time.now += 0.250
+    broker.round()
+    assert broker.connection.ahead is None
+    codes = [code for _, code in broker.heard()]
+    assert codes == [0] * (served - 1) + [2] * (41 - served)
+
+
+@pytest.mark.trio
+async def test_a_peer_that_has_sent_its_last_request_is_served_before_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch, max_wait_ms=None)
+    flood(broker, 40)
+    monkeypatch.setattr(type(broker.sock), "recv_into", ends)
+    while not broker.connection.closed:
+        broker.stage.rounds([(broker.sock.fd, 1)])
+    assert broker.served == list(range(1, 42))
+
+
+def ends(sock: TrickleSocket, buffer: memoryview) -> int:
+    """A socket whose peer has shut down."""
+    count = min(len(buffer), len(sock.incoming))
+    buffer[:count] = sock.incoming[:count]
+    del sock.incoming[:count]
+    return count
+
+
+@pytest.mark.trio
+async def test_bad_bytes_behind_requests_that_wait_close_their_connection_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch, max_wait_ms=None)
+    broker.sock.incoming += b"".join(Sent(40).frame(number) for number in range(2, 22))
+    broker.sock.incoming += b"\xff" * 2_000
+    broker.time.now += 0.100
+    while not broker.connection.closed:
+        broker.round()
+    assert [opaque for opaque, _ in broker.heard()] == list(range(2, 22))
+
+
+@pytest.mark.trio
+async def test_no_more_is_read_ahead_than_the_budget_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receiving_module, "AHEAD_BYTES", 4 * SHARE)
+    broker = Overloaded(monkeypatch, max_wait_ms=None)
+    flood(broker, 400)
+    kept = 0
+    while broker.round():
+        kept = max(kept, broker.connection.inbound)
+    assert SHARE * SHARES < kept < SHARE * (SHARES + 4), "one read beyond the limit"
+    assert len(broker.served) == 401
+
+
+@pytest.mark.trio
+async def test_it_is_left_in_the_socket_when_others_have_used_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch, max_wait_ms=None)
+    broker.stage.reactor.shared.inbound.total = LIMITS.inbound_bytes // 2
+    flood(broker, 100)
+    kept = broker.connection.inbound
+    assert broker.sock.incoming
+    while broker.round():
+        pass
+    assert kept <= SHARE
+    assert len(broker.served) == 101
+
+
+def test_a_piece_knows_when_its_bytes_came() -> None:
+    piece = Piece(bytes(100), 10.0, 20.0)
+    assert [piece.came(at) for at in (0, 50, 100)] == [10.0, 15.0, 20.0]
+    assert [piece.before(when) for when in (9.0, 10.0, 15.0, 20.0, 21.0)] == [0, 0, 50, 100, 100]
+    at_once = Piece(bytes(100), 10.0, 10.0)
+    assert [at_once.before(when) for when in (9.9, 10.0)] == [0, 100]
+
+
+def test_a_long_frame_is_not_copied_from_piece_to_piece() -> None:
+    ahead = ReadAhead()
+    whole = Sent(1_000_000).frame(1)
+    for at in range(0, len(whole), 100_000):
+        ahead.add(Piece(whole[at : at + 100_000], 1.0, 1.0))
+    first = ahead.first(0.0)
+    assert first is not None
+    assert len(first.data) == 100_000
+    assert ahead.size == len(whole)
+
+
+@pytest.mark.trio
+async def test_time_in_which_its_peer_did_not_read_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch)
+    flood(broker, 40)
+    broker.round()
+    connection: Connection = broker.connection
+    broker.time.now += 0.500
+    connection.reading.resumed = broker.time.now
+    while broker.round():
+        pass
+    assert broker.served == list(range(1, 42))
