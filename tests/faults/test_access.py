@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 OK, SYSTEM_ERROR, SYSTEM_BUSY = 0, 1, 2
+YEAR_MS = 365 * 86_400_000
 LINE_MAX = 4_096
 """Characters: a few values of 256, each of which may take six."""
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
@@ -308,6 +309,20 @@ def test_what_the_broker_keeps_for_itself_is_read_by_administrators(broker: Brok
     assert (
         call(broker, "reads-all", 11, pull_fields("readers", "prices", 0, 0)).code != SYSTEM_ERROR
     )
+
+
+def test_a_wrong_clock_of_a_client_does_no_harm(broker: BrokerProcess) -> None:
+    """No signature has a time; what a request says of the time decides nothing for others."""
+    now_ms = round(time.time() * 1_000)
+    wait = {"topic": "prices", "queueId": -1, "consumerGroup": "readers", "maxMsgNums": 1}
+    wait |= {"invisibleTime": 10_000, "pollTime": 500, "initMode": 0, "expType": "TAG", "exp": "*"}
+    for born_ms in (0, now_ms - 10 * YEAR_MS, now_ms + 10 * YEAR_MS):
+        sent = call(broker, "one-shop", 310, send_fields("payments", 0, g=born_ms), b"x")
+        assert sent.code == OK, sent.remark
+        began = time.monotonic()
+        popped = call(broker, "one-shop", 200050, wait | {"bornTime": born_ms})
+        assert EXCEPTION not in (popped.remark or ""), popped.remark
+        assert time.monotonic() - began < 5
 
 
 def test_a_white_address_of_an_account_needs_no_signature(broker: BrokerProcess) -> None:

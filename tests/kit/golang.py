@@ -37,7 +37,8 @@ class GoMember(PipedMember):
     """One running member; `instance` is a part of its client id.
 
     `given`, with blanks between: the queues of CONFIG as `topic/broker/id`, or the rooms
-    of MACHINE_ROOM.
+    of MACHINE_ROOM. `strategy` PRODUCER makes it a producer that sends what is given. `account`:
+    access key and secret key.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class GoMember(PipedMember):
         strategy: str,
         instance: str,
         given: str,
+        account: tuple[str, str] = ("", ""),
     ) -> None:
-        command = [str(program()), namesrv, group, topic, strategy, instance, given]
+        command = [str(program()), namesrv, group, topic, strategy, instance, given, *account]
         super().__init__(command, home / f"{instance}.log")

@@ -80,6 +80,8 @@ class JavaClient:
         option = f"-Drocketmq.serialize.type={headers}"
         command = toolkit.command("Driver", option, *options, heap_mib=heap_mib, home=home)
         home.mkdir(parents=True, exist_ok=True)
+        self.logs = home / "logs"
+        """Where its clients tell what they do not throw."""
         self.child = Child(command, log=home / "driver.log", at=home)
         self._number = 0
         self.child.read_until("0 ok", within_s=START_WITHIN_S)
@@ -104,7 +106,9 @@ class JavaClient:
         return word
 
     def producer(self, name: str, namesrv: str, **more: object) -> None:
-        """Start a producer; `transaction=1` and `vip=1` make it a special one."""
+        """Start a producer; `transaction=1` and `vip=1` make it a special one, `access` and
+        `secret` sign its requests.
+        """
         self.call("producer", name=name, group=f"{name}-group", namesrv=namesrv, **more)
 
     def send(

@@ -14,12 +14,16 @@ LINE_WITHIN_S = 3600.0
 
 
 class PipedMember:
-    """One running member, of a program that says "ready", "share QUEUES" and "got MESSAGE"."""
+    """One running member, of a program that says "ready", "share QUEUES", "got MESSAGE" and "sent
+    STATUS".
+    """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.share: list[int] = []
         """The queues that its strategy gave it last."""
         self.received: list[str] = []
+        self.sent: list[str] = []
+        """What became of each message that it was to send: its status, or an error."""
         self.child = Child(command, log=log)
         self._started = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -39,6 +43,8 @@ class PipedMember:
                 self.share = sorted(map(int, rest.split()))
             elif word == "got":
                 self.received.append(rest)
+            elif word == "sent":
+                self.sent.append(rest)
 
     def stop(self) -> None:
         """Have it leave its group and end."""

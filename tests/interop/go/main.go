@@ -1,5 +1,5 @@
 // A member of a group in Go, behind a pipe: it says on stdout which queues its strategy gives it ("share 0 3") and
-// which messages it handles ("got BODY"). The end of stdin ends it.
+// which messages it handles ("got BODY"), or as a producer what became of its messages. The end of stdin ends it.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
@@ -70,14 +71,48 @@ func telling(topic string, strategy consumer.AllocateStrategy) consumer.Allocate
 	}
 }
 
+// send is a producer that sends each of the given messages once and says "sent STATUS" or "sent ERROR".
+func send(namesrv, group, topic, instance string, given []string, account primitive.Credentials) {
+	sender, err := producer.NewDefaultProducer(
+		producer.WithNameServer([]string{namesrv}),
+		producer.WithGroupName(group),
+		producer.WithInstanceName(instance),
+		producer.WithCredentials(account),
+		producer.WithRetry(0),
+	)
+	if err == nil {
+		err = sender.Start()
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, body := range given {
+		result, err := sender.SendSync(context.Background(), primitive.NewMessage(topic, []byte(body)))
+		if err != nil {
+			say("sent", strings.ReplaceAll(err.Error(), "\n", " "))
+		} else {
+			say("sent", fmt.Sprint(result.Status))
+		}
+	}
+	say("ready")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	_ = sender.Shutdown()
+}
+
 func main() {
 	namesrv, group, topic, name, instance := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]
 	given := strings.Fields(os.Args[6])
-	rlog.SetLogLevel("error")
+	account := primitive.Credentials{AccessKey: os.Args[7], SecretKey: os.Args[8]}
+	rlog.SetLogLevel("warn")
+	if name == "PRODUCER" {
+		send(namesrv, group, topic, instance, given, account)
+		return
+	}
 	member, err := consumer.NewPushConsumer(
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(group),
 		consumer.WithInstance(instance),
+		consumer.WithCredentials(account),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithStrategy(telling(topic, strategyOf(name, given))),
 	)

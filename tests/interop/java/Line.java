@@ -7,6 +7,9 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * One line of the talk between a test and the driver: {@code NUMBER WORD name=value&name=value}, values
@@ -45,6 +48,11 @@ final class Line {
             text.append(encode(pair.getKey())).append('=').append(encode(pair.getValue())).append('&');
         }
         out.println(text);
+    }
+
+    /** What signs the requests of a client with "access" and "secret"; null where it has no account. */
+    RPCHook hook() {
+        return has("access") ? new AclClientRPCHook(new SessionCredentials(get("access"), get("secret"))) : null;
     }
 
     /** The value, which the test must have given. */

@@ -21,7 +21,6 @@ import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.RPCHook;
 
 /** The verbs of those who receive. */
 final class Receivers {
@@ -70,7 +69,7 @@ final class Receivers {
     private void start(Line command, Driver.Answer answer) throws Exception {
         String name = command.get("name");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
-            command.get("group"), (RPCHook) null, Allocations.strategy(command), command.has("trace"), null);
+            command.get("group"), command.hook(), Allocations.strategy(command), command.has("trace"), null);
         consumer.setNamesrvAddr(command.get("namesrv"));
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(name + (command.has("named") ? "" : System.nanoTime()));

@@ -18,7 +18,6 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The verbs of those who send, and of those who ask about queues. */
@@ -44,7 +43,7 @@ final class Senders {
         String name = command.get("name");
         DefaultMQProducer producer = command.has("transaction")
             ? transactional(command)
-            : new DefaultMQProducer(command.get("group"), (RPCHook) null, command.has("trace"), null);
+            : new DefaultMQProducer(command.get("group"), command.hook(), command.has("trace"), null);
         producer.setNamesrvAddr(command.get("namesrv"));
         producer.setClientIP("127.0.0.1");
         producer.setInstanceName(name + System.nanoTime());
@@ -69,7 +68,7 @@ final class Senders {
     private static TransactionMQProducer transactional(Line command) {
         Map<String, String> local = command.under("local.");
         Map<String, String> checked = command.under("checked.");
-        TransactionMQProducer producer = new TransactionMQProducer(command.get("group"));
+        TransactionMQProducer producer = new TransactionMQProducer(command.get("group"), command.hook());
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
