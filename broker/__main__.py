@@ -23,7 +23,7 @@ from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.services import LogFormat
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
-from aerobee.broker.process.cycles import GC_THRESHOLDS, collect_cycles
+from aerobee.broker.process.cycles import GC_THRESHOLDS, YOUNG_S, collect_cycles
 from aerobee.broker.process.host import (
     descriptor_limit,
     descriptors_in_use,
@@ -56,6 +56,8 @@ FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 STORE_REFUSED: Final = 3
 
+IDLE_YOUNG_S: Final = 2.0
+"""A supervisor makes few objects."""
 FEW_DESCRIPTORS: Final = 128
 """With fewer descriptors left for connections than this, the start logs a warning."""
 
@@ -229,7 +231,8 @@ async def _serve_brokers(
         silence_s=surroundings.service_manager.watchdog_s,
     )
     surroundings.when_reopened = partial(supervisor.members.signal, REOPEN)
-    life = Life(surroundings, supervisor, supervisor.live, reread, {RENEW: supervisor.renew})
+    renew: dict[int, Callable[[], None]] = {RENEW: supervisor.renew}
+    life = Life(surroundings, supervisor, supervisor.live, reread, renew, young_s=IDLE_YOUNG_S)
 
     def serving(told: SupervisorReady) -> None:
         _announce_brokers(told, len(supervisor.numbers))
@@ -268,8 +271,10 @@ class Life:
         live: LiveSettings,
         reread: Callable[[], BrokerConfig],
         actions: Mapping[int, Callable[[], None]] | None = None,
+        young_s: float = YOUNG_S,
     ) -> None:
-        """`actions`: for further signals."""
+        """`actions`: for further signals. `young_s`: see `collect_cycles`."""
+        self._young_s = young_s
         self._service_manager = surroundings.service_manager
         self._controller = controller
         self._reread = reread
@@ -313,7 +318,7 @@ class Life:
                 nursery.start_soon(self._service_manager.attend, self._ready)
                 nursery.start_soon(self._reload_when_asked)
                 nursery.start_soon(self._tell_stop)
-                nursery.start_soon(collect_cycles)
+                nursery.start_soon(collect_cycles, self._young_s)
                 if parent is not None:
                     nursery.start_soon(parent)
                 clean = await serve()

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 import trio
 
-__all__ = ["GC_THRESHOLDS", "collect_cycles", "young_collections"]
+__all__ = ["GC_THRESHOLDS", "YOUNG_S", "collect_cycles", "young_collections"]
 
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
 """Objects of a request are freed by reference count; frequent searches for cycles only cost time.
@@ -32,15 +32,15 @@ and half as many again as there were: what was frozen before it became garbage w
 request to the HTTP port leaves 2 KiB of cycles, so a port scan could take all memory in a day."""
 
 
-async def collect_cycles() -> NoReturn:
-    """Search for cyclic garbage a little at a time."""
+async def collect_cycles(young_s: float = YOUNG_S) -> NoReturn:
+    """Search for cyclic garbage a little at a time; for new objects after each `young_s`."""
     whole_at = trio.current_time() + WHOLE_S
     before = sys.getallocatedblocks()
     while True:
         spent_s = 0.0
         looks = young_collections()
         for _ in range(LOOKS):
-            await trio.sleep(YOUNG_S)
+            await trio.sleep(young_s)
             began = trio.current_time()
             gc.collect(0)
             spent_s += trio.current_time() - began

@@ -190,6 +190,7 @@ class Members:
             **self._environ,
             "NOTIFY_SOCKET": notify,
             "WATCHDOG_USEC": str(int(self._silence_s * MICROSECONDS)),
+            "WATCHDOG_PID": "",  # systemd's is that of the supervisor
         }
         try:
             process = await trio.lowlevel.open_process(

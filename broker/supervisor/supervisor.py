@@ -55,6 +55,8 @@ LOCK: Final = "lock"
 ORPHANS_S: Final = 15.0
 """How long a start waits for brokers whose supervisor was killed: they are about to stop."""
 LOOK_S: Final = 0.1
+TICK_S: Final = 0.25
+"""The tick of its loop, through which no message goes: an idle supervisor costs next to nothing."""
 READY_S: Final = 60.0
 """After this time it is ready with the brokers that serve, if others are still starting."""
 WRONG_SETTINGS, REFUSED_STORE = 2, 3
@@ -91,6 +93,7 @@ class Supervisor:
         self.disk = disk
         self.names = NamesrvController(supervisor_config(config), disk=disk, clock=clock)
         self.loop = self.names.loop
+        self.names.ticker.tick_s = TICK_S
         self.live = self.names.live
         self.members = Members(
             [member_name(config, number) for number in self.numbers],

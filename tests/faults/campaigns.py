@@ -11,6 +11,7 @@ from tests.faults.flips import R7
 from tests.faults.forged_records import W2
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
+from tests.faults.many_kills import K1
 from tests.faults.nth_failures import R5
 from tests.faults.overload import R23
 from tests.faults.peers import R9, R10, R17, R18
@@ -58,4 +59,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     G1,
     B1,
     J1,
+    K1,
 )

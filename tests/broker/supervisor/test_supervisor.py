@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.blocking import AdminClient, Credentials, Message, Producer
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.main import run
 from aerobee.errors import AerobeeError
+from tests.broker.process.test_service_manager import Systemd
 from tests.kit.broker_process import DidNotStart
 from tests.kit.health import events, metrics_of, rss_anon
 from tests.kit.supervised import Supervised
@@ -258,6 +260,58 @@ def test_a_stop_during_the_start_ends_all(tmp_path: Path) -> None:
     eventually(
         lambda: not any(map(alive, pids.values())), within_s=5, what="all brokers have ended"
     )
+
+
+def test_systemd_hears_of_the_whole_and_a_silent_broker_is_replaced(tmp_path: Path) -> None:
+    """Its watchdog is asked for in all of them: one that stands still is killed."""
+    systemd = Systemd(f"\0aerobee-{os.getpid()}-many")
+    env = {"NOTIFY_SOCKET": f"@aerobee-{os.getpid()}-many", "WATCHDOG_USEC": "3000000"}
+    with Supervised(data=tmp_path / "data", env=env) as whole:
+        told = systemd.told()
+        assert told.count("READY=1") == 1
+        assert "WATCHDOG=1" in told
+        silent = whole.pids()["b-1"]
+        os.kill(silent, signal.SIGSTOP)
+        eventually(lambda: not alive(silent), within_s=15, what="it was killed")
+        whole.await_ready()
+        systemd.told()  # the socket keeps ten messages
+        assert whole.stop() == 0
+    assert "STOPPING=1" in systemd.told()
+    systemd.socket.close()
+    lines = list(events(whole.log.read_text()))
+    assert [one["broker_name"] for one in lines if one["event"] == "member.silent"] == ["b-1"]
+
+
+def test_accounts_of_the_one_file_hold_at_all(tmp_path: Path) -> None:
+    """ACL 1.0: brokers and name server read the same files, and read them again."""
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    accounts = conf / "plain_acl.yml"
+    accounts.touch(0o600)
+    account = "- {accessKey: %s, secretKey: %s-secret, admin: true}\n"
+    accounts.write_text("accounts:\n" + account % ("brokers", "brokers"))
+    settings = {
+        "aclEnable": True,
+        "aclConfigDir": conf,
+        "innerClientAuthenticationCredentials": json.dumps(
+            {"accessKey": "brokers", "secretKey": "brokers-secret"}
+        ),
+    }
+    with Supervised(data=tmp_path / "data", settings=settings) as whole:
+        with accounts.open("a") as file:
+            file.write(account % ("adam-the-first", "adam-the-first"))
+        adam = Credentials("adam-the-first", "adam-the-first-secret")
+
+        def made() -> bool:
+            try:
+                with AdminClient(whole.namesrv_address, credentials=adam) as admin:
+                    admin.create_topic(TOPIC)
+                    return len(admin.topic_configs(TOPIC)) == 2
+            except AerobeeError:
+                return False
+
+        eventually(made, within_s=15, what="the account holds at all of them")
+        assert whole.stop() == 0
 
 
 # ── refused ──

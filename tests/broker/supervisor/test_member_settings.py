@@ -1,0 +1,93 @@
+"""The settings of several brokers: what each gets, and what is refused."""
+
+import pytest
+
+from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.load import BrokerConfig, load_config
+
+
+def loaded(*overrides: str, member: int | None = None, cores: int = 2) -> BrokerConfig:
+    """The configuration of a start with these settings."""
+    return load_config(
+        None,
+        environ={"HOME": "/home/a"},
+        overrides=overrides,
+        cpu_count=cores,
+        host_addresses=["10.0.0.5"],
+        host_name="h",
+        member=member,
+    )
+
+
+def refused(*overrides: str) -> str:
+    """All problems of it."""
+    with pytest.raises(ConfigurationError) as problems:
+        loaded(*overrides)
+    return "; ".join(problems.value.problems)
+
+
+@pytest.mark.parametrize("said", ["0", "-1", "65", "1000", "two", "", "01", "1.5"])
+def test_what_is_no_number_of_brokers_is_refused(said: str) -> None:
+    assert "is no number of brokers: 1 to 64, or auto" in refused(f"brokers={said}")
+
+
+@pytest.mark.parametrize(
+    ("said", "cores", "count"), [("auto", 1, 1), ("AUTO", 16, 16), ("auto", 128, 64), ("3", 1, 3)]
+)
+def test_auto_is_a_broker_for_each_core(said: str, cores: int, count: int) -> None:
+    assert loaded(f"brokers={said}", cores=cores).broker.broker_count == count
+
+
+def test_members_differ_in_name_directory_and_ports() -> None:
+    first, second = (loaded("brokers=2", "vipListenPort=0", member=n) for n in range(2))
+    assert [one.broker.broker_name for one in (first, second)] == ["h-0", "h-1"]
+    assert second.store.store_path_root_dir == "/home/a/store/broker-1"
+    assert second.broker.config_overlay_path.startswith("/home/a/store/broker-1/")
+    assert (first.remoting.listen_port, second.remoting.listen_port) == (10911, 10921)
+    assert second.remoting.vip_listen_port == 0, "none stays none"
+    assert second.metrics.metrics_prom_exporter_port == 5577
+    assert second.broker.namesrv_addr == "127.0.0.1:9876"
+    assert not second.namesrv.embedded_namesrv
+    assert first.auth.acl_config_dir == second.auth.acl_config_dir == "/home/a/store/conf"
+
+
+def test_advertised_ports_are_counted_on_as_well() -> None:
+    rules = "advertised=10.0.0.0/8=a.lan:7000;0.0.0.0/0=b.lan"
+    member = loaded("brokers=2", "advertisedPort=9000", rules, member=1)
+    assert member.broker.advertised_port == 9010
+    assert member.broker.advertised == "10.0.0.0/8=a.lan:7010;0.0.0.0/0=b.lan"
+
+
+@pytest.mark.parametrize("own", ["127.0.0.1:9876", "localhost:9876", "10.0.0.5:9876"])
+def test_the_supervisor_is_registered_with_once(own: str) -> None:
+    wide = ("insecure=true", "bindAddress=0.0.0.0")
+    member = loaded("brokers=2", f"namesrvAddr={own};ns.lan:9876", *wide, member=0)
+    assert member.broker.namesrv_addr == "127.0.0.1:9876;ns.lan:9876"
+
+
+def test_an_ipv6_address_is_reached_in_brackets() -> None:
+    assert loaded("brokers=2", "bindAddress=::1", member=0).broker.namesrv_addr == "[::1]:9876"
+
+
+def test_an_enforcing_name_server_is_reached_through_tls() -> None:
+    tls = ("tlsServerMode=enforcing", "tlsServerCertPath=/c.pem")
+    member = loaded("brokers=2", *tls, member=0)
+    assert member.tls.use_tls
+    assert not member.tls.tls_client_auth_server
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["listenPort=65530"], "listenPort of broker 1"),
+        (["listenPort=65535"], "vipListenPort of broker 1"),
+        (["namesrvListenPort=10921"], "10921, the port of namesrvListenPort already"),
+        (["metricsPromExporterPort=10901"], "the port of listenPort of broker 0 already"),
+        (["namesrvListenPort=0"], "need a port of their name server"),
+        (["embeddedNamesrv=false"], "several brokers need their name server"),
+        (["aclEnable=true"], "innerClientAuthenticationCredentials"),
+        ([f"brokerName={'n' * 126}"], "too long"),
+    ],
+)
+def test_what_several_brokers_cannot_have_is_refused(overrides: list[str], words: str) -> None:
+    assert words in refused("brokers=2", *overrides)
