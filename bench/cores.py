@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import statistics
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from bench.broker import DEFAULT_SIZES, WARM_UP_S, Case, Figures, build_load, load
+from bench.load import DEFAULT_SIZES, Case, Figures, build, load
 from bench.machine import describe
 from tests.kit.supervised import Supervised
 
 __all__ = ["main"]
 
 CONNECTIONS = 64
+WARM_UP_S = 5.0
 CASES = (
     Case("produce 128 B, 64 x 1", ("-m", "produce", "-d", "1", "-s", "128")),
     Case("produce 128 B, 64 x 4", ("-m", "produce", "-d", "4", "-s", "128")),
@@ -39,12 +41,20 @@ def measured(case: Case, brokers: int, seconds: float, directory: Path) -> Figur
         each = replace(case, options=case.options + options)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         runs = [
-            pool.submit(load, f"127.0.0.1:{whole.ports.listen + 10 * number}", pid, each, seconds)
+            pool.submit(
+                load,
+                f"127.0.0.1:{whole.ports.listen + 10 * number}",
+                pid,
+                each,
+                seconds,
+                warm_up_s=WARM_UP_S,
+            )
             for number, pid in enumerate(pids)
         ]
         found = [run.result() for run in runs]
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         whole.stop()
+    shutil.rmtree(data.parent)
     rate = sum(one["rate"] for one in found)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Figures(
@@ -63,7 +73,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
     arguments = parser.parse_args()
-    build_load()
+    build()
     print(describe())
     print(f"{'':<32} {'msgs/s':>9} {'p99 ms':>8} {'us/msg':>8} {'cores':>6} {'load':>6}")
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
