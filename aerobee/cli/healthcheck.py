@@ -18,6 +18,7 @@ EXIT_UNREACHABLE = 4
 ANSWER_MAX_BYTES = 65_536
 NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
 """What OpenSSL calls an answer that is not TLS, by its version."""
+OTHER_PORT = "name the port of the probes (metricsPromExporterPort) with --port"
 
 
 @click.command()
@@ -61,8 +62,7 @@ def healthcheck(
     try:
         status, body = _ask(host, port, f"/{probe}", timeout_ms / 1000, tls=tls)
     except (OSError, http.client.HTTPException) as error:
-        said = _advised(str(error) or type(error).__name__, error, tls=tls)
-        click.echo(f"no answer from {host}:{port}: {said}", err=True)
+        click.echo(f"no answer from {host}:{port}: {_advised(error, tls=tls)}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
     click.echo(body if as_json else f"{probe} {'; '.join(wrong) or 'ok'}")
@@ -86,13 +86,23 @@ def _ask(host: str, port: int, path: str, timeout_s: float, *, tls: bool) -> tup
         connection.close()
 
 
-def _advised(text: str, error: Exception, *, tls: bool) -> str:
-    """The text of an error, with what helps when only one of the two speaks TLS."""
-    if tls and getattr(error, "reason", "") in NO_TLS_THERE:
+def _advised(error: Exception, *, tls: bool) -> str:
+    """What went wrong, with what helps when this is another port, or only one side speaks TLS."""
+    reason = getattr(error, "reason", None) or ""
+    if reason in NO_TLS_THERE:
         return "it does not speak TLS: leave --tls out"
-    if not tls and isinstance(error, http.client.RemoteDisconnected | ConnectionResetError):
-        return f"{text}; if it takes HTTPS only (metricsTlsEnable), add --tls"
-    return text
+    if reason == "UNEXPECTED_EOF_WHILE_READING":
+        return f"it does not speak TLS: leave --tls out, or {OTHER_PORT}"
+    if reason:
+        return f"TLS failed: {reason.replace('_', ' ').lower()}"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there"
+    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError):
+        https = "" if tls else "if it takes HTTPS only (metricsTlsEnable), add --tls; or "
+        return f"it closed the connection; {https}{OTHER_PORT}"
+    if isinstance(error, http.client.HTTPException):
+        return f"it does not speak HTTP; {OTHER_PORT}"
+    return str(error) or type(error).__name__
 
 
 def _wrong(body: str) -> list[str]:

@@ -61,9 +61,10 @@ REQUEST_TIMEOUT_S = 10
 """From the last byte read of a request to the last byte sent of its answer."""
 
 REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s\n"
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b'\r\n{"status":"failing","checks":{"connections":"%s"}}\n'
 )
+"""In the form of a probe's answer, for those that ask one."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -271,7 +272,7 @@ class Server:
             )
         if isinstance(stream, trio.SocketStream):
             with suppress(trio.BrokenResourceError):
-                await stream.send_all(REFUSAL % (len(reason) + 1, reason.encode()))
+                await stream.send_all(REFUSAL % reason.encode())
         await trio.aclose_forcefully(stream)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,3 +83,49 @@ def test_another_server_on_that_port_is_told_apart(body: str) -> None:
         result = run(port)
     assert result.exit_code == 1
     assert "no answer of a broker" in result.output
+
+
+@contextmanager
+def greeting(words: bytes) -> Iterator[int]:
+    """A listener that speaks first, or hangs up, and speaks another protocol."""
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            # A client that has read enough may reset the connection.
+            with peer, suppress(ConnectionResetError):
+                peer.sendall(words)
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(65_536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+PORT = "name the port of the probes (metricsPromExporterPort) with --port"
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", [], f"it does not speak HTTP; {PORT}"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", ["--tls"], "it does not speak TLS: leave --tls out"),
+        (b"", ["--tls"], f"it does not speak TLS: leave --tls out, or {PORT}"),
+        (
+            b"",
+            [],
+            "it closed the connection; if it takes HTTPS only (metricsTlsEnable), add --tls; or"
+            f" {PORT}",
+        ),
+    ],
+)
+def test_another_protocol_is_named_with_what_to_do(
+    words: bytes, arguments: list[str], said: str
+) -> None:
+    """And never in the words of a TLS library."""
+    with greeting(words) as port:
+        result = run(port, *arguments)
+    assert (result.exit_code, result.output) == (4, f"no answer from {HOST}:{port}: {said}\n")
