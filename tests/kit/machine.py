@@ -7,8 +7,9 @@ with a loopback interface alone. Whatever a test writes there is gone with it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def booted(folder: Path) -> Iterator[Machine]:
         conf = f"--bind-ro={images.ROOT / 'conf'}:{SOURCES}/conf"
         command = [*nspawn, *console, conf, "--boot", "--directory", str(root)]
         with Child(command, log=folder / "machine.log", env=os.environ | UNIFIED) as child:
-            leader = eventually(lambda: _child_of(child.pid), within_s=10.0, what="process 1")
+            leader = eventually(lambda: _first_of(child.pid), within_s=10.0, what="process 1")
             try:
                 machine = Machine(leader)
                 _wait_for_boot(machine)
@@ -86,9 +87,14 @@ def booted(folder: Path) -> Iterator[Machine]:
                 child.wait(within_s=10.0)
 
 
-def _child_of(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else 0
+def _first_of(pid: int) -> int:
+    """The child that is process 1 of a namespace; nspawn has another one for a while."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            status = Path(f"/proc/{child}/status").read_text()
+            if re.search(r"^NSpid:.*\t1$", status, re.MULTILINE):
+                return int(child)
+    return 0
 
 
 def _wait_for_boot(machine: Machine) -> None:
