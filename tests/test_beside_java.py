@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import floor, plots
+from bench import flame, floor, plots
 from bench.beside_java.figures import AT_LEAST, AT_MOST, Aim, Report, Row
 from bench.beside_java.sides import Plan, attempt
 
@@ -172,3 +172,29 @@ def test_the_floor_answers_whole_frames_and_keeps_the_rest() -> None:
     answered = floor.answers(pending)
     assert answered.count(b'"opaque":77,') == 2
     assert pending == frame[:20]
+
+
+KERNEL_SAMPLE = (
+    "main (aerobee/cli/main.py:9);unrolled_run (trio/_core/_run.py:2);"
+    "Selector.run (aerobee/remoting/server/selector.py:12)"
+)
+
+
+def test_a_flame_graph_has_functions_of_the_loop_without_places_of_the_machine() -> None:
+    raw = [
+        f"{KERNEL_SAMPLE};Send.one (/home/x/aerobee/broker/send/send.py:7) 60",
+        f"{KERNEL_SAMPLE};Send.one (/home/x/aerobee/broker/send/send.py:9) 39",
+        f"{KERNEL_SAMPLE};rare (aerobee/broker/a.py:1) 1",
+        "main (a.py:1);unrolled_run (trio/_core/_run.py:2);get_events (trio/_core/_io.py:3) 500",
+        "_bootstrap (threading.py:1);wait (threading.py:2) 500",
+    ]
+    stacks = flame.stacks_of(raw)
+    selector = "Selector.run remoting.server.selector"
+    assert stacks == {
+        (selector, "Send.one broker.send.send"): 99,
+        (selector, "rare broker.a"): 1,
+    }
+    drawn = flame.draw(stacks, "sends")
+    assert "Send.one broker.send.send: 99.0%" in drawn
+    assert "/home/x" not in drawn
+    assert words_of(drawn)[:2] == ["sends", "Send.one broker.send.send"]

@@ -1,0 +1,223 @@
+"""What each knob is worth: a broker with it beside one without, by turns.
+
+    python -m bench.tuning [--only WORDS] [--runs 5] [--seconds 2] [--kernel]
+
+A knob is a setting, something that the client does differently, or, with `--kernel` and as root, a
+setting of the kernel, which is put back. Prints a table: rate, p99 and CPU per message with the
+knob, over those without; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.beside_java.figures import Row, number
+from bench.beside_java.sides import DEFAULTS, Plan, Side, take_turns
+from bench.load import SENDS, Case, build, load
+from bench.machine import describe
+from tests.kit.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench.beside_java.figures import Turn
+
+__all__ = ["KNOBS", "Knob"]
+
+PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
+LARGE = ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")
+BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")
+PULLS = ("-m", "pull", "-c", "16", "-d", "1")
+PACE = ("-c", "256")
+MiB = 1 << 20
+WITHOUT, WITH = "without", "with"
+WARM_UP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """What is changed, and the load under which it is looked at."""
+
+    name: str
+    load: tuple[str, ...]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    instead: tuple[str, ...] = ()
+    """The load with it, where the client is what changes."""
+    kernel: Mapping[str, str] = field(default_factory=dict)
+    """File below /proc/sys or /sys → value."""
+    cores: frozenset[int] = frozenset()
+    """The broker may run on these only."""
+    generator: str = "rawload"
+
+
+KNOBS = (
+    Knob(
+        name="flushDiskType=SYNC_FLUSH, 64 × 1",
+        load=SENDS,
+        settings={"flushDiskType": "SYNC_FLUSH"},
+    ),
+    Knob(
+        name="messageIndexEnable=false, 8 × 32",
+        load=PIPELINED,
+        settings={"messageIndexEnable": "false"},
+    ),
+    Knob(name="serverSelectorThreads=1, 64 × 1", load=SENDS, settings={"serverSelectorThreads": 1}),
+    Knob(
+        name="serverSelectorThreads=1, 8 × 32",
+        load=PIPELINED,
+        settings={"serverSelectorThreads": 1},
+    ),
+    Knob(
+        name="warmMapedFileEnable=false, 1 KiB, 64 × 1",
+        load=LARGE,
+        settings={"warmMapedFileEnable": "false"},
+    ),
+    Knob(
+        name="flushIntervalCommitLog=5000, 1 KiB, 64 × 1",
+        load=LARGE,
+        settings={"flushIntervalCommitLog": 5_000},
+    ),
+    Knob(
+        name="socket buffers of 1 MiB, pull of 32",
+        load=PULLS,
+        settings={"serverSocketSndBufSize": MiB, "serverSocketRcvBufSize": MiB},
+    ),
+    Knob(
+        name="pulls of 128 and not 32",
+        load=PULLS,
+        instead=(*PULLS, "-b", "128"),
+        settings={"maxTransferCountOnMessageInMemory": 128},
+    ),
+    Knob(
+        name="the client: batches of 32 and not single sends, 8 × 4",
+        load=("-c", "8", "-d", "4"),
+        instead=BATCHES,
+    ),
+    Knob(
+        name="the client: batches of 256 and not of 32, 8 × 4",
+        load=BATCHES,
+        instead=(*BATCHES, "-b", "256"),
+    ),
+    Knob(
+        name="the client: 8 × 32 and not 256 × 1", load=("-c", "256", "-d", "1"), instead=PIPELINED
+    ),
+    Knob(
+        name="the client: binary headers and not JSON, 256 × 1",
+        load=PACE,
+        instead=(*PACE, "-header", "binary"),
+        generator="paceload",
+    ),
+    Knob(name="the client: TLS, 64 × 1", load=SENDS, instead=(*SENDS, "-tls")),
+    Knob(name="broker on one core of its own (taskset), 64 × 1", load=SENDS, cores=frozenset({0})),
+    Knob(
+        name="vm.dirty_background_bytes=64 MiB, 1 KiB, 64 × 1",
+        load=LARGE,
+        kernel={"/proc/sys/vm/dirty_background_bytes": str(64 * MiB)},
+    ),
+    Knob(
+        name="transparent huge pages: always, 8 × 32",
+        load=PIPELINED,
+        kernel={"/sys/kernel/mm/transparent_hugepage/enabled": "always"},
+    ),
+)
+
+
+@contextmanager
+def kernel_set(values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the kernel during the block. Needs root."""
+    before = {}
+    try:
+        for name, value in values.items():
+            text = Path(name).read_text()
+            chosen = text[text.find("[") + 1 : text.find("]")] if "[" in text else text.strip()
+            before[name] = chosen
+            Path(name).write_text(value)
+        yield
+    finally:
+        for name, value in before.items():
+            # The ratio that these bytes replace is 0 meanwhile, and cannot be set to 0.
+            if value == "0" and name.endswith("_bytes"):
+                Path(name.replace("_bytes", "_ratio")).write_text("10")
+            else:
+                Path(name).write_text(value)
+
+
+def measure(plan: Plan, knob: Knob) -> Row:
+    """Both brokers, by turns."""
+    row = Row(knob.name, ())
+    with ExitStack() as stack:
+        sides = []
+        for name, settings in ((WITHOUT, {}), (WITH, knob.settings)):
+            data = plan.place() / "data"
+            broker = BrokerProcess(data=data, settings=DEFAULTS | dict(settings))
+            sides.append(Side(name, stack.enter_context(broker)))
+            if "pull" in knob.load:
+                load(sides[-1].address, sides[-1].pid, Case("fill", BATCHES), 2, warm_up_s=0)
+        if knob.cores:
+            os.sched_setaffinity(sides[-1].pid, knob.cores)
+        for side in sides:
+            side.rest()
+
+        def one(side: Side) -> Turn:
+            options = knob.instead or knob.load if side.name == WITH else knob.load
+            case = Case(knob.name, options, generator=knob.generator)
+            with kernel_set(knob.kernel if side.name == WITH else {}):
+                return load(side.address, side.pid, case, plan.seconds, warm_up_s=WARM_UP_S)
+
+        return take_turns(plan, sides, row, one)
+
+
+def line(row: Row) -> str:
+    """One line of the table."""
+    cells = [row.name]
+    for figure in ("rate", "p99", "cpu"):
+        without, with_it = row.median(WITHOUT, figure), row.median(WITH, figure)
+        assert without
+        assert with_it
+        cells += [f"{number(without)} → {number(with_it)}", f"{with_it / without:.2f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.tuning")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--kernel", action="store_true", help="also the kernel's settings; root")
+    given = parser.parse_args()
+    # A stopped bench must end its brokers and put back what it set.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    for generator in ("rawload", "paceload"):
+        build(generator)
+    print(describe())
+    print(
+        "| knob | msgs/s | ratio | p99 ms | ratio | µs/msg | ratio |\n|---|---|---|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
+        plan = Plan(
+            runs=given.runs,
+            seconds=given.seconds,
+            warm_up_s=WARM_UP_S,
+            quick=False,
+            java=False,
+            pythons={},
+            directory=Path(directory),
+            ends_at=time.monotonic() + 3_600,
+        )
+        for knob in KNOBS:
+            if given.only in knob.name and (given.kernel or not knob.kernel):
+                print(line(measure(plan, knob)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
