@@ -33,6 +33,8 @@ STEADY_S: Final = 60.0
 """A member that has served for so long begins with the first pause again."""
 SILENCE_S: Final = 60.0
 """Without a sign of life for this long a member is killed, unless systemd's watchdog says less."""
+LOOKS: Final = 4
+"""The watch looks so many times in that while."""
 END_S: Final = 90.0
 """How long a member may take to stop, its last flush included, before it is killed."""
 TURN_S: Final = 900.0
@@ -66,8 +68,8 @@ class Member:
         self.pause_s = FIRST_PAUSE_S
         self.process: trio.Process | None = None
         self.ready_at = 0.0
-        self.sign_at = 0.0
-        """When it last gave a sign of life."""
+        self.silent_looks = 0
+        """How many looks of the watch there were since its last sign of life."""
 
     @property
     def trouble(self) -> str | None:
@@ -116,6 +118,11 @@ class Members:
         for member in self.all:
             member.send(number)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop_wanted.is_set()
+
     async def change(self) -> None:
         """Wait until the state of a member changes."""
         await self._changed.wait()
@@ -145,7 +152,7 @@ class Members:
         starts = member.starts
         log.info("member.renewing", broker_name=member.name)
         member.send(LAME_DUCK)
-        while not self._stop_wanted.is_set():
+        while not self.stopping:
             if member.starts > starts and member.state is State.READY:
                 return True
             if member.starts > starts + 1:
@@ -162,7 +169,7 @@ class Members:
     # ── One member ──
 
     async def _keep(self, member: Member, notify: str) -> None:
-        while not self._stop_wanted.is_set():
+        while not self.stopping:
             self._set(member, State.STARTING)
             member.starts += 1
             member.ready_at = 0.0
@@ -171,7 +178,7 @@ class Members:
             if member.exit_code == 0 or served_s >= STEADY_S:
                 member.pause_s = FIRST_PAUSE_S
             self._set(member, State.ENDED)
-            if self._stop_wanted.is_set():
+            if self.stopping:
                 return
             log.warning(
                 "member.ended",
@@ -205,8 +212,8 @@ class Members:
             log.error("member.not_started", broker_name=member.name, reason=str(error))
             return 1
         assert process.stdin is not None
-        member.process, member.sign_at = process, trio.current_time()
-        if self._stop_wanted.is_set():
+        member.process, member.silent_looks = process, 0
+        if self.stopping:
             member.send(signal.SIGTERM)
         try:
             return await process.wait()
@@ -228,7 +235,7 @@ class Members:
     def _take(self, notice: Notice) -> None:
         for member in self.all:
             if member.process is not None and member.process.pid == notice.pid:
-                member.sign_at = trio.current_time()
+                member.silent_looks = 0
                 if "STOPPING" in notice.values:
                     self._set(member, State.STOPPING)
                 elif "READY" in notice.values and member.state is State.STARTING:
@@ -241,10 +248,13 @@ class Members:
         self._set(member, State.READY)
 
     async def _watch(self) -> NoReturn:
+        """Kill who is silent. Looks are counted, not seconds: where this process stood still, what
+        the members told meanwhile waits to be read, and one look passes.
+        """
         while True:
-            await trio.sleep(self._silence_s / 2)
+            await trio.sleep(self._silence_s / LOOKS)
             for member in self.all:
-                silent_s = trio.current_time() - member.sign_at
-                if member.process is not None and silent_s > self._silence_s:
-                    log.error("member.silent", broker_name=member.name, silent_s=round(silent_s, 1))
+                member.silent_looks += 1
+                if member.process is not None and member.silent_looks > LOOKS:
+                    log.error("member.silent", broker_name=member.name, silent_s=self._silence_s)
                     member.send(signal.SIGKILL)

@@ -52,9 +52,9 @@ class Notices:
         """Hand over every message until cancelled."""
         while True:
             await trio.lowlevel.wait_readable(self._socket)
+            # One at a time: any process of this host may write here, and not hold up the loop.
             with suppress(BlockingIOError):
-                while True:
-                    self._receive(take)
+                self._receive(take)
 
     def _receive(self, take: Callable[[Notice], None]) -> None:
         data, extra, _, _ = self._socket.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))

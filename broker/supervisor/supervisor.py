@@ -219,18 +219,22 @@ class Supervisor:
         self.saved = await self.names.run(ready)
 
     async def _settle(self, ready: Callable[[SupervisorReady], None]) -> None:
-        """Say that it is ready, or stop it where no member could start."""
+        """Say that it is ready, or stop it where no member could start; nothing where it is stopped
+        meanwhile.
+        """
         members = self.members.all
         with trio.move_on_after(READY_S):
             while not all(one.served or one.exit_code is not None for one in members):
                 await self.members.change()
-        while not any(one.served for one in members):
+        while not self.members.stopping and not any(one.served for one in members):
             codes = [one.exit_code for one in members]
             if None not in codes:
                 self.refused = max(code or 0 for code in codes)
                 self.stop()
                 return
             await self.members.change()
+        if self.members.stopping:
+            return
         self.settled = True
         ready(self._ready())
 

@@ -252,11 +252,15 @@ def test_a_broker_that_cannot_start_does_not_hold_up_the_others(tmp_path: Path) 
 
 
 def test_a_stop_during_the_start_ends_all(tmp_path: Path) -> None:
+    """It is no start that failed, and not ready either."""
     whole = Supervised(data=tmp_path / "data")
     child = whole.launch()
     eventually(whole.pids, within_s=10, what="the first broker is there", every_s=0.005)
     pids = whole.pids()
-    child.stop(within_s=20)
+    assert child.stop(within_s=20) == 0
+    assert not {"broker.refused", "supervisor.started"} & {
+        one["event"] for one in events(whole.log.read_text())
+    }
     eventually(
         lambda: not any(map(alive, pids.values())), within_s=5, what="all brokers have ended"
     )

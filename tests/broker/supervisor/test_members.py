@@ -1,0 +1,54 @@
+"""The processes of a supervisor: who counts as silent."""
+
+import select
+import signal
+import sys
+
+import pytest
+import trio
+
+from aerobee.broker.supervisor.members import Members
+from aerobee.broker.supervisor.notices import Notices
+
+SILENCE_S = 0.8
+MEMBER = """
+import os, socket, time
+address = os.environ["NOTIFY_SOCKET"].replace("@", chr(0))
+speaking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+while True:
+    speaking.sendto(b"WATCHDOG=1", address)
+    time.sleep({pause_s})
+"""
+
+
+def members(pause_s: float) -> Members:
+    """One that gives a sign of life after each pause."""
+    script = MEMBER.format(pause_s=pause_s)
+    return Members(["b-0"], [sys.executable, "-c", script], {}, silence_s=SILENCE_S)
+
+
+@pytest.mark.trio
+async def test_a_supervisor_that_stood_still_does_not_take_its_brokers_for_silent() -> None:
+    """As after SIGSTOP, or in a machine that was paused: what they told waits to be read."""
+    living = members(SILENCE_S / 8)
+    with Notices() as notices:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(living.run, notices)
+            for _ in range(5):
+                await trio.sleep(SILENCE_S / 2)
+                select.select([], [], [], SILENCE_S * 1.6)  # the loop stands still
+            await trio.sleep(SILENCE_S / 4)
+            assert living.all[0].starts == 1
+            living.stop()
+
+
+@pytest.mark.trio
+async def test_a_silent_broker_is_killed() -> None:
+    silent = members(600)
+    with Notices() as notices, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(silent.run, notices)
+            while silent.all[0].exit_code is None:
+                await silent.change()
+            assert silent.all[0].exit_code == -signal.SIGKILL
+            silent.stop()
