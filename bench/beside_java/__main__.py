@@ -1,16 +1,17 @@
 """The whole comparison.
 
     python -m bench.beside_java [--quick] [--only WORDS] [--result FILE] [--alone] [--keep]
-        [--runs 5] [--seconds 3] [--minutes 25] [--stall-seconds 60] [--note WORDS] [--python PATH]…
+        [--runs 5] [--seconds 2.5] [--minutes 25] [--stall-seconds 60] [--note WORDS]
+        [--python PATH]…
 
 First the floor of the machine (`bench.floor`), then every row of the table: both brokers are up,
 one is measured while the other stands still, by turns; medians. Each row has fresh brokers, and
 Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and Java's compiler
 has had minutes. It prints the table as it goes, in Markdown, and writes FILE after every row;
-after `--minutes` the rest is left out and said so. `--quick` takes shorter turns and fewer, for a
-look in 8 minutes. `--python` names the interpreter for Aerobee's broker (with its dependencies
-installed); given several times, each is a side of its own. `python -m bench.plots FILE` draws what
-is in it.
+after `--minutes` the rest is left out and said so. `--quick` keeps them, too, and takes shorter
+turns and fewer, for a look in 8 minutes. `--python` names the interpreter for Aerobee's broker
+(with its dependencies installed); given several times, each is a side of its own. `python -m
+bench.plots FILE` draws what is in it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ GROUPS = (
     sizes.sizes,
     strain.overload,
     strain.loop_stall,
-    due.due_at_once,
     lives.recovery,
+    due.due_at_once,
 )
 QUICK_MINUTES = 8
 
@@ -84,8 +85,8 @@ def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
     quick = given.quick
     minutes = given.minutes or (QUICK_MINUTES if quick else 25)
     return Plan(
-        runs=given.runs or (3 if quick else 5),
-        seconds=given.seconds or (1.0 if quick else 3.0),
+        runs=given.runs or (2 if quick else 5),
+        seconds=given.seconds or (1.0 if quick else 2.5),
         warm_up_s=4.0 if quick else 8.0,
         quick=quick,
         java=not given.alone and bool(shutil.which("java")),
@@ -93,8 +94,8 @@ def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
         directory=directory,
         ends_at=time.monotonic() + 60 * minutes,
         only=given.only,
-        keep=given.keep,
-        stall_s=given.stall_seconds or (20.0 if quick else 60.0),
+        keep=given.keep or quick,
+        stall_s=given.stall_seconds or (10.0 if quick else 60.0),
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["async_flush", "sync_flush"]
 
-OURS_WARM_UP_S = 1.0
+OURS_WARM_UP_S = 0.5
 """Of ours, and of each turn: connections, first segments. Java has the plan's before its first."""
 FILL_S = 2.0
 """Behind as much that is not counted, in which topics are made."""

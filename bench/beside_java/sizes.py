@@ -39,7 +39,7 @@ QUEUES = 8
 OF_A_HUNDRED = 50
 """Topics that `write_tables` makes of each hundred."""
 IDLE_TOPICS = 100
-WARM_UP_S = 1.0
+WARM_UP_S = 0.5
 FIRST_S = 3.0
 """In which all queues get their first message, and their files."""
 
