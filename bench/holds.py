@@ -11,7 +11,6 @@ Targets: 1 % of a core while idle, 2 ms at the 99th percentile.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from aerobee.remoting.wire.codes import RequestCode
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import cpu_s
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields, topic_fields
 
 SEND, PULL = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.PULL_MESSAGE)
@@ -30,12 +30,6 @@ PER_CONNECTION = 100
 HOLD = 2 | 4
 HELD_MS = 290_000
 GROUP = "holds"
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def idle_percent(pid: int, seconds: float) -> float:

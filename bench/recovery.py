@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import shutil
 import statistics
 import subprocess
@@ -40,6 +39,7 @@ from aerobee.store.message_store import MessageStore
 from bench.load import DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import cpu_s
 
 MiB = 1 << 20
 GiB = 1 << 30
@@ -177,12 +177,6 @@ def ready_after_kill(directory: Path, size: int, mode: str, seconds: float, runs
     written = statistics.median(one["end_offset"] for one in told) / MiB
     walked = statistics.median(one["records"] for one in told)
     row(f"ready, {mode}, {size} B, {written:,.0f} MiB, {walked:,.0f} walked", took)
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bench.beside_java.figures import AT_MOST, Aim, Row
 from bench.beside_java.sides import attempt, standing, take_turns
 from bench.java_peer import VERSION
-from bench.recovery import cpu_s
+from tests.kit.health import cpu_s
 from tests.kit.java import OPENS, toolkit
 from tests.kit.process import Child
 

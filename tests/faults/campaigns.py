@@ -6,9 +6,12 @@ from tests.faults.clock_jumps import R14
 from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
 from tests.faults.extent_kills import R1E
+from tests.faults.far_behind import R11
 from tests.faults.feature_kills import R1F
+from tests.faults.few_descriptors import R15
 from tests.faults.flips import R7
 from tests.faults.forged_records import W2
+from tests.faults.frame_storm import R8
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.many_kills import K1
@@ -40,9 +43,12 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R5,
     R5B,
     R7,
+    R8,
     R9,
     R10,
+    R11,
     R14,
+    R15,
     R16,
     R17,
     R18,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.kit.broker_process import BrokerProcess
 
-__all__ = ["events", "metrics_of", "open_descriptors", "rss_anon", "waiting_in_pools"]
+__all__ = ["cpu_s", "events", "metrics_of", "open_descriptors", "rss_anon", "waiting_in_pools"]
 
 SCRAPE_WITHIN_S = 30.0
 LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -58,7 +58,13 @@ def open_descriptors(pid: int) -> Counter[str]:
     return found
 
 
-def rss_anon(pid: int) -> int:
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_anon(pid: int | str) -> int:
     """Private memory of a process in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):

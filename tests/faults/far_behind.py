@@ -1,14 +1,20 @@
-"""A consumer far behind, on a disk that reads 1 MiB/s: neither producers nor the loop feel it."""
+"""R11: a consumer far behind, on a disk of 1 MiB/s: neither producers nor the loop feel it."""
 
-from pathlib import Path
+from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
+from tests.kit.campaign import Campaign
 from tests.kit.slow_disk import slow_disk
 from tests.kit.stall_watch import WatchedBroker
 from tests.kit.steady import Past, Producers, fill, p99_ms
 
-pytestmark = [pytest.mark.faults, pytest.mark.alone]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kit.campaign import Run
+
+__all__ = ["R11"]
 
 MiB = 1 << 20
 READ_BPS = MiB
@@ -21,8 +27,23 @@ ATTEMPTS = 3
 """Machines stand still by themselves; a page fault of ours would be there each time."""
 
 
-def attempt(directory: Path) -> str:
-    """One run; what was wrong with it, or nothing."""
+def cold_consumer(run: Run) -> None:
+    """Each cycle a broker whose past only the slow disk has."""
+    for cycle in run.cycles():
+        complaints: list[str] = []
+        while len(complaints) < ATTEMPTS:
+            directory = run.directory / f"{cycle.number}-{len(complaints)}"
+            directory.mkdir()
+            complaint = attempt(run, directory)
+            if not complaint:
+                break
+            complaints.append(complaint)
+        run.counts["repeated"] += len(complaints)
+        assert len(complaints) < ATTEMPTS, complaints
+
+
+def attempt(run: Run, directory: Path) -> str:
+    """One measurement; what was wrong with it, or nothing."""
     with slow_disk(directory, size_bytes=192 * MiB) as disk:
         broker = WatchedBroker(data=disk.at / "data", log_path=directory / "broker.log")
         with broker:
@@ -43,24 +64,24 @@ def attempt(directory: Path) -> str:
     assert past.bytes < 2 * READ_BPS * SECONDS, "the past was not read from the slow disk"
     before, after = p99_ms(alone.latencies_ms), p99_ms(beside.latencies_ms)
     stall = max((gap.stall_ms for gap in gaps), default=0.0)
-    print(
-        f"p99 {before:.2f} ms alone, {after:.2f} ms beside a reader of {past.bytes >> 10} KiB "
-        f"(slowest pull {past.slowest_ms:.0f} ms); longest standstill {stall:.1f} ms"
-    )
     if stall > STALL_MS:
         return f"the loop stood still for {stall:.1f} ms"
     if after > max(2 * before, FLOOR_MS):
         return f"p99 went from {before:.2f} to {after:.2f} ms"
+    run.counts["KiB of the past"] += past.bytes >> 10
+    run.counts["sends beside it"] += len(beside.latencies_ms)
+    run.worst("slowest pull ms", round(past.slowest_ms))
+    run.worst("longest standstill us", round(stall * 1_000))
+    run.worst("p99 us alone", round(before * 1_000))
+    run.worst("p99 us beside", round(after * 1_000))
     return ""
 
 
-def test_a_reader_of_the_past_on_a_slow_disk_slows_nobody_else(tmp_path: Path) -> None:
-    complaints = []
-    for number in range(ATTEMPTS):
-        directory = tmp_path / str(number)
-        directory.mkdir()
-        complaint = attempt(directory)
-        if not complaint:
-            return
-        complaints.append(complaint)
-    raise AssertionError(f"{ATTEMPTS} times: {complaints}")
+R11 = Campaign(
+    key="R11",
+    title="a cold consumer on a disk of 1 MiB/s, beside producers",
+    unit="brokers",
+    t1=1,
+    t2=20,
+    run=cold_consumer,
+)

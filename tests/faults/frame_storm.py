@@ -1,0 +1,279 @@
+"""R8: frames that a stranger makes, by the thousand: from the declared headers of all routes, with
+other types, lengths, bodies and bytes.
+
+Each is first taken apart in this process, where only the protocol's own errors may come of it; some
+are sent to a broker that is open to all, and to one whose accounts the stranger has none of. Beside
+them a client of each works on. Meanwhile and afterwards: no event of an error, no turn of the loop
+that is too long, nothing lost that was acknowledged, no descriptor and little memory more.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from contextlib import ExitStack, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from aerobee.remoting.errors import FrameError, HeaderError
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.command import decode, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
+from tests.faults.bad_requests import BadRequest, any_of, routed
+from tests.kit.campaign import Campaign
+from tests.kit.health import events, open_descriptors, rss_anon
+from tests.kit.ports import HOST
+from tests.kit.raw_client import RawConnection, request_frame, send_fields
+from tests.kit.reading import read_topic
+from tests.kit.stall_watch import WatchedBroker
+from tests.kit.steady import Producers, p99_ms
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.remoting.wire.header import Header
+    from tests.kit.campaign import Run
+
+__all__ = ["R8"]
+
+MiB = 1 << 20
+SEND, SUCCESS = 310, 0
+IN_PROCESS = 1_000
+"""Frames of a cycle that are taken apart here."""
+OVER_SOCKETS, OVER_SOCKETS_LARGE = 5, 100
+"""And those sent to each broker."""
+LARGE = 500
+"""From so many cycles on it is a recorded run."""
+BASES = 4_000
+"""Different requests whose frames are changed."""
+SMALL_BYTES = 8_192
+"""Longer ones are left out: most of the time would go into copying them."""
+OF_A_CONNECTION = 4
+"""A bad one ends its connection, and those behind it are not looked at."""
+STRANGER = "127.0.0.3"
+HEARD_WITHIN_S = 10.0
+KEPT = "kept"
+MESSAGES = 50
+TURN_MS = 50.0
+GROWN_MAX = 5 * MiB
+STATE_MAX = 12 * MiB
+"""What the open broker keeps on top: topics, groups and clients that it was asked for."""
+IDLE_SOCKETS = 14
+WITH_MS = 5.0
+"""A p99 below this says more about the machine than about the storm."""
+ACL = """\
+globalWhiteRemoteAddresses: [127.0.0.1]
+accounts:
+- accessKey: somebody-else
+  secretKey: not-for-strangers
+"""
+LENGTHS = (0, 1, 3, 4, 5, 8, 255, 65_536, MiB, 16 * MiB, 2**31 - 1, 2**31, 2**32 - 1)
+HEADERS: dict[int, list[type[Header]]] = {}
+
+
+@cache
+def bases(seed: int) -> tuple[bytes, ...]:
+    """Frames of bad requests, each in one of the encodings."""
+    rng = random.Random(f"R8 {seed}")
+    found: list[bytes] = []
+    while len(found) < BASES:
+        frame = framed(rng, any_of(rng))
+        if len(frame) <= SMALL_BYTES:
+            found.append(frame)
+    for one in routed():
+        HEADERS.setdefault(one.code, []).append(one.kind)
+    return tuple(found)
+
+
+def framed(rng: random.Random, bad: BadRequest) -> bytes:
+    """Its frame; JSON where another encoding cannot say it."""
+    encoding = rng.choice(list(Encoding))
+    with suppress(FrameError, ValueError, struct.error):
+        fields = {name: str(value) for name, value in bad.fields.items()}
+        return encode_request(bad.code, rng.randrange(1 << 31), fields, bad.body, encoding=encoding)
+    return request_frame(bad.code, rng.randrange(1 << 31), bad.fields, bad.body)
+
+
+def changed(rng: random.Random, seed: int) -> bytes:
+    """A frame with nothing, bytes, a length or a part of it changed."""
+    frame = bytearray(rng.choice(bases(seed)))
+    way = rng.randrange(8)
+    if way < 3:
+        return bytes(frame)
+    if way == 3:
+        struct.pack_into(">I", frame, rng.choice((0, 4)), rng.choice(LENGTHS))
+    elif way == 4:
+        other = rng.choice(bases(seed))
+        at = rng.randrange(8, len(frame) + 1)
+        frame[at:] = other[rng.randrange(8, len(other) + 1) :]
+        _right(frame)
+    elif way == 5:
+        begin = rng.randrange(8, len(frame) + 1)
+        del frame[begin : begin + rng.randrange(1, 64)]
+        _right(frame)
+    else:
+        for _ in range(rng.randrange(1, 5)):
+            frame[rng.randrange(8, len(frame))] = rng.randrange(256)
+    return bytes(frame)
+
+
+def _right(frame: bytearray) -> None:
+    """Its length is what it is now, and its header no longer than that."""
+    length = len(frame) - 4
+    (mark,) = struct.unpack_from(">I", frame, 4)
+    header = min(mark & 0xFFFFFF, length - 4)
+    struct.pack_into(">II", frame, 0, length, mark & 0xFF000000 | header)
+
+
+def taken_apart(frame: bytes) -> int:
+    """Decode it as far as it goes; how many requests were in it. Any other error is a finding."""
+    try:
+        frames = FrameDecoder().feed(frame)
+    except FrameError as error:
+        frames = list(error.frames)
+    count = 0
+    for encoding, header, body in frames:
+        with suppress(FrameError):
+            command = decode(encoding, header, body)
+            count += 1
+            for kind in HEADERS.get(command.code, ()):
+                with suppress(HeaderError):
+                    command.header(kind)
+            with suppress(HeaderError):
+                command.ext_fields()
+    return count
+
+
+class Stormed:
+    """A broker in a storm, and what was there before."""
+
+    def __init__(self, directory: Path, name: str, settings: dict[str, object]) -> None:
+        self.broker = WatchedBroker(data=directory / name / "data", settings=settings)
+        self.grown = 0
+        self.before = 0
+
+    def prepare(self) -> None:
+        """Messages that must be there afterwards."""
+        with RawConnection(self.broker.address) as client:
+            for number in range(MESSAGES):
+                assert client.call(SEND, send_fields(KEPT, 0), b"%d" % number).code == SUCCESS
+
+    def storm(self, frames: list[bytes]) -> int:
+        """Send these, a few over each connection; how many bytes came back."""
+        heard = 0
+        host, port = HOST, self.broker.ports.listen
+        for begin in range(0, len(frames), OF_A_CONNECTION):
+            data = b"".join(frames[begin : begin + OF_A_CONNECTION])
+            with (
+                socket.create_connection(
+                    (host, port), HEARD_WITHIN_S, source_address=(STRANGER, 0)
+                ) as stranger,
+                suppress(ConnectionError),
+            ):
+                stranger.sendall(data)
+                stranger.shutdown(socket.SHUT_WR)
+                while received := len(stranger.recv(65_536)):
+                    heard += received
+        return heard
+
+    def check(self) -> None:
+        """Alive, and as it was."""
+        broker = self.broker
+        eventually(
+            lambda: open_descriptors(broker.child.pid)["socket"] <= IDLE_SOCKETS,
+            within_s=30,
+            what="as many sockets as before",
+        )
+        with RawConnection(broker.address) as client:
+            kept = [record.body for record in read_topic(client, KEPT, 0)]
+        assert kept == [b"%d" % number for number in range(MESSAGES)]
+
+    def check_log(self) -> None:
+        """Nothing failed that a stranger asked for."""
+        for event in events(self.broker.log.read_text(encoding="utf-8", errors="replace")):
+            assert event["level"] != "error", str(event)[:3_000]
+            assert event["event"] != "request.failed", str(event)[:3_000]
+
+
+def frame_storm(run: Run) -> None:
+    """Cycle after cycle; the first tenth fills caches, and what grows afterwards is growth."""
+    large = run.wanted >= LARGE
+    each = OVER_SOCKETS_LARGE if large else OVER_SOCKETS
+    acl = run.directory / "plain_acl.yml"
+    acl.write_text(ACL)
+    acl.chmod(0o600)
+    closed = {"aclEnable": True, "aclConfigDir": run.directory}
+    stormed = [Stormed(run.directory, "open", {}), Stormed(run.directory, "accounts", closed)]
+    for one in stormed:
+        one.broker.data.parent.mkdir()
+    with ExitStack() as stack:
+        watched = [stack.enter_context(one.broker.watched()) for one in stormed]
+        for one in stormed:
+            one.prepare()
+        alone = healthy(stormed, 5.0 if large else 0.5)
+        warm = max(1, run.wanted // 10)
+        with ExitStack() as beside:
+            clients = [beside.enter_context(producers(one)) for one in stormed]
+            for cycle in run.cycles():
+                if run.executed == warm:
+                    mine = own_rss()
+                    for one in stormed:
+                        one.before = rss_anon(one.broker.child.pid)
+                frames = [changed(cycle.rng, run.seed) for _ in range(IN_PROCESS)]
+                run.counts["requests in them"] += sum(map(taken_apart, frames))
+                for one in stormed:
+                    run.counts["bytes heard"] += one.storm(frames[:each])
+                run.counts["frames in process"] += IN_PROCESS
+                run.counts["over sockets"] += each * len(stormed)
+        for one in stormed:
+            one.check()
+            one.grown = rss_anon(one.broker.child.pid) - one.before
+        run.counts["KiB of RSS more here"] = (own_rss() - mine) >> 10
+    judge(run, stormed, watched)
+    late = p99_ms([ms for client in clients for ms in client.latencies_ms])
+    run.counts["p99 us alone"], run.counts["p99 us beside"] = round(1e3 * alone), round(1e3 * late)
+    if large:
+        assert late <= max(2 * alone, WITH_MS), (alone, late)
+
+
+def judge(run: Run, stormed: list[Stormed], watched: list[Any]) -> None:
+    """What grew, what failed, what was late."""
+    for one, most, gaps in zip(stormed, (STATE_MAX, GROWN_MAX), watched, strict=True):
+        name = one.broker.data.parent.name
+        run.counts[f"KiB of RSS more, {name}"] = one.grown >> 10
+        assert one.grown < most, f"{name}: {one.grown >> 10} KiB more"
+        one.check_log()
+        turn = max((gap.cpu_ms for gap in gaps), default=0.0)
+        run.worst("longest turn in ms of CPU", round(turn))
+        assert turn <= TURN_MS, f"{name}: {turn:.0f} ms"
+    assert run.counts["KiB of RSS more here"] < GROWN_MAX >> 10
+
+
+def producers(one: Stormed) -> Producers:
+    """A client that has nothing to do with the storm."""
+    return Producers(one.broker.address, "healthy", count=1, body_bytes=100, pause_s=0.005)
+
+
+def healthy(stormed: list[Stormed], seconds: float) -> float:
+    """p99 of the clients with nobody beside them."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(producers(one)) for one in stormed]
+        stormed[0].broker.let_run(seconds)
+    return p99_ms([ms for client in clients for ms in client.latencies_ms])
+
+
+def own_rss() -> int:
+    """Private memory of this process."""
+    return rss_anon("self")
+
+
+R8 = Campaign(
+    key="R8",
+    title="frames from the declared headers, changed, in process and over sockets",
+    unit="thousand frames",
+    t1=200,
+    t2=1_000,
+    run=frame_storm,
+)
