@@ -98,7 +98,8 @@ class NamesrvController:
             refusals=answers.refusal,
             hooks=Hooks(connected=self._connected),
         )
-        self.users = UserDirectory(config.auth, tables, self.reactor.cut_off)
+        shared = disk if config.broker.broker_count > 1 else None
+        self.users = UserDirectory(config.auth, tables, self.reactor.cut_off, shared=shared)
         self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.tls = ListenerTls(
             config.tls, self.reactor, clock, http=config.metrics.metrics_tls_enable
@@ -150,7 +151,12 @@ class NamesrvController:
             self.users.load()
             async with trio.open_nursery() as house:
                 await house.start(self.ticker.run)
-                services: list[Service] = [self.saver, self.tls, *self.role.services]
+                services: list[Service] = [
+                    self.saver,
+                    self.tls,
+                    *self.role.services,
+                    *self.users.services,
+                ]
                 if self.acl is not None:
                     services.append(self.acl)
                 for service in services:

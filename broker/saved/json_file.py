@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["JsonFile", "PrivateFile"]
+__all__ = ["UNREADABLE", "JsonFile", "PrivateFile"]
 
 T = TypeVar("T")
 

@@ -152,11 +152,6 @@ def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             "innerClientAuthenticationCredentials",
             "several brokers register with their name server as an account: name it",
         )
-    if auth.authentication_enabled:
-        yield (
-            "authenticationEnabled",
-            "each process keeps users of its own; with several brokers use aclEnable",
-        )
     if not re.fullmatch(ROOM_AND_NAME, member_name(config, last)):
         yield "brokerName", f"too long for the {last + 1} brokers, whose names end with -0, -1 …"
     yield from member_port_objections(config)

@@ -113,6 +113,10 @@ class Acls:
             left.get(policy, {}).pop(resource, None)
         self._put(name, left if resource is not None else {})
 
+    def everyone(self) -> dict[str, Acl]:
+        """User → ACL."""
+        return dict(self._acls)
+
     def forget(self, name: str) -> bool:
         """Remove the ACL of a user that is gone, or new; whether there was one."""
         there = name in self._acls

@@ -20,6 +20,7 @@ from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.authority import UserAuthority
 from aerobee.broker.users.migration import NOT_MIGRATED, migrate
+from aerobee.broker.users.shared_users import SharedUsers
 from aerobee.broker.users.user_processor import UserProcessor
 from aerobee.broker.users.users import Users, UserType
 from aerobee.remoting.server.routes import Route
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from aerobee.broker.access.auth_config import AuthConfig
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.saved.tables import Tables
+    from aerobee.remoting.server.routes import Handler
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["UserDirectory"]
 
@@ -52,7 +55,10 @@ class UserDirectory:
         config: AuthConfig,
         tables: Tables,
         cut_off: CutOff,
+        *,
+        shared: Disk | None = None,
     ) -> None:
+        """`shared`: the disk of the tables, where other processes use the same ones."""
         self._config = config
         self._cut_off = cut_off
         self.users = Users(lambda: config.max_users)
@@ -70,25 +76,48 @@ class UserDirectory:
             users_file=self.users_file,
             acls_file=self.acls_file,
             enabled=config.authentication_enabled,
+            shared=shared is not None,
             cut_off=cut_off,
         )
+        self.shared: SharedUsers | None = None
+        if shared is not None and config.authentication_enabled:
+            self.shared = SharedUsers(
+                self.users,
+                self.acls,
+                users_file=self.users_file,
+                acls_file=self.acls_file,
+                disk=shared,
+                cut_off=cut_off,
+            )
+        changing = self.shared.changing if self.shared else alone
         self.routes: Sequence[Route] = (
-            Route(headers.CreateUser, requests.create_user, "admin"),
-            Route(headers.UpdateUser, requests.update_user, "admin"),
-            Route(headers.DeleteUser, requests.delete_user, "admin"),
+            Route(headers.CreateUser, changing(requests.create_user), "admin"),
+            Route(headers.UpdateUser, changing(requests.update_user), "admin"),
+            Route(headers.DeleteUser, changing(requests.delete_user), "admin"),
             Route(headers.GetUser, requests.user, "admin"),
             Route(headers.ListUser, requests.list_users, "admin"),
-            Route(headers.CreateAcl, requests.update_acl, "admin"),
-            Route(headers.UpdateAcl, requests.update_acl, "admin"),
-            Route(headers.DeleteAcl, requests.delete_acl, "admin"),
+            Route(headers.CreateAcl, changing(requests.update_acl), "admin"),
+            Route(headers.UpdateAcl, changing(requests.update_acl), "admin"),
+            Route(headers.DeleteAcl, changing(requests.delete_acl), "admin"),
             Route(headers.GetAcl, requests.acl, "admin"),
             Route(headers.ListAcl, requests.list_acls, "admin"),
         )
 
     @property
     def saved(self) -> tuple[SavedTable, ...]:
-        """The files to save: none without access control, when nothing of them has been read."""
-        return () if self.authority is None else (self.users_file, self.acls_file)
+        """The files to save: none without access control, when nothing of them has been read.
+
+        Shared ones are saved in the turn of each change, and never else: that would undo those of
+        other processes.
+        """
+        if self.authority is None or self.shared is not None:
+            return ()
+        return (self.users_file, self.acls_file)
+
+    @property
+    def services(self) -> tuple[SharedUsers, ...]:
+        """What runs in the background."""
+        return () if self.shared is None else (self.shared,)
 
     def load(self) -> None:
         """Read both files; create the users that the settings name, and without any an admin.
@@ -98,6 +127,8 @@ class UserDirectory:
         """
         if self.authority is None:
             return
+        if self.shared is not None:
+            self.shared.noted()
         self.users_file.load(self.users.load)
         self.acls_file.load(self.acls.load)
         begins = not len(self.users)
@@ -143,3 +174,8 @@ class UserDirectory:
 
     def _create_super(self, name: str, secret: str) -> None:
         self.users.create(UserInfo(username=name, password=secret, user_type=UserType.SUPER))
+
+
+def alone(handler: Handler) -> Handler:
+    """The handler itself, where no other process changes the tables."""
+    return handler

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
 
 if TYPE_CHECKING:
@@ -17,9 +18,15 @@ class UsersFeature(Feature):
     """The users and their rights, for the broker and its name server."""
 
     def __init__(self, core: Core) -> None:
-        self.directory = UserDirectory(core.config.auth, core.tables, core.rounds.reactor.cut_off)
+        tables, disk, cut_off = core.tables, None, core.rounds.reactor.cut_off
+        if core.config.member is not None:
+            # Those of the supervisor: an account is the same at all of its brokers.
+            tables = Tables(core.store.root.parent / "config", core.disk, core.clock)
+            disk = core.disk
+        self.directory = UserDirectory(core.config.auth, tables, cut_off, shared=disk)
         self.routes = self.directory.routes
         self.saved = self.directory.saved
+        self.services = self.directory.services
 
     def load(self) -> None:
         """Read the tables."""

@@ -60,13 +60,16 @@ class UserProcessor:
         users_file: SavedTable,
         acls_file: SavedTable,
         enabled: bool,
+        shared: bool = False,
         cut_off: CutOff,
     ) -> None:
+        """`shared`: another broker may have made a change already, which is no error then."""
         self._users = users
         self._acls = acls
         self._users_file = users_file
         self._acls_file = acls_file
         self._enabled = enabled
+        self._shared = shared
         self._cut_off = cut_off
 
     # ── Users ──
@@ -78,6 +81,8 @@ class UserProcessor:
         wanted = self._wanted(header.username, command)
         if type_of(wanted.user_type) is UserType.SUPER:
             self._check_super(command, "create", ResponseCode.SYSTEM_ERROR)
+        if self._shared and self._users.is_there(wanted):
+            return DONE
         # What a user of this name was once allowed is not for the new one.
         stale = self._acls.forget(self._users.create(wanted).username)
         return self._saved(acls=stale)
@@ -176,6 +181,8 @@ class UserProcessor:
         name = self._known(header.subject, command)
         policy = policy_type_of(header.policy_type)
         resource = checked_resource(header.resource) if header.resource else None
+        if self._shared and self._acls.get(name) is None:
+            return DONE
         self._acls.delete(name, policy, resource)
         return self._saved(users=False, acls=True, cut_off=name, asking=connection)
 

@@ -124,6 +124,20 @@ class Users:
         self._accounts.pop(name, None)
         return True
 
+    def everyone(self) -> dict[str, UserInfo]:
+        """Name → user."""
+        return dict(self._users)
+
+    def is_there(self, wanted: UserInfo) -> bool:
+        """Whether there is just the user that `create` would make. Raises: Refused."""
+        user = self._users.get(wanted.username)
+        return user is not None and user == UserInfo(
+            username=wanted.username,
+            password=checked_secret(wanted.password),
+            user_type=type_of(wanted.user_type) or UserType.NORMAL,
+            user_status=status_of(wanted.user_status) or UserStatus.ENABLE,
+        )
+
     def super_users(self) -> int:
         """How many enabled super users there are."""
         return sum(account.is_super for account in self._accounts.values())

@@ -97,6 +97,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "timers",
         ),
         "transactions": ("check_service",),
+        "users": ("shared_users",),
     },
     Kind.HANDLERS: {
         "access": (

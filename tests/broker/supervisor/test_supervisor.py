@@ -11,6 +11,7 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -315,6 +316,48 @@ def test_accounts_of_the_one_file_hold_at_all(tmp_path: Path) -> None:
                 return False
 
         eventually(made, within_s=15, what="the account holds at all of them")
+        assert whole.stop() == 0
+
+
+def test_users_hold_at_all_whichever_was_asked(tmp_path: Path) -> None:
+    """Users and policies: by the command for all, at one broker, and after a broker was away."""
+    inner = {"accessKey": "brokers", "secretKey": "brokers-secret"}
+    settings = {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "innerClientAuthenticationCredentials": json.dumps(inner),
+    }
+    chief = Credentials("brokers", "brokers-secret")
+    adam = Credentials("adam", "adam-secret")
+    with Supervised(data=tmp_path / "data", settings=settings) as whole:
+        with AdminClient(whole.namesrv_address, credentials=chief) as admin:
+            admin.create_user("adam", "adam-secret")
+            admin.create_user("eve", "eve-secret", broker="b-1")
+            admin.create_topic(TOPIC)
+            admin.grant("adam", f"Topic:{TOPIC}", ["Pub"])
+
+            def known(broker: str) -> bool:
+                return {one.name for one in admin.users(broker=broker)} == {
+                    "brokers",
+                    "adam",
+                    "eve",
+                }
+
+            names = whole.namesrv_address
+            for broker in ("b-0", "b-1", names):
+                eventually(partial(known, broker), within_s=5, what=f"all are known at {broker}")
+            with Producer(whole.namesrv_address, group="g", credentials=adam) as producer:
+                sent = [producer.send(Message(TOPIC, b"x")) for _ in range(16)]
+                assert {one.queue.broker_name for one in sent} == {"b-0", "b-1"}
+            os.kill(whole.pids()["b-1"], signal.SIGKILL)
+            admin.delete_user("eve", broker="b-0")
+            whole.await_ready()
+            assert {one.name for one in admin.users(broker="b-1")} == {"brokers", "adam"}
+            admin.revoke("adam")
+            admin.delete_user("adam")
+            assert {one.name for one in admin.users()} == {"brokers"}
+        with pytest.raises(AerobeeError), AdminClient(names, credentials=adam) as admin:
+            admin.topics()
         assert whole.stop() == 0
 
 

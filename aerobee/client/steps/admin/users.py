@@ -1,7 +1,8 @@
 """Users and their rights, of RocketMQ 5.3 and later. Source: admin §4.6.
 
-Each broker has users of its own, so changes are sent to every master. A name server that runs alone
-has them too: it is named by its address.
+Each broker has users of its own, so changes are sent to every master; brokers of one supervisor
+share theirs, and take a repeated change for done. A name server that runs alone has them too: it is
+named by its address.
 """
 
 from __future__ import annotations

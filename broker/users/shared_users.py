@@ -1,0 +1,171 @@
+"""Users and policies that several processes of a supervisor keep in the same two files.
+
+Each change is made under one lock of them all, to the tables as the files have them by then, and is
+on disk before the lock is given back. The other processes read the files again within `LOOK_S`, and
+end the connections of users whose rights have changed. A request that was made at another broker
+already, as administrators ask one broker after the other, changes nothing and is answered as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.errors import Refused, TableDamaged
+from aerobee.broker.saved.json_file import UNREADABLE
+from aerobee.remoting.server.routes import Begun
+from aerobee.remoting.server.turns import Turns
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from aerobee.broker.access.acl_files import CutOff
+    from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.users.acls import Acls
+    from aerobee.broker.users.users import Users
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["SharedUsers"]
+
+LOOK_S: Final = 0.5
+LOCK: Final = "users.lock"
+LOCKED_S: Final = 3.0
+"""How long a change waits for those of other processes."""
+AGAIN_S: Final = 0.01
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SharedUsers:
+    """The service that follows the files, and the turns of changes."""
+
+    def __init__(
+        self,
+        users: Users,
+        acls: Acls,
+        *,
+        users_file: SavedTable,
+        acls_file: SavedTable,
+        disk: Disk,
+        cut_off: CutOff,
+    ) -> None:
+        self._users = users
+        self._acls = acls
+        # Rights first: a new user is never there with those of an older one.
+        self._tables = ((acls_file, acls.load), (users_file, users.load))
+        self._disk = disk
+        self._cut_off = cut_off
+        self._one_change = trio.Lock()
+        self._read = self._identities()
+
+    def noted(self) -> None:
+        """The tables are as the files are now."""
+        self._read = self._identities()
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Follow the files until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_S)
+            if self._identities() != self._read:
+                async with self._one_change:
+                    await self._follow()
+
+    def changing(self, handler: Handler) -> Handler:
+        """The handler of a change, in its turn among all processes."""
+
+        async def change(header: Any, command: Command, connection: Connection) -> Later:
+            async with self._one_change, self._locked():
+                await self._follow()
+                try:
+                    return await ended(handler(header, command, connection))
+                finally:
+                    self.noted()
+
+        return change
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """The lock of all processes. Raises: Refused."""
+        path = self._path.with_name(LOCK)
+        held = None
+        with trio.move_on_after(LOCKED_S):
+            while held is None:
+                try:
+                    held = self._disk.lock(path)
+                except BlockingIOError:
+                    await trio.sleep(AGAIN_S)
+        if held is None:
+            text = "users are being changed by another process, try again"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        try:
+            yield
+        finally:
+            self._disk.unlock(held)
+
+    async def _follow(self) -> None:
+        """Take over what other processes have written."""
+        found = self._identities()
+        if found == self._read:
+            return
+        users, acls = self._users.everyone(), self._acls.everyone()
+        try:
+            documents = [await self._disk.in_thread(self._document, one) for one, _ in self._tables]
+            # No await until both are taken: no request sees one without the other.
+            for (_, load), document in zip(self._tables, documents, strict=True):
+                if document is not None:
+                    load(document)
+        except (TableDamaged, OSError, *UNREADABLE) as error:
+            log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
+            return
+        finally:
+            self._read = found
+        changed = different(users, self._users.everyone())
+        changed |= different(acls, self._acls.everyone())
+        log.info("user.reread", changed=len(changed))
+        await self._cut_off(lambda connection: not changed.isdisjoint(connection.accounts))
+
+    @property
+    def _path(self) -> Path:
+        return self._tables[0][0].file.path
+
+    def _identities(self) -> list[tuple[int, int, int]]:
+        return [self._disk.identity(table.file.path) for table, _ in self._tables]
+
+    def _document(self, table: SavedTable) -> Mapping[str, Any] | None:
+        return table.file.load(lambda document: document)
+
+
+def different(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """The names that had something before, and have it no more or changed."""
+    return {name for name, value in before.items() if after.get(name) != value}
+
+
+async def ended(outcome: Outcome) -> Later:
+    """The answer of a handler, when it is ready."""
+    plain = await in_turns(outcome) if isinstance(outcome, Generator) else outcome
+    work = plain.work if isinstance(plain, Begun) else plain
+    return await work if isinstance(work, Awaitable) else work
+
+
+async def in_turns(steps: Steps) -> Plain:
+    """The result of all steps; others run in between."""
+    turns = Turns()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            plain: Plain = end.value
+            return plain
+        await turns.give_way()
