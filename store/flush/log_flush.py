@@ -95,8 +95,12 @@ class LogFlush:
         self._began = 0.0
         self._given_up = float("-inf")
         """Senders whose deadline is before this time, by the monotonic clock, wait no more."""
-        self._results: deque[BaseException | None] = deque()
+        self._failed_sync: BaseException | None = None
+        """The error of a sync that ended, until a task has taken it in."""
         self._ended = trio.Event()
+        """A sync has ended; each has an event of its own."""
+        self._left = trio.Event()
+        """A sync failed, or left more senders to answer than one step may."""
         self._waited = trio.Event()
         self._settings_changed = trio.Event()
 
@@ -167,38 +171,46 @@ class LogFlush:
         return self._log.flushed >= end_offset
 
     async def run(self) -> None:
-        """Complete syncs, time out senders, and flush periodically; until cancelled."""
+        """Answer what a sync leaves, time out senders, and flush periodically; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
             nursery.start_soon(self._tick)
             while True:
-                await self._ended.wait()
+                await self._left.wait()
+                self._left = trio.Event()
                 await self._take_in()
 
     # ── One sync ──
 
     def _sync_ended(self, failure: BaseException | None) -> None:
-        self._results.append(failure)
-        self._ended.set()
+        """Complete a sync, begin the next one, and answer senders for a while.
+
+        Called in the loop on behalf of the sync thread, and does its work there: to wake a task for
+        it would keep a lone sender waiting for another turn of the whole loop.
+        """
+        if failure is None:
+            plan, self._plan = self._plan, None
+            assert plan is not None
+            self._complete(plan)
+            left = self._answer()
+        else:
+            # The plan stays: no sync begins after a failed one.
+            self._failed_sync, left = failure, True
+        if left:
+            self._left.set()
+        ended, self._ended = self._ended, trio.Event()
+        ended.set()
 
     async def _take_in(self) -> None:
-        """Complete a sync, then answer senders, in order, some at a time."""
-        self._complete()
-        while self._answer():
-            await trio.lowlevel.checkpoint()
-            self._complete()
-
-    def _complete(self) -> None:
-        """Advance the positions to the end of a completed sync, and begin the next one."""
-        if not self._results:
-            return
-        self._ended = trio.Event()
-        failure = self._results.popleft()
-        plan, self._plan = self._plan, None
-        assert plan is not None
+        """Take in a failed sync, then answer senders, in order, some at a time."""
+        failure, self._failed_sync = self._failed_sync, None
         if failure is not None:
             self._fail(failure)
-            return
+        while self._answer():
+            await trio.lowlevel.checkpoint()
+
+    def _complete(self, plan: SyncPlan) -> None:
+        """Advance the positions to the end of a completed sync, and begin the next one."""
         self._log.complete(plan)
         self._measure(self._clock.monotonic() - self._began)
         self._move_physic(plan)

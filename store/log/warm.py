@@ -30,6 +30,9 @@ PAGE_BYTES = 4_096
 STEP_BYTES = 1 << 20
 """Bytes per call of the thread."""
 PIECE_BYTES = 128 << 10
+GAPS = 16
+"""One part in so many may be missing: a slow producer would else have a thread read each message's
+worth of bytes."""
 BUSY_S = 0.02
 IDLE_S = 0.1
 TRANSIENT_POOL = (
@@ -82,7 +85,7 @@ class Warmer:
         self._reach = reach = max(self._reach, end)
         following = queue.next_start()
         limit = min(end + ahead, following + queue.file_size)
-        if reach >= limit:
+        if reach >= limit or (limit - reach < ahead // GAPS and limit == end + ahead):
             return None
         last = queue.last
         if last is not None and reach < following:
