@@ -8,6 +8,8 @@ NotInMemory rather than wait for the disk: then `cold.complete` makes the call a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from aerobee.store.format.record import read
@@ -42,8 +44,20 @@ memory too, and one page on disk would block everybody."""
 
 SCAN_UNITS = 32_768
 """Units that one read examines, whatever was asked for: about 5 ms of the loop."""
+RUN_UNITS = 256
+"""Units that are tried as one run of records."""
 CHECKED_RECORDS = 2_048
 """Records that one read verifies and returns: about as long."""
+
+
+_FIRST_TWO = Struct(">qiqq").unpack_from
+"""A unit, and where the next one leads."""
+
+
+@lru_cache(RUN_UNITS)
+def _sizes(count: int) -> Callable[[bytes | bytearray], tuple[int, ...]]:
+    """Reads the sizes of so many units."""
+    return Struct(">" + count * "8xi8x").unpack
 
 
 class QueueReader:
@@ -139,12 +153,44 @@ class QueueReader:
         limits = byte_limit, count_limit
         # Units that this run wrote lead to records that it wrote, in ascending order.
         if queue_offset * UNIT_SIZE >= queue.begun and self._is_mapped(int.from_bytes(data[:8])):
+            if accepts is None and self._take_run(result, data, byte_limit):
+                return result
             last = self._collect(result, data, *limits, accepts)
         else:
             limits = byte_limit, min(count_limit, CHECKED_RECORDS)
             last = self.checked.collect(result, queue, data, *limits, accepts)
         result.suggest_slave = not self.is_hot(last)
         return result
+
+    def _take_run(self, result: GetResult, data: bytes | bytearray, byte_limit: int) -> bool:
+        """Take all units as one view, if their records lie one behind the other. Hot.
+
+        False without that, and when `_collect` would not take all of them. Records are in ascending
+        order and do not overlap: if their sizes add up to the stretch that they are in, nothing
+        else is in it. To see that takes less than `_collect` does: 7 % of a pull of 32 messages.
+        """
+        count = len(data) // UNIT_SIZE
+        if not 1 < count <= RUN_UNITS:
+            return False
+        first, size, _, second = _FIRST_TWO(data)
+        if second != first + size:
+            return False
+        sizes = _sizes(count)(data)
+        size = sum(sizes)
+        last = int.from_bytes(data[-UNIT_SIZE:][:8])
+        end = last + sizes[-1]
+        if end - first != size or size > byte_limit:
+            return False
+        file = self._log.queue.find(first)
+        if file is None or end > file.max_offset:
+            return False
+        begin = first - file.start
+        result.views.append(file.readable()[begin : begin + size])
+        result.status = _FOUND
+        result.next_begin_offset += count
+        result.size, result.count = size, count
+        result.suggest_slave = not self.is_hot(last)
+        return True
 
     def _collect(
         self,

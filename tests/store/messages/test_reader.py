@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.record import read
+from aerobee.store.format.record import read, records
 from aerobee.store.format.tags import TagFilter, java_hash
 from aerobee.store.message_store import MessageStore
 from aerobee.store.messages import reader
@@ -193,6 +193,18 @@ def test_records_side_by_side_share_a_view(store: MessageStore) -> None:
     assert [len(view) // (FIXED + 5) for view in result.views] == [5, 3]
     assert result.size == sum(len(view) for view in result.views) == 8 * (FIXED + 5)
     assert all(view.readonly for view in result.views)
+
+
+def test_a_view_ends_with_its_segment(store: MessageStore) -> None:
+    files = store.commit_log.queue.files
+    while len(files) < 2:
+        fill(store, 1, size=1_000)
+    fill(store, 3, size=1_000)
+    at = store.max_offset("T", 0) - 8
+    result = store.get("T", 0, at, 8)
+    assert [len(view) // (FIXED + 1_000) for view in result.views] == [4, 4]
+    assert [record.queue_offset for record in records(result.views)] == [*range(at, at + 8)]
+    assert store.get("T", 0, at + 4, 4).count == 4
 
 
 def test_views_stay_readable_when_the_segment_is_gone(store: MessageStore) -> None:
