@@ -192,6 +192,7 @@ class Life:
             answer = connection.call(GET_TOPIC_CONFIG, {"topic": topic})
             assert answer.code == SUCCESS, f"{topic} was acknowledged and is not there: {answer}"
             answer = connection.call(GET_GROUP_CONFIG, {"group": topic})
+            assert answer.code == SUCCESS, f"group {topic}: {answer}"
             # Asking for a group makes it, but not with these retries.
             retries = json.loads(answer.body)["retryMaxTimes"]
             assert retries == RETRIES, f"group {topic} was acknowledged and is not there: {answer}"
