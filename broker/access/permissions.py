@@ -92,14 +92,16 @@ def needs_of(
         if name:
             if kind is Kind.TOPIC and name.startswith(RETRY_PREFIX):
                 group = fields.get("consumerGroup", "") if row.pop else ""
-                needs.append(of_retry_topic(name[len(RETRY_PREFIX) :], actions, group))
+                needs += of_retry_topic(name[len(RETRY_PREFIX) :], actions, group)
             else:
                 needs.append(Need(kind, name, actions))
     if row.body is not None:
         for need in row.body(body):
             kind, name, actions = need
-            retried = kind is Kind.TOPIC and name.startswith(RETRY_PREFIX)
-            needs.append(of_retry_topic(name[len(RETRY_PREFIX) :], actions) if retried else need)
+            if kind is Kind.TOPIC and name.startswith(RETRY_PREFIX):
+                needs += of_retry_topic(name[len(RETRY_PREFIX) :], actions)
+            else:
+                needs.append(need)
     if row.cluster:
         needs.append(Need(Kind.CLUSTER, cluster, row.cluster))
     elif row.unnamed and not fields.get("topic"):
@@ -117,14 +119,17 @@ def reads_all_topics(need: Need) -> bool:
     return reads and need.kind is Kind.TOPIC and not is_sendable(need.name)
 
 
-def of_retry_topic(rest: str, actions: Actions, group: str = "") -> Need:
-    """The need for `%RETRY%` + `rest`, which belongs to the group `rest`.
+def of_retry_topic(rest: str, actions: Actions, group: str = "") -> list[Need]:
+    """The needs for `%RETRY%` + `rest`: it belongs to a group and a topic if there is a plus
+    between them, which is in no other name, and else to the group `rest`.
 
-    In a request of POP by `group` it may be that group's retry topic of a topic.
+    In a request of POP by `group` it may be the first form of that group's retry topic of a topic.
     """
-    if group and rest[: len(group)] == group and rest[len(group) : len(group) + 1] in ("_", "+"):
-        return Need(Kind.TOPIC, rest[len(group) + 1 :], actions)
-    return Need(Kind.GROUP, rest, RETRIED.get(actions, actions))
+    owner, plus, topic = rest.partition("+")
+    if not plus and group and rest.startswith(f"{group}_"):
+        return [Need(Kind.TOPIC, rest[len(group) + 1 :], actions)]
+    needs = [Need(Kind.GROUP, owner, RETRIED.get(actions, actions))]
+    return [Need(Kind.TOPIC, topic, actions), *needs] if plus else needs
 
 
 # ── Bodies ──

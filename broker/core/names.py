@@ -128,10 +128,11 @@ def retry_topic(group: str) -> str:
 def was_delivered(topic: str, group: str, origin: str | None) -> bool:
     """Whether a message stored in `topic` can be one that the group has received from `origin`.
 
-    Consumers name the first topic of a message that comes from a retry topic of their group.
+    Consumers name the first topic of a message that comes from a retry topic of their group. The
+    first form of those of POP does not count: it may be the retry topic of another group.
     """
     retry = retry_topic(group)
-    return topic in (origin, retry, f"{retry}_{origin}", f"{retry}+{origin}")
+    return topic in (origin, retry, f"{retry}+{origin}")
 
 
 def dead_letter_topic(group: str) -> str:

@@ -72,7 +72,7 @@ class PopFeature(Feature):
         self.reader = PopReader(
             core,
             topics=topics,
-            offsets=consumers.offsets,
+            consumers=consumers,
             orders=self.orders,
             chance=random.randrange,
         )

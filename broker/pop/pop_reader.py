@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.store.format.record import queue_offsets
@@ -20,7 +21,7 @@ from aerobee.store.selection import SCAN_S, SelectiveReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_orders import PopOrderTable
@@ -117,15 +118,17 @@ class PopReader:
         core: Core,
         *,
         topics: TopicTable,
-        offsets: ConsumerOffsetTable,
+        consumers: ConsumerTables,
         orders: PopOrderTable,
         chance: Callable[[int], int],
     ) -> None:
         self._config = core.config
+        self._guarded = core.config.auth.enabled
         self._store = core.store
         self._clock = core.clock
         self._topics = topics
-        self._offsets = offsets
+        self._groups = consumers.groups
+        self._offsets = consumers.offsets
         self._orders = orders
         self._chance = chance
         self.complete = core.store.complete
@@ -147,7 +150,7 @@ class PopReader:
                 (retry_topic_v2(topic, group), "2"),
             ):
                 config = self._topics.get(name)
-                if config is not None:
+                if config is not None and not (version == "1" and self._is_of_a_group(name)):
                     queues = self._turned(config.read_queue_nums)
                     retries.append(Source(name, version, queues, known(group, name)))
         one = wanted.queue_id
@@ -158,6 +161,14 @@ class PopReader:
         if self._chance(100) < self._config.broker.pop_from_retry_probability_percent:
             return [*retries, itself]
         return [itself, *retries]
+
+    def _is_of_a_group(self, retry_topic: str) -> bool:
+        """Whether rights on the topic that is popped do not open this retry topic: it is that of
+        another group. Retries of POP are in the second form, with access control.
+        """
+        return (
+            self._guarded and self._groups.get(retry_topic.removeprefix(RETRY_PREFIX)) is not None
+        )
 
     def _turned(self, count: int) -> Sequence[int]:
         """All queue ids, from a random one on."""

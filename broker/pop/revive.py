@@ -396,8 +396,9 @@ class Revive:
         """The retry topic of a check point, created with its first message. Raises: Refused."""
         if point.topic.startswith("%RETRY%"):
             return point.topic
-        name = retry_topic_v2 if self._config.broker.enable_retry_topic_v2 else retry_topic_v1
-        topic = name(point.topic, point.group)
+        # The first form may be the name of something else, too: rights could not tell them apart.
+        second = self._config.broker.enable_retry_topic_v2 or self._config.auth.enabled
+        topic = (retry_topic_v2 if second else retry_topic_v1)(point.topic, point.group)
         self._topics.for_pop(topic, self._clock.now_ms())
         return topic
 

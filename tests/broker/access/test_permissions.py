@@ -58,7 +58,12 @@ def needs(code: RequestCode, fields: dict[str, str], body: bytes = b"") -> list[
         (
             RequestCode.ACK_MESSAGE,
             {"topic": "%RETRY%g+t", "consumerGroup": "g"},
-            [("Topic", "t", ["Sub"]), ("Group", "g", ["Sub"])],
+            [("Topic", "t", ["Sub"]), ("Group", "g", ["Sub"]), ("Group", "g", ["Sub"])],
+        ),
+        (
+            RequestCode.PULL_MESSAGE,
+            {"topic": "%RETRY%g+t", "consumerGroup": "mine"},
+            [("Topic", "t", ["Sub"]), ("Group", "g", ["Sub"]), ("Group", "mine", ["Sub"])],
         ),
         (
             RequestCode.PULL_MESSAGE,

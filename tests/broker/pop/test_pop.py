@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
 from aerobee.remoting.errors import Postponed
@@ -108,6 +109,23 @@ async def test_with_v2_names_it_comes_back_under_those_and_is_known_after_a_star
         assert (await pops.ack(one)).code == 0
         await pops.pass_s(70)
         assert await pops.bodies() == []
+
+
+@pytest.mark.trio
+async def test_with_accounts_no_pop_reads_what_the_name_of_its_retry_topic_may_mean_to_others(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """S4: `%RETRY%g_t` is the retry topic of the group `g_t` as well as that of `g` and `t`."""
+    auth = AuthConfig(authentication_enabled=True)
+    async with open_pops(tmp_path, mock_clock, auth=auth) as pops:
+        await pops.send(b"mine")
+        await pops.pop(invisible_time=5_000)
+        pops.desk.topic("%RETRY%g_t", read_queue_nums=1, write_queue_nums=1)
+        pops.desk.groups.find("g_t", pops.desk.clock.now_ms())
+        await pops.desk.send("%RETRY%g_t", b"sent back by g_t")
+        await pops.pass_s(10)
+        again = [one for _ in range(3) for one in await pops.pop()]
+        assert [(one.body, one.receipt.retry) for one in again] == [(b"mine", "2")]
 
 
 # ── One pop ──
