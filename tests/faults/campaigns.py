@@ -15,6 +15,7 @@ from tests.faults.frame_storm import R8
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.many_kills import K1
+from tests.faults.mixed_run import M1
 from tests.faults.nth_failures import R5
 from tests.faults.overload import R23
 from tests.faults.peers import R9, R10, R17, R18
@@ -24,6 +25,7 @@ from tests.faults.scarcity import R5B
 from tests.faults.small_memory import R16
 from tests.faults.sweeps import B1
 from tests.faults.tears import R3, R4
+from tests.faults.tls_storm import S16H
 from tests.faults.wire_fuzz import W1
 from tests.interop.sdk_against_java import J1
 from tests.kit.campaign import Campaign
@@ -57,6 +59,8 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R21B,
     R23,
     S1,
+    S16H,
+    M1,
     A1,
     Q1,
     W1,

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.remoting.wire.header import Header
+    from tests.kit.broker_process import BrokerProcess
     from tests.kit.campaign import Run
 
-__all__ = ["R8"]
+__all__ = ["R8", "changed", "stranger"]
 
 MiB = 1 << 20
 SEND, SUCCESS = 310, 0
@@ -146,6 +147,23 @@ def taken_apart(frame: bytes) -> int:
     return count
 
 
+def stranger(broker: BrokerProcess, frames: list[bytes]) -> int:
+    """Send these, a few over each connection; how many bytes came back."""
+    heard = 0
+    address = (HOST, broker.ports.listen)
+    for begin in range(0, len(frames), OF_A_CONNECTION):
+        data = b"".join(frames[begin : begin + OF_A_CONNECTION])
+        with (
+            socket.create_connection(address, HEARD_WITHIN_S, (STRANGER, 0)) as one,
+            suppress(ConnectionError),
+        ):
+            one.sendall(data)
+            one.shutdown(socket.SHUT_WR)
+            while received := len(one.recv(65_536)):
+                heard += received
+    return heard
+
+
 class Stormed:
     """A broker in a storm, and what was there before."""
 
@@ -159,24 +177,6 @@ class Stormed:
         with RawConnection(self.broker.address) as client:
             for number in range(MESSAGES):
                 assert client.call(SEND, send_fields(KEPT, 0), b"%d" % number).code == SUCCESS
-
-    def storm(self, frames: list[bytes]) -> int:
-        """Send these, a few over each connection; how many bytes came back."""
-        heard = 0
-        host, port = HOST, self.broker.ports.listen
-        for begin in range(0, len(frames), OF_A_CONNECTION):
-            data = b"".join(frames[begin : begin + OF_A_CONNECTION])
-            with (
-                socket.create_connection(
-                    (host, port), HEARD_WITHIN_S, source_address=(STRANGER, 0)
-                ) as stranger,
-                suppress(ConnectionError),
-            ):
-                stranger.sendall(data)
-                stranger.shutdown(socket.SHUT_WR)
-                while received := len(stranger.recv(65_536)):
-                    heard += received
-        return heard
 
     def check(self) -> None:
         """Alive, and as it was."""
@@ -224,7 +224,7 @@ def frame_storm(run: Run) -> None:
                 frames = [changed(cycle.rng, run.seed) for _ in range(IN_PROCESS)]
                 run.counts["requests in them"] += sum(map(taken_apart, frames))
                 for one in stormed:
-                    run.counts["bytes heard"] += one.storm(frames[:each])
+                    run.counts["bytes heard"] += stranger(one.broker, frames[:each])
                 run.counts["frames in process"] += IN_PROCESS
                 run.counts["over sockets"] += each * len(stormed)
         for one in stormed:

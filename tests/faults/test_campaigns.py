@@ -10,7 +10,7 @@ from tests.kit.campaign import Campaign, execute
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 
-TIMED = {"R1", "R1b", "R21", "R11", "R15", "R23", "S1", "A1", "G1", "B1"}
+TIMED = {"R1", "R1b", "R21", "R11", "R15", "R23", "S1", "S16H", "M1", "A1", "G1", "B1"}
 """They say how long something may take, too."""
 ELSEWHERE = {"Q1", "J1"}
 """Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`."""
