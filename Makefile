@@ -36,9 +36,9 @@ torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
-# Builds the container image and runs it, and the systemd units on a machine of their own; needs root,
-# buildah, debootstrap, runc and systemd-nspawn (systemd-container). Five minutes the first time, for
-# the base is made as well, then two.
+# Builds the container image and runs it, by itself, by compose.yaml, and its programs as systemd
+# units on a machine of their own. Needs root and, for each of these, buildah and debootstrap, runc,
+# podman-compose, systemd-container. Five minutes the first time, for the base is made, then three.
 image-test: $(STAMP) $(SUPPLY)
 	$(BIN)/python -m pytest -m image tests/container tests/test_supply_chain.py
 
