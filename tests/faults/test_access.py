@@ -29,6 +29,7 @@ from tests.kit.raw_client import (
     Closed,
     RawAnswer,
     RawConnection,
+    batch_body,
     properties_text,
     pull_fields,
     send_fields,
@@ -290,6 +291,62 @@ def test_a_client_id_belongs_to_the_account_that_has_it_on_an_open_connection(
             within_s=10,
             what="it is free when the other connections have ended",
         )
+
+
+def test_no_property_of_a_message_leads_it_to_a_topic_without_rights(
+    broker: BrokerProcess,
+) -> None:
+    """S4: what the broker notes in messages that wait (delays, timers, halves) is what it read."""
+
+    def ends() -> list[int]:
+        asked = [{"topic": "others", "queueId": queue_id} for queue_id in range(4)]
+        answers = [call(broker, "the-admin", 30, one) for one in asked]
+        return [int(answer.ext["offset"]) for answer in answers]
+
+    def send(account: str, topic: str, **properties: str) -> RawAnswer:
+        tran = 4 if "TRAN_MSG" in properties else 0
+        text = properties.pop("first", "") + properties_text(**properties)
+        now_ms = round(time.time() * 1_000)
+        answer = call(broker, account, 310, send_fields(topic, 0, i=text, f=tran, g=now_ms), b"x")
+        assert answer.code == OK, (properties, answer.remark)
+        return answer
+
+    now_ms = round(time.time() * 1_000)
+    send("the-admin", "others", UNIQ_KEY="THEIR-TIMER", TIMER_DELIVER_MS=str(now_ms + 3_000))
+    before = ends()
+    there = {"REAL_TOPIC": "others", "REAL_QID": "0"}
+    forged = properties_text(**there)
+    slot = properties_text(TIMER_OUT_MS=str(now_ms + 1_000), **there)
+    for waits in (
+        {"DELAY": "1"},
+        {"TIMER_DELAY_MS": "1000"},
+        {"TIMER_DELIVER_MS": str(now_ms + 3_000), "TIMER_DEL_UNIQKEY": "THEIR-TIMER"},
+        {
+            "TIMER_DELIVER_MS": str(now_ms + 3_000),
+            "TIMER_DEL_UNIQKEY": "others+THEIR-TIMER",
+        },
+        {"INNER_MULTI_DISPATCH": "others", "INNER_MULTI_QUEUE_OFFSET": "0"},
+        {"RETRY_TOPIC": "others", "ORIGIN_GROUP": "readers"},
+    ):
+        for more in ({}, there, {"first": forged}, {"first": forged * 2, **there}, {"first": slot}):
+            send("one-shop", "orders", **waits, **more)
+    half = send("one-shop", "orders", TRAN_MSG="true", PGROUP="p", UNIQ_KEY="H", **there)
+    commit = {
+        "producerGroup": "p",
+        "tranStateTableOffset": half.ext["queueOffset"],
+        "commitLogOffset": offset_of(half),
+        "commitOrRollback": 8,
+        "msgId": "",
+        "transactionId": "H",
+        "topic": "orders",
+    }
+    assert call(broker, "one-shop", 37, commit).code == OK
+    batch = batch_body({b"x": properties_text(**there)})
+    assert call(broker, "one-shop", 320, send_fields("orders", 0, m=True), batch).code == OK
+    send("the-admin", "others", TIMER_DELIVER_MS=str(now_ms + 4_500))
+    expected = sum(before) + 2
+    eventually(lambda: sum(ends()) >= expected, within_s=15, what="their timers are delivered")
+    assert sum(ends()) == expected
 
 
 def test_what_the_broker_keeps_for_itself_is_read_by_administrators(broker: BrokerProcess) -> None:
