@@ -68,12 +68,12 @@ def run(
     config: BrokerConfig,
     *,
     reread: Callable[[], BrokerConfig] | None = None,
-    again: Sequence[str] = (),
+    again: Callable[[int], Sequence[str]] = lambda number: (),
 ) -> int:
     """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
     On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError. Several brokers
-    run as processes of their own: `again`, with the number of a broker appended, runs that one.
+    run as processes of their own: `again` gives the command of the one with that number.
     Returns the exit code: 0 stopped clean, 1 failed, 2 a file of settings is wrong,
     3 the store refused to start.
     """
@@ -109,7 +109,7 @@ class Surroundings:
             stream=self.lines,
             as_json=None if said.log_format == LogFormat.AUTO else said.log_format == "JSON",
             journal=not path and sys.stderr is not None and logging.is_journal(2, os.environ),
-            broker=None if config.member is None else config.broker.broker_name,
+            broker=config.broker.broker_name if config.member else None,
         )
 
     def reopen(self) -> None:
@@ -198,7 +198,7 @@ async def _serve(
         _announce(told)
         life.serving(f"serving at {told.broker}")
 
-    parent = None if config.member is None else partial(_end_with_parent, controller)
+    parent = partial(_end_with_parent, controller) if config.member else None
     return await life.run(partial(controller.run, serving), parent)
 
 
@@ -218,7 +218,7 @@ async def _serve_brokers(
     surroundings: Surroundings,
     *,
     reread: Callable[[], BrokerConfig],
-    again: Sequence[str],
+    again: Callable[[int], Sequence[str]],
 ) -> bool:
     from aerobee.broker.supervisor.supervisor import Supervisor
 

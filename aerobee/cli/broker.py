@@ -74,7 +74,7 @@ def broker() -> None:
 @set_option
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @log_level_option
-@click.option("--member", type=click.IntRange(0), hidden=True)
+@click.option("--member", multiple=True, hidden=True)
 def run(
     file: Path | None,
     namesrv: str | None,
@@ -82,7 +82,7 @@ def run(
     overrides: tuple[str, ...],
     ephemeral: bool,
     log_level: str | None,
-    member: int | None,
+    member: tuple[str, ...],
 ) -> None:
     """Run a broker and its name server in the foreground until Ctrl-C.
 
@@ -95,6 +95,7 @@ def run(
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host
+    from aerobee.broker.supervisor.member_settings import member_settings
     from aerobee.cli.config import or_problems
 
     given = (*overrides, *(("ephemeral=true",) if ephemeral else ()), *log_setting(log_level))
@@ -114,6 +115,13 @@ def run(
 
     environ = dict(os.environ)
     config = or_problems(read)
-    # A supervisor runs this command again for each of its brokers.
-    again = [sys.executable, *sys.orig_argv[1:], "--member"]
+
+    def again(number: int) -> list[str]:
+        """The command of one of several brokers. What tells it from the others was read once: the
+        file may be another one when it is started again.
+        """
+        own = member_settings(config, number, host.addresses())
+        pairs = (f"--member={key}={text}" for key, text in own.items())
+        return [sys.executable, *sys.orig_argv[1:], *pairs]
+
     sys.exit(run_broker(config, reread=read, again=again))

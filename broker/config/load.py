@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.config.derive import Machine, derived, hints, objections
 from aerobee.broker.config.files.entries import (
-    COMMAND_LINE,
     ConfigurationError,
     Entry,
     Form,
-    Scalar,
     where,
 )
 from aerobee.broker.config.files.properties_file import read_properties
@@ -40,7 +38,6 @@ from aerobee.broker.config.services import (
     NamesrvConfig,
 )
 from aerobee.broker.config.values import FreeSpace
-from aerobee.broker.supervisor.member_settings import member_settings
 from aerobee.remoting.config import RemotingConfig
 from aerobee.store.config import FlushDiskType, StoreConfig
 
@@ -86,12 +83,12 @@ def load_config(
     cpu_count: int,
     host_addresses: Sequence[str],
     host_name: str = "",
-    member: int | None = None,
+    member: Sequence[str] = (),
 ) -> BrokerConfig:
     """Read all sources and return the configuration, with derived values.
 
     `overrides`: `key=value` in any spelling. `host_addresses`: of interfaces that are up, in order.
-    `member`: the number of one of several brokers, whose settings are wanted.
+    `member`: `key=value` of what is of one broker alone, where a supervisor runs several.
     Raises: ConfigurationError with every problem, each with its location and key.
     """
     layers = [file_layer(file), environment_layer(environ)]
@@ -101,9 +98,7 @@ def load_config(
     machine = Machine(
         cpu_count, host_addresses, proper_name(host_name), home, inside, conf_of(environ, file)
     )
-    if member is not None:
-        whole = built([*layers, command_line], machine)
-        command_line.settings |= member_layer(whole, member, machine).settings
+    command_line.settings |= command_line_layer(member, None, None).settings
     path = overlay_path([*layers, command_line], machine)
     if file is not None and path.absolute() == file.absolute():
         text = f"{path} is the configuration itself, which is never written; name another file"
@@ -112,18 +107,7 @@ def load_config(
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)
     config = composed([*layers, overlay, command_line], machine, environ)
-    return replace(config, member=member)
-
-
-def member_layer(whole: BrokerConfig, number: int, machine: Machine) -> Layer:
-    """The layer of what is of one broker alone, where the configuration has several."""
-    location = f"{COMMAND_LINE}--member {number}"
-    return take(
-        [
-            Entry(name, Scalar(text, "str"), location, Form.TEXT)
-            for name, text in member_settings(whole, number, machine.addresses).items()
-        ]
-    )
+    return replace(config, member=bool(member))
 
 
 def conf_of(environ: Mapping[str, str], file: Path | None) -> str:

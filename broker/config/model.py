@@ -37,5 +37,5 @@ class BrokerConfig:
     warnings: tuple[str, ...] = ()
     in_image: bool = False
     """Runs in the container image, where a data directory without a volume is refused."""
-    member: int | None = None
-    """The number of this broker, where a supervisor runs several with one configuration."""
+    member: bool = False
+    """One of several brokers with one configuration: a supervisor has started this process."""

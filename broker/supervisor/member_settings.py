@@ -93,6 +93,7 @@ def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str])
         "brokers": "1",
         "brokerName": member_name(config, number),
         "storePathRootDir": root,
+        "bindAddress": config.remoting.bind_address,
         "kvConfigPath": f"{root}/config/kvConfig.json",
         "configOverlayPath": f"{root}/config/aerobee-overlay.yaml",
         "aclConfigDir": config.auth.acl_config_dir,

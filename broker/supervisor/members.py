@@ -21,7 +21,7 @@ from aerobee.broker.process.service_manager import MICROSECONDS
 from aerobee.broker.process.signals import LAME_DUCK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.supervisor.notices import Notice, Notices
 
@@ -35,6 +35,8 @@ SILENCE_S: Final = 60.0
 """Without a sign of life for this long a member is killed, unless systemd's watchdog says less."""
 LOOKS: Final = 4
 """The watch looks so many times in that while."""
+FIRST_LOOKS: Final = 4 * LOOKS
+"""So many more looks a new process has for its first sign: Python and the imports come before."""
 END_S: Final = 90.0
 """How long a member may take to stop, its last flush included, before it is killed."""
 TURN_S: Final = 900.0
@@ -94,12 +96,12 @@ class Members:
     def __init__(
         self,
         names: Sequence[str],
-        command: Sequence[str],
+        command: Callable[[int], Sequence[str]],
         environ: Mapping[str, str],
         *,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """`command`: what a member's number is appended to."""
+        """`command`: that runs the member with a number."""
         self.all = [Member(number, name) for number, name in enumerate(names)]
         self._command = command
         self._environ = environ
@@ -201,7 +203,7 @@ class Members:
         }
         try:
             process = await trio.lowlevel.open_process(
-                [*self._command, str(member.number)],
+                self._command(member.number),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env=environ,
@@ -212,7 +214,7 @@ class Members:
             log.error("member.not_started", broker_name=member.name, reason=str(error))
             return 1
         assert process.stdin is not None
-        member.process, member.silent_looks = process, 0
+        member.process, member.silent_looks = process, -FIRST_LOOKS
         if self.stopping:
             member.send(signal.SIGTERM)
         try:

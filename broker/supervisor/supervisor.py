@@ -81,13 +81,13 @@ class Supervisor:
         self,
         config: BrokerConfig,
         *,
-        command: Sequence[str],
+        command: Callable[[int], Sequence[str]],
         environ: Mapping[str, str],
         disk: Disk,
         clock: Clock,
         silence_s: float,
     ) -> None:
-        """`command`: runs a member when its number is appended. `silence_s`: see `Members`."""
+        """`command`, `silence_s`: see `Members`."""
         self.config = config
         self.numbers = range(config.broker.broker_count)
         self.disk = disk

@@ -16,6 +16,7 @@ from tests.kit.waiting import eventually
 __all__ = ["Supervised"]
 
 BROKERS_MOST = 3
+OWN_NAME = b"--member=brokerName="
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,8 +46,9 @@ class Supervised(BrokerProcess):
         children = Path(f"/proc/{pid}/task").glob("*/children")
         for one in " ".join(file.read_text() for file in children).split():
             words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
-            if b"--member" in words:
-                found[f"b-{words[words.index(b'--member') + 1].decode()}"] = int(one)
+            for word in words:
+                if word.startswith(OWN_NAME):
+                    found[word.removeprefix(OWN_NAME).decode()] = int(one)
         return found
 
     def health(self, probe: str = "readyz") -> dict[str, Any]:

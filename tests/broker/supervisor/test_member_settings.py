@@ -1,22 +1,37 @@
 """The settings of several brokers: what each gets, and what is refused."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import BrokerConfig, load_config
+from aerobee.broker.supervisor.member_settings import member_settings
+
+ADDRESSES = ["10.0.0.5"]
 
 
-def loaded(*overrides: str, member: int | None = None, cores: int = 2) -> BrokerConfig:
+def loaded(
+    *overrides: str,
+    file: Path | None = None,
+    own: Mapping[str, str] | None = None,
+    member: int | None = None,
+    cores: int = 2,
+) -> BrokerConfig:
     """The configuration of a start with these settings."""
-    return load_config(
-        None,
+    config = load_config(
+        file,
         environ={"HOME": "/home/a"},
         overrides=overrides,
         cpu_count=cores,
-        host_addresses=["10.0.0.5"],
+        host_addresses=ADDRESSES,
         host_name="h",
-        member=member,
+        member=[f"{key}={text}" for key, text in (own or {}).items()],
     )
+    if member is None:
+        return config
+    return loaded(*overrides, file=file, own=member_settings(config, member, ADDRESSES))
 
 
 def refused(*overrides: str) -> str:
@@ -91,3 +106,26 @@ def test_an_enforcing_name_server_is_reached_through_tls() -> None:
 )
 def test_what_several_brokers_cannot_have_is_refused(overrides: list[str], words: str) -> None:
     assert words in refused("brokers=2", *overrides)
+
+
+def test_a_broker_that_is_started_again_is_the_same_in_a_file_that_was_edited(
+    tmp_path: Path,
+) -> None:
+    """The supervisor, its name server and probes have what was read at the start."""
+    file = tmp_path / "broker.yaml"
+    file.write_text("brokers: 2\nbrokerName: b\nmaxConnections: 500\n")
+    own = member_settings(loaded(file=file), 1, ADDRESSES)
+    file.write_text(
+        f"brokers: 1\nbrokerName: c\nlistenPort: 20911\nstorePathRootDir: {tmp_path}/other\n"
+        "embeddedNamesrv: true\nmetricsPromExporterPort: 0\nbindAddress: 10.0.0.5\n"
+        "maxConnections: 600\n"
+    )
+    again = loaded(file=file, own=own)
+    assert again.broker.broker_name == "b-1"
+    assert again.remoting.listen_port == 10921
+    assert again.remoting.bind_address == "127.0.0.1"
+    assert again.store.store_path_root_dir == "/home/a/store/broker-1"
+    assert again.metrics.metrics_prom_exporter_port == 5577
+    assert not again.namesrv.embedded_namesrv
+    assert again.member
+    assert again.remoting.max_connections == 600, "what all have in common counts as it stands"

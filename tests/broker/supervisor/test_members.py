@@ -24,7 +24,8 @@ while True:
 def members(pause_s: float) -> Members:
     """One that gives a sign of life after each pause."""
     script = MEMBER.format(pause_s=pause_s)
-    return Members(["b-0"], [sys.executable, "-c", script], {}, silence_s=SILENCE_S)
+    command = [sys.executable, "-c", script]
+    return Members(["b-0"], lambda number: command, {}, silence_s=SILENCE_S)
 
 
 @pytest.mark.trio
