@@ -100,6 +100,7 @@ class Surroundings:
     def __init__(self, config: BrokerConfig) -> None:
         """Set up the log. Raises: OSError when its file cannot be opened."""
         said = self.said = config.process
+        self.is_member = config.member is not None
         path = said.log_file
         self.lines = LogFile(Path(path)) if path else LineStream(sys.stderr)
         self.service_manager = ServiceManager(os.environ)
@@ -290,6 +291,8 @@ class Life:
                 LAME_DUCK: controller.lame_duck,
                 **(actions or {}),
             },
+            # A service manager may signal all processes, and the supervisor tells its members, too.
+            patient=surroundings.is_member,
         )
         follow = partial(surroundings.follow, controller.loop)
         live.when_changed.append(follow)

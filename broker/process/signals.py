@@ -59,10 +59,18 @@ class Signals:
     """Calls `stop` in the loop at the first stop signal, and ends the process at the second.
 
     `actions`: what the loop calls for each other signal; one without an action means nothing.
+    `patient`: a second stop signal means nothing, as it may be the first one from somebody else.
     """
 
-    def __init__(self, stop: Callable[[], None], actions: Mapping[int, Callable[[], None]]) -> None:
+    def __init__(
+        self,
+        stop: Callable[[], None],
+        actions: Mapping[int, Callable[[], None]],
+        *,
+        patient: bool = False,
+    ) -> None:
         self._stop = stop
+        self._patient = patient
         self._actions = actions
         self._terminal = Terminal()
         self._token = trio.lowlevel.current_trio_token()
@@ -92,7 +100,7 @@ class Signals:
         elif not self._stopping:
             self._stopping = True
             self._in_loop(self._stop)
-        elif not self._over:
+        elif not self._over and not self._patient:
             # The abort file stays, and the next start recovers.
             os._exit(KILLED)
 

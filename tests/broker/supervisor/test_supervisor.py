@@ -207,6 +207,8 @@ def test_a_start_a_stop_and_a_start_again_keep_everything(tmp_path: Path) -> Non
         assert time.monotonic() - began < STOP_S
         whole.start()
         assert bodies(whole, TOPIC) == kept
+        for pid in whole.pids().values():
+            os.kill(pid, signal.SIGTERM)  # as a service manager may signal all processes
         assert whole.stop() == 0
 
 
