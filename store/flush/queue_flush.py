@@ -31,6 +31,11 @@ __all__ = ["QueueFlush", "QueueFlushHooks"]
 UNWRITTEN_UNITS_MAX = 200_000
 """Units in memory that start a round early."""
 WRITE_TRIES = 30
+WRITES_PER_SECOND = 2_500
+"""Writes of a round that take a second on their own account: of more, the next round comes later.
+A write takes some 20 µs of the interpreter, and the sends of the meantime wait for it."""
+PAUSE_MAX_S = 5.0
+"""At most so long between two rounds for that: a start after a kill walks the log of so long."""
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +77,7 @@ class QueueFlush:
         self.failure: OSError | None = None
         self._write_failures = 0
         self._dispatched_then = 0
+        self._writes = 0
         self._wanted = trio.Event()
         # Two rounds at once would create the same file twice.
         self._one_round = contents.between_flushes
@@ -87,16 +93,24 @@ class QueueFlush:
             self._wanted.set()
 
     async def run(self) -> None:
-        """A round per interval, a thorough one per thorough interval; until cancelled."""
+        """A round per interval, a thorough one per thorough interval; until cancelled.
+
+        What a round wrote says how far the next one is: see `WRITES_PER_SECOND`.
+        """
         thorough_at = self._clock.monotonic()
         while True:
-            with trio.move_on_after(self.config.flush_interval_consume_queue_ms / 1000):
+            with trio.move_on_after(self._pause_s()):
                 await self._wanted.wait()
             now = self._clock.monotonic()
             due = self.config.flush_consume_queue_thorough_interval_ms / 1000
             thorough = now - thorough_at >= due
             thorough_at = now if thorough else thorough_at
             await self.round(thorough=thorough)
+
+    def _pause_s(self) -> float:
+        """Until the next round: the interval, or longer when the last one had very many writes."""
+        interval_s = self.config.flush_interval_consume_queue_ms / 1000
+        return max(interval_s, min(self._writes / WRITES_PER_SECOND, PAUSE_MAX_S))
 
     async def round(self, *, thorough: bool, final: bool = False) -> bool:
         """Write all units; sync queues with enough dirty pages, or with `thorough` all of them.
@@ -141,10 +155,11 @@ class QueueFlush:
         Returns the sum of the ends of all queues when the log was dispatched up to `log_end`; None
         when writing failed.
         """
-        units = 0
+        units = self._writes = 0
         for queues in self._queues.slices():
             units += sum(queue.end_before(log_end) for queue in queues)
             writes = self._queues.unwritten(queues)
+            self._writes += len(writes)
             if writes and not await self._write_out(writes):
                 return None
             await trio.lowlevel.checkpoint()

@@ -487,6 +487,34 @@ async def test_very_many_units_in_memory_start_a_round_before_its_time(
         await until(lambda: not store.queues.unwritten())
 
 
+@pytest.mark.trio
+@pytest.mark.parametrize(("queues", "least_s", "most_s"), [(1, 0.0, 0.25), (30, 0.3, 2.0)])
+async def test_after_a_round_of_very_many_writes_the_next_comes_later(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    queues: int,
+    least_s: float,
+    most_s: float,
+) -> None:
+    monkeypatch.setattr("aerobee.store.flush.queue_flush.WRITES_PER_SECOND", 10)
+    monkeypatch.setattr("aerobee.store.flush.queue_flush.PAUSE_MAX_S", 0.3)
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, flush_interval_consume_queue_ms=10) as store:
+
+        async def written() -> float:
+            """When all queues have a message more, and it is in their files."""
+            for queue_id in range(queues):
+                await put_in_time(store, draft(queue_id=queue_id))
+            store.dispatch()
+            await until(lambda: not store.queues.unwritten())
+            return trio.current_time()
+
+        await written()
+        gaps = [-await written() + await written() for _ in range(3)]
+        assert least_s <= max(gaps)
+        assert min(gaps) < most_s
+
+
 async def step(clock: MockClock, seconds: float) -> None:
     """Let time pass in pieces, so that every service gets its turns."""
     left = seconds
