@@ -96,6 +96,7 @@ class BrokerController:
         """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
         await self.broker.settings.live.reload(reread)
         await self.tls.reload()
+        await self.broker.namesrv.role.reload()
 
     def lame_duck(self) -> None:
         """Ask for a stop that has clients leave first; callable from anywhere in the loop."""

@@ -125,6 +125,7 @@ class NamesrvController:
         """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
         await self.live.reload(reread)
         await self.tls.reload()
+        await self.role.reload()
 
     def lame_duck(self) -> None:
         """Nothing to do before a stop: clients ask another name server."""

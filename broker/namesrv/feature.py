@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
@@ -42,8 +41,8 @@ class NamesrvFeature(Feature):
             clock=core.clock,
             routes=self.route_table if embedded else None,
             name_servers=other_name_servers(config),
-            connect=partial(
-                connected,
+            connect=lambda address: connected(
+                address,
                 connect_timeout_s=config.remoting.connect_timeout_ms / 1000,
                 link=self.role.link,
             ),

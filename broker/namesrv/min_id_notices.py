@@ -17,6 +17,8 @@ from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.namesrv import NotifyMinBrokerIdChange
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.namesrv.registrations import MinIdChange
     from aerobee.remoting.client.link import Link
 
@@ -35,7 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 class MinIdNotices:
     """The service that sends the notices. `tell` may be called from anywhere in the loop."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Callable[[], Link]) -> None:
         self._link = link
         self.send: trio.MemorySendChannel[MinIdChange]
         self.receive: trio.MemoryReceiveChannel[MinIdChange]
@@ -57,7 +59,7 @@ class MinIdNotices:
             header, limiter = notice(change), trio.CapacityLimiter(AT_ONCE)
             async with trio.open_nursery() as nursery:
                 for address in change.told:
-                    nursery.start_soon(tell_one, address, header, limiter, self._link)
+                    nursery.start_soon(tell_one, address, header, limiter, self._link())
         raise AssertionError("the channel is never closed")
 
 

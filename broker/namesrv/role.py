@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
+import trio
 
 from aerobee.broker.access.auth_config import credentials_of
 from aerobee.broker.core.housekeeping import Housekeeping
@@ -21,6 +22,7 @@ from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.process.outgoing_tls import outgoing_link
 from aerobee.broker.supervisor.member_settings import PORT_STEP, advertised_rules, member_name
 from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.tls_files import CertificateUnusable
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms
 
@@ -48,9 +50,10 @@ class NamesrvRole:
     def __init__(self, config: BrokerConfig, tables: Tables, clock: Clock) -> None:
         self._settings, self._clock = config.namesrv, clock
         account = credentials_of(config.auth.inner_client_authentication_credentials)
+        self._tls = config.tls
         self.link = replace(outgoing_link(config.tls), dress=signed_by(account))
-        """How this process connects to others."""
-        self._notices = MinIdNotices(self.link)
+        """How this process connects to others, from the next connection on."""
+        self._notices = MinIdNotices(lambda: self.link)
         self.route_table = RouteTable(min_id_changed=self._min_id_changed)
         self.kv = KvConfigTable(on_change=self._kv_changed)
         self.kv_file = tables.asked(self.kv, config.namesrv.kv_config_path or "kvConfig.json")
@@ -117,6 +120,17 @@ class NamesrvRole:
 
     def _kv_changed(self) -> None:
         self.kv_file.request()
+
+    async def reload(self) -> None:
+        """Read the certificates of outgoing connections again, and report what is wrong with
+        them.
+        """
+        try:
+            found = await trio.to_thread.run_sync(outgoing_link, self._tls)
+        except CertificateUnusable as problem:
+            log.error("tls.reload_failed", reason=str(problem))
+        else:
+            self.link = replace(found, dress=self.link.dress)
 
     def _min_id_changed(self, change: MinIdChange) -> None:
         if self._settings.notify_min_broker_id_changed:

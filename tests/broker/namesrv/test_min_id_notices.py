@@ -31,7 +31,7 @@ async def test_all_who_can_be_reached_are_told_once_and_one_way(logged: Logged) 
         if len(heard) == 2:
             over.set()
 
-    notices = MinIdNotices(PLAIN)
+    notices = MinIdNotices(lambda: PLAIN)
     with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             serve = partial(trio.serve_tcp, hear, 0, host=HOST)
