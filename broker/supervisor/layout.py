@@ -87,11 +87,11 @@ def _moves(config: BrokerConfig, root: Path, disk: Disk) -> Iterator[str]:
         name for name in sorted(disk.listdir(root)) if name not in STAYS and not MEMBER.match(name)
     ]
     yield f"cd {shlex.quote(str(root))}"
-    yield "mkdir broker-0"
+    yield "mkdir -p broker-0"  # once more, after it was interrupted
     yield f"mv {shlex.join(entries)} broker-0/"
     if disk.exists(root / SHARED):
-        yield f"mkdir config && cp broker-0/{SHARED} config/"
+        yield f"mkdir -p config && cp broker-0/{SHARED} config/"
     log = config.store.store_path_commit_log
     if log and _path(log).parent != root:
         place = shlex.quote(str(_path(log)))
-        yield f"mkdir {place}/broker-0 && mv {place}/[0-9]* {place}/broker-0/"
+        yield f"mkdir -p {place}/broker-0 && mv {place}/[0-9]* {place}/broker-0/"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.config.options import ROOM_AND_NAME
 from aerobee.broker.config.services import MetricsExporterType
 from aerobee.broker.namesrv.advertised import parse_rules, with_port
-from aerobee.remoting.tls_config import TlsMode
+from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,7 +140,8 @@ def supervisor_config(config: BrokerConfig) -> BrokerConfig:
 
 def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the message of each rule for several brokers that is broken."""
-    namesrv, auth, last = config.namesrv, config.auth, config.broker.broker_count - 1
+    namesrv, auth, tls = config.namesrv, config.auth, config.tls
+    last = config.broker.broker_count - 1
     if not namesrv.embedded_namesrv:
         yield (
             "brokers",
@@ -152,6 +153,14 @@ def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield (
             "innerClientAuthenticationCredentials",
             "several brokers register with their name server as an account: name it",
+        )
+    through_tls = tls.use_tls or tls.tls_server_mode is TlsMode.ENFORCING
+    asked = through_tls and tls.tls_server_need_client_auth is ClientAuth.REQUIRE
+    if asked and not tls.tls_client_cert_path:
+        yield (
+            "tlsClientCertPath",
+            "several brokers register with their name server, which asks for a certificate"
+            " (tlsServerNeedClientAuth): name one, and its tlsClientKeyPath",
         )
     if not re.fullmatch(ROOM_AND_NAME, member_name(config, last)):
         yield "brokerName", f"too long for the {last + 1} brokers, whose names end with -0, -1 …"

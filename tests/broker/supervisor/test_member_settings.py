@@ -84,6 +84,16 @@ def test_an_ipv6_address_is_reached_in_brackets() -> None:
     assert loaded("brokers=2", "bindAddress=::1", member=0).broker.namesrv_addr == "[::1]:9876"
 
 
+def test_a_name_server_that_asks_for_certificates_is_shown_one() -> None:
+    """Otherwise all brokers would serve, and no client would find one."""
+    files = ("tlsServerCertPath=/c.pem", "tlsServerTrustCertPath=/ca.pem")
+    asks = ("tlsServerMode=enforcing", "tlsServerNeedClientAuth=require", *files)
+    assert "name one, and its tlsClientKeyPath" in refused("brokers=2", *asks)
+    shown = ("tlsClientCertPath=/client.pem", "tlsClientKeyPath=/key.pem")
+    assert loaded("brokers=2", *asks, *shown, member=0).tls.tls_client_cert_path == "/client.pem"
+    assert loaded("brokers=1", *asks).broker.broker_count == 1
+
+
 def test_an_enforcing_name_server_is_reached_through_tls() -> None:
     tls = ("tlsServerMode=enforcing", "tlsServerCertPath=/c.pem")
     member = loaded("brokers=2", *tls, member=0)

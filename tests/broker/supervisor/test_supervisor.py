@@ -404,6 +404,7 @@ def test_one_store_becomes_that_of_broker_0_by_the_command_that_the_refusal_tell
     told = refused(whole)
     (reason,) = (one["reason"] for one in events(told) if one["event"] == "broker.refused")
     command = reason.partition("broker 0: ")[2]
+    (data / "broker-0").mkdir()  # by a first try that was interrupted
     subprocess.run(["sh", "-ec", command], check=True)
     with whole:
         assert bodies(whole, TOPIC) == kept
