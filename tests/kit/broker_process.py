@@ -10,11 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
-from tests.kit.process import Child, DidNotStart
+from tests.kit.process import Child, DidNotStart, Server
 
 __all__ = ["PATIENT", "SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready"]
 
@@ -52,7 +50,7 @@ class Ready:
 
 
 @dataclass(slots=True, kw_only=True)
-class BrokerProcess:
+class BrokerProcess(Server):
     """One data directory and the broker that serves it, run after run, on the same ports."""
 
     data: Path
@@ -72,19 +70,6 @@ class BrokerProcess:
     ready: Ready | None = None
     _child: Child | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._child is not None:
-            self._child.kill()
-
     @property
     def address(self) -> str:
         """`host:port` of the broker."""
@@ -99,12 +84,6 @@ class BrokerProcess:
     def log(self) -> Path:
         """Its stderr, all runs one after the other."""
         return self.log_path or self.data.parent / f"{self.data.name}.log"
-
-    @property
-    def child(self) -> Child:
-        """The process of the current or last run."""
-        assert self._child is not None, "not started"
-        return self._child
 
     def command(self) -> list[str]:
         """The command line of a run."""
@@ -148,10 +127,6 @@ class BrokerProcess:
     def stop(self) -> int:
         """SIGTERM and its exit code. Raises: subprocess.TimeoutExpired after 20 s."""
         return self.child.stop(within_s=STOP_WITHIN_S)
-
-    def kill(self) -> int:
-        """SIGKILL, in the middle of whatever it does."""
-        return self.child.kill()
 
     def restart(self) -> Ready:
         """A clean stop and a start."""

@@ -8,13 +8,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kit.broker_process import PATIENT, SMALL_FILES
 from tests.kit.java import Toolkit
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
-from tests.kit.process import Child
+from tests.kit.process import Child, Server
 from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
@@ -70,7 +68,7 @@ class JavaNamesrv:
 
 
 @dataclass(slots=True, kw_only=True)
-class JavaBroker:
+class JavaBroker(Server):
     """One data directory and the Java broker that serves it; the same shape as `BrokerProcess`."""
 
     toolkit: Toolkit
@@ -85,29 +83,10 @@ class JavaBroker:
     """More for the command line of the JVM."""
     _child: Child | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._child is not None:
-            self._child.kill()
-
     @property
     def address(self) -> str:
         """`host:port` of the broker."""
         return f"{HOST}:{self.ports.listen}"
-
-    @property
-    def child(self) -> Child:
-        """The process of the current or last run."""
-        assert self._child is not None, "not started"
-        return self._child
 
     def launch(self) -> Child:
         """Run it and wait for nothing."""
@@ -138,10 +117,6 @@ class JavaBroker:
     def stop(self) -> int:
         """SIGTERM and its exit code: 143, Java's for a shutdown by signal, when all went well."""
         return self.child.stop(within_s=STOP_WITHIN_S)
-
-    def kill(self) -> int:
-        """SIGKILL."""
-        return self.child.kill()
 
     def restart(self) -> None:
         """A clean stop and a start."""

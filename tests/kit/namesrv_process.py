@@ -4,11 +4,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tests.kit.ports import HOST, free_port
-from tests.kit.process import Child, DidNotStart
+from tests.kit.process import Child, DidNotStart, Server
 
 __all__ = ["NamesrvProcess"]
 
@@ -17,7 +15,7 @@ STOP_WITHIN_S = 20.0
 
 
 @dataclass(slots=True, kw_only=True)
-class NamesrvProcess:
+class NamesrvProcess(Server):
     """One data directory and the name server on it, run after run, on the same ports."""
 
     data: Path
@@ -31,29 +29,10 @@ class NamesrvProcess:
     """The line that it prints when it serves."""
     _child: Child | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._child is not None:
-            self._child.kill()
-
     @property
     def address(self) -> str:
         """`host:port`."""
         return f"{HOST}:{self.port}"
-
-    @property
-    def child(self) -> Child:
-        """The process of the current or last run."""
-        assert self._child is not None, "not started"
-        return self._child
 
     def command(self) -> list[str]:
         """The command line of a run."""
@@ -77,7 +56,3 @@ class NamesrvProcess:
     def stop(self) -> int:
         """SIGTERM and its exit code."""
         return self.child.stop(within_s=STOP_WITHIN_S)
-
-    def kill(self) -> int:
-        """SIGKILL."""
-        return self.child.kill()

@@ -10,13 +10,14 @@ import selectors
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Child", "DidNotStart"]
+__all__ = ["Child", "DidNotStart", "Server"]
 
 SHOWN_LINES = 30
 
@@ -153,3 +154,37 @@ class Child:
                 except BrokenPipeError:
                     continue  # What we still had to say to a dead process is of no use.
         atexit.unregister(self.kill)
+
+
+class Server(ABC):
+    """A server on one directory, run after run: `with` starts it, and its end kills it."""
+
+    __slots__ = ()
+    _child: Child | None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    @abstractmethod
+    def start(self) -> object:
+        """Run it until it serves. Raises: DidNotStart."""
+
+    @property
+    def child(self) -> Child:
+        """The process of the current or last run."""
+        assert self._child is not None, "not started"
+        return self._child
+
+    def kill(self) -> int:
+        """SIGKILL, in the middle of whatever it does."""
+        return self.child.kill()
