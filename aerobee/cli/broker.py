@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.lazy import LazyGroup
+from aerobee.cli.lazy import LazyGroup, import_structlog
 
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
@@ -92,6 +92,7 @@ def run(
 
     # Until they can be obeyed; otherwise one would kill the process in the imports.
     block()
+    import_structlog()
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host

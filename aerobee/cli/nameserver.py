@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.broker import log_level_option, log_setting, set_option
+from aerobee.cli.lazy import import_structlog
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
@@ -63,6 +64,7 @@ def run(
 
     # Until they can be obeyed; otherwise one would kill the process in the imports.
     block()
+    import_structlog()
     from aerobee.broker.__main__ import run_nameserver
     from aerobee.broker.namesrv_config import load_namesrv_config
     from aerobee.broker.process import host

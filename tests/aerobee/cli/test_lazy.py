@@ -28,6 +28,18 @@ def test_help_imports_hardly_more_than_click() -> None:
     assert len(loaded) <= MODULES_AT_MOST, loaded
 
 
+def test_the_servers_start_without_rich_and_others_can_import_it_later() -> None:
+    script = (
+        "import sys; from aerobee.broker.process.signals import block\n"
+        "from aerobee.cli.lazy import import_structlog\n"
+        "import_structlog()\n"
+        "import aerobee.broker.__main__, structlog\n"
+        "assert not [name for name in sys.modules if name.startswith('rich')]\n"
+        "import rich.console; import_structlog(); assert sys.modules['rich'] is rich\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [(["topc"], "topic"), (["topic", "lst"], "list"), (["broker", "confg"], "config")],
