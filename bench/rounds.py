@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from aerobee.broker.config.load import BrokerConfig, MetricsConfig, MetricsExporterType
+from aerobee.broker.config.load import (
+    BrokerConfig,
+    MetricsConfig,
+    MetricsExporterType,
+    NamesrvConfig,
+)
 from aerobee.broker.controller import BrokerController
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.poller import READ
@@ -34,7 +39,7 @@ from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 from bench.machine import describe
-from tests.kit.ports import free_block
+from tests.kit.ports import free_block, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +164,14 @@ async def run(directory: Path, cases: list[Case], rounds: int) -> None:
     config = replace(
         BrokerConfig(),
         store=StoreConfig(store_path_root_dir=str(directory / "data")),
-        remoting=RemotingConfig(listen_port=ports.listen, vip_listen_port=0),
+        remoting=RemotingConfig(
+            listen_port=ports.listen,
+            vip_listen_port=0,
+            # A machine that is busy with other work must not have sends refused.
+            wait_time_mills_in_send_queue=600_000,
+            os_page_cache_busy_time_out_ms=600_000,
+        ),
+        namesrv=NamesrvConfig(namesrv_listen_port=free_port()),
         metrics=MetricsConfig(metrics_exporter_type=MetricsExporterType.DISABLE),
     )
     controller = BrokerController(config, disk=Disk(), clock=SystemClock())
