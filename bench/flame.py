@@ -1,6 +1,6 @@
 """Flame graphs of the broker under load, as SVG.
 
-    python -m bench.flame [--only WORDS] [--seconds 6] [DIRECTORY]
+    python -m bench.flame [--only WORDS] [--seconds 6] [--modules 0] [DIRECTORY]
 
 Needs `py-spy` on the PATH (`pip install py-spy`), which looks at the process from outside, 200
 times a second. What is drawn is the thread of the broker's loop while it works, from its task
@@ -83,6 +83,14 @@ def name_of(frame: str) -> str:
     return f"{match['name']} {module}"
 
 
+def shares_of(stacks: Counter[tuple[str, ...]]) -> Counter[str]:
+    """Samples by the module whose function was at work, system calls of it included."""
+    found: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        found[stack[-1].rpartition(" ")[2]] += count
+    return found
+
+
 def boxes(stacks: Counter[tuple[str, ...]]) -> list[Box]:
     """One for each function above each other one, side by side in the order of their names."""
     total = stacks.total()
@@ -161,6 +169,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, nargs="?", default=Path("docs/performance"))
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--modules", type=int, default=0, help="so many of the dearest, as text")
     given = parser.parse_args()
     if not shutil.which("py-spy"):
         raise SystemExit("bench.flame needs py-spy on the PATH: pip install py-spy")
@@ -171,8 +180,11 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
                 lines = record(Path(directory), options, flush, given.seconds)
             path = given.directory / f"flame-{name}.svg"
-            path.write_text(draw(stacks_of(lines), f"{name}, {flush}"))
+            stacks = stacks_of(lines)
+            path.write_text(draw(stacks, f"{name}, {flush}"))
             print(path)
+            for module, count in shares_of(stacks).most_common(given.modules):
+                print(f"{count / stacks.total():>8.1%} {module}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from aerobee.store.files.disk import Disk
@@ -41,7 +42,7 @@ OF_A_HUNDRED = 50
 IDLE_TOPICS = 100
 WARM_UP_S = 0.5
 FIRST_S = 3.0
-"""In which all queues get their first message, and their files."""
+"""In which all queues get their first message; the stop behind it makes and syncs their files."""
 
 
 class SparseDisk(Disk):
@@ -77,7 +78,8 @@ def measure(plan: Plan, row: Row, kind: str, steps: Sequence[int]) -> None:
             side = Side(name, stack.enter_context(broker))
             sides.append(side)
             if kind == "topics" and size:
-                load(side.address, side.pid, cases[name], FIRST_S, warm_up_s=0)
+                load(side.address, side.pid, cases[name], FIRST_S, warm_up_s=0, errors_max=inf)
+                broker.restart()
             if kind == "connections" and size:
                 crowd = stack.enter_context(Crowd(side.address, log=data.parent / "crowd.log"))
                 crowd.open(members(size))
