@@ -100,7 +100,7 @@ class Surroundings:
     def __init__(self, config: BrokerConfig) -> None:
         """Set up the log. Raises: OSError when its file cannot be opened."""
         said = self.said = config.process
-        self.is_member = config.member is not None
+        self.is_member = config.member
         path = said.log_file
         self.lines = LogFile(Path(path)) if path else LineStream(sys.stderr)
         self.service_manager = ServiceManager(os.environ)
