@@ -24,7 +24,7 @@ def import_structlog() -> None:
     """
     absent = cast("ModuleType", None)
     if sys.modules.setdefault("rich", absent) is None:
-        import structlog  # noqa: F401
+        import structlog  # noqa: F401 - for its place among the loaded modules
 
         del sys.modules["rich"]
 
