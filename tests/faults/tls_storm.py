@@ -35,8 +35,8 @@ LARGE = 10
 SEND = 310
 HEARD_WITHIN_S = 30.0
 STALL_MS = 20.0
-GROWN_MAX = 48 << 20
-"""512 handshakes in progress, at some 45 kB each, and what the library keeps."""
+GROWN_MAX = 96 << 20
+"""512 handshakes in progress, at some 45 kB each, and what the allocator keeps of them."""
 IDLE_SOCKETS = 16
 
 

@@ -58,8 +58,8 @@ def open_descriptors(pid: int) -> Counter[str]:
     return found
 
 
-def cpu_s(pid: int) -> float:
-    """User and system time of a process so far."""
+def cpu_s(pid: int | str) -> float:
+    """User and system time so far of a process, or of a thread as `PID/task/TID`."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
