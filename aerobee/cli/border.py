@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,11 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 """The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of the last failure."""
+NO_MATTER_OF_RIGHTS = re.compile(
+    r"is existed|is not exist|can ?not be (blank|Any)|is null|is empty|is invalid|null or illegal"
+)
+"""What brokers, Java's as well, say with NO_PERMISSION of users and ACLs that are there already,
+are not there, or are wrong."""
 UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
 """What a write to stdout fails with; any other error of the system is a fault of ours."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
@@ -102,6 +108,8 @@ def explained(error: AerobeeError) -> str:
 
 def code_of(error: AerobeeError) -> int:
     """The exit code of an SDK error."""
+    if isinstance(error, PermissionDeniedError) and NO_MATTER_OF_RIGHTS.search(error.remark):
+        return FAILED
     for kind, code in EXIT_CODES:
         if isinstance(error, kind):
             return code

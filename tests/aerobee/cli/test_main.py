@@ -98,6 +98,7 @@ NO_PERMISSION = PermissionDeniedError(16, "no", "b", "a:1", "SEND")
         (TransportError("x"), NOT_REACHABLE),
         (NO_PERMISSION, REFUSED),
         (SendFailedError("x", [Attempt("b", NO_PERMISSION)]), REFUSED),
+        (PermissionDeniedError(16, "The user is existed", "b", "a:1", "AUTH_CREATE_USER"), FAILED),
         (AerobeeError("x"), 1),
     ],
 )
