@@ -74,7 +74,7 @@ def broker() -> None:
 @set_option
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @log_level_option
-@click.option("--member", multiple=True, hidden=True)
+@click.option("--member", multiple=True, hidden=True, help="KEY=VALUE, from a supervisor.")
 def run(
     file: Path | None,
     namesrv: str | None,
