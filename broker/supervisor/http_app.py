@@ -3,13 +3,13 @@
 /metrics     the metrics of all brokers and of the name server, joined
 /startupz    every broker has begun to serve, or has been tried
 /livez       the supervisor's loop runs
-/readyz      every broker is ready; `degraded` with 503 while only some are
+/readyz      every broker is ready; 503 `degraded` while only some are, `failing` while none is
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 from starlette.applications import Starlette
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.http import Health, MayScrape
 
-__all__ = ["Scrape", "Troubles", "make_app"]
+__all__ = ["NAMESRV", "Scrape", "Troubles", "make_app"]
+
+NAMESRV: Final = "namesrv"
+"""The name server among what is asked; the others are the brokers, whose names end with -0, -1 …"""
 
 Troubles = Callable[[], Awaitable[Mapping[str, str | None]]]
 """What is asked \N{RIGHTWARDS ARROW} why it is not ready; None: it is."""
@@ -40,8 +43,10 @@ def make_app(
 
     async def ready(request: Request) -> Response:
         found = await troubles()
-        well = sum(reason is None for reason in found.values())
-        status = "ok" if well == len(found) else "degraded" if well else "failing"
+        serves = any(reason is None for name, reason in found.items() if name != NAMESRV)
+        status = "degraded" if serves else "failing"
+        if not any(found.values()):
+            status = "ok"
         return JSONResponse(
             {
                 "status": status,
