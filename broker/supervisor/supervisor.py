@@ -163,6 +163,8 @@ class Supervisor:
                         door.start_soon(self._renew_when_asked)
                         await self.members.run(notices)
                         door.cancel_scope.cancel()
+                    # Lame ducks take their time: only now it is a stop, with a limit of its own.
+                    self.stop_wanted.set()
                     self.names.stop()
                 house.cancel_scope.cancel()
         return self._ended()
@@ -268,9 +270,11 @@ class Supervisor:
 
     async def _troubles(self) -> dict[str, str | None]:
         """Why each member, and the name server, is not ready."""
-        found: dict[str, str | None] = {"namesrv": self.names.health.ready["kv_config"]()}
+        from aerobee.broker.supervisor.http_app import NAMESRV
+
+        found: dict[str, str | None] = {NAMESRV: self.names.health.ready["kv_config"]()}
         if self.stop_wanted.is_set():
-            found["namesrv"] = "the brokers are stopping"
+            found[NAMESRV] = "the brokers are stopping"
 
         async def ask(name: str, number: int) -> None:
             found[name] = await trouble_of(self._http_port(number))

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -281,27 +282,52 @@ def test_a_stop_during_the_start_ends_all(tmp_path: Path) -> None:
     )
 
 
+class Listening(Systemd):
+    """Reads all the while: the socket keeps ten messages."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.socket.setblocking(True)
+        self.lines: list[str] = []
+        self.thread = Thread(target=self.listen, daemon=True)
+        self.thread.start()
+
+    def listen(self) -> None:
+        """Until an empty message."""
+        while said := self.socket.recv(4_096).decode():
+            self.lines += said.split("\n")
+
+    def end(self) -> None:
+        """Hear no more."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self.socket.getsockname())
+        self.thread.join()
+        self.socket.close()
+
+
+def listening(name: str) -> tuple[Listening, dict[str, str]]:
+    """A systemd that listens, and the environment that leads to it."""
+    address = f"aerobee-{os.getpid()}-{name}"
+    return Listening(f"\0{address}"), {"NOTIFY_SOCKET": f"@{address}"}
+
+
 def test_systemd_hears_of_the_whole_and_a_silent_broker_is_replaced(tmp_path: Path) -> None:
     """Its watchdog is asked for in all of them: one that stands still is killed."""
-    systemd = Systemd(f"\0aerobee-{os.getpid()}-many")
-    env = {"NOTIFY_SOCKET": f"@aerobee-{os.getpid()}-many", "WATCHDOG_USEC": "6000000"}
+    systemd, env = listening("many")
+    env["WATCHDOG_USEC"] = "6000000"
     with Supervised(data=tmp_path / "data", env=env) as whole:
-        told: list[str] = []
-
-        def ready() -> bool:
-            told.extend(systemd.told())
-            return "READY=1" in told
-
-        eventually(ready, within_s=30, what="it is told that the whole is ready")
-        assert "WATCHDOG=1" in told
+        eventually(
+            lambda: {"READY=1", "WATCHDOG=1"} <= set(systemd.lines),
+            within_s=30,
+            what="it is told that the whole is ready",
+        )
         silent = whole.pids()["b-1"]
         os.kill(silent, signal.SIGSTOP)
         eventually(lambda: not alive(silent), within_s=40, what="it was killed")
         whole.await_ready()
-        systemd.told()  # the socket keeps ten messages
         assert whole.stop() == 0
-    assert "STOPPING=1" in systemd.told()
-    systemd.socket.close()
+    eventually(lambda: "STOPPING=1" in systemd.lines, within_s=5, what="it is told of the stop")
+    systemd.end()
     lines = list(events(whole.log.read_text()))
     assert [one["broker_name"] for one in lines if one["event"] == "member.silent"] == ["b-1"]
 
@@ -387,7 +413,8 @@ def test_signals_of_the_whole(tmp_path: Path) -> None:
     log = tmp_path / "aerobee.log"
     quick = {"lameDuckGraceSeconds": 0, "lameDuckSpreadSeconds": 0}
     more = {"logFile": log, "brokers": None, **quick}
-    with Configured(data=tmp_path / "data", settings=more, file=settings) as whole:
+    systemd, env = listening("signals")
+    with Configured(data=tmp_path / "data", settings=more, file=settings, env=env) as whole:
         log.rename(tmp_path / "old.log")
         os.kill(whole.child.pid, signal.SIGUSR1)
         settings.write_text("brokers: 3\n")
@@ -408,6 +435,8 @@ def test_signals_of_the_whole(tmp_path: Path) -> None:
         assert [one["key"] for one in told("config.needs_restart")] == ["brokers"]
         os.kill(whole.child.pid, signal.SIGUSR2)
         eventually(lambda: not whole.child.running, within_s=20, what="all have left")
+        eventually(lambda: "STOPPING=1" in systemd.lines, within_s=5, what="systemd is told")
+        systemd.end()
         assert [one["clean"] for one in told("broker.stopped")] == [True, True]
 
 
