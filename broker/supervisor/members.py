@@ -182,13 +182,16 @@ class Members:
             self._set(member, State.ENDED)
             if self.stopping:
                 return
-            log.warning(
-                "member.ended",
-                broker_name=member.name,
-                exit_code=member.exit_code,
-                served_s=round(served_s, 1),
-                again_in_s=member.pause_s,
-            )
+            told = {
+                "broker_name": member.name,
+                "exit_code": member.exit_code,
+                "served_s": round(served_s, 1),
+                "again_in_s": member.pause_s,
+            }
+            if member.exit_code == 0:  # as it was asked to
+                log.info("member.ended", **told)
+            else:
+                log.warning("member.ended", **told)
             with trio.move_on_after(member.pause_s):
                 await self._stop_wanted.wait()
             member.pause_s = min(2 * member.pause_s, LONGEST_PAUSE_S)

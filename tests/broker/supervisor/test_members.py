@@ -6,15 +6,19 @@ import sys
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
-from aerobee.broker.supervisor.members import Members
+from aerobee.broker.process.signals import LAME_DUCK
+from aerobee.broker.supervisor.members import Members, State
 from aerobee.broker.supervisor.notices import Notices
 
 SILENCE_S = 0.8
 MEMBER = """
-import os, socket, time
+import os, signal, socket, time
+signal.signal(signal.SIGUSR2, lambda number, frame: os._exit(0))
 address = os.environ["NOTIFY_SOCKET"].replace("@", chr(0))
 speaking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+speaking.sendto(b"READY=1", address)
 while True:
     speaking.sendto(b"WATCHDOG=1", address)
     time.sleep({pause_s})
@@ -53,3 +57,21 @@ async def test_a_silent_broker_is_killed() -> None:
                 await silent.change()
             assert silent.all[0].exit_code == -signal.SIGKILL
             silent.stop()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("ends_by", "level"), [(LAME_DUCK, "info"), (signal.SIGKILL, "warning")])
+async def test_a_broker_that_goes_as_it_was_asked_to_is_no_warning(
+    ends_by: int, level: str
+) -> None:
+    ending = members(0.1)
+    with Notices() as notices, trio.fail_after(20), capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ending.run, notices)
+            while ending.all[0].state is not State.READY:
+                await ending.change()
+            ending.signal(ends_by)
+            while ending.all[0].exit_code is None:
+                await ending.change()
+            ending.stop()
+    assert [one["log_level"] for one in lines if one["event"] == "member.ended"] == [level]
