@@ -140,15 +140,27 @@ class Members:
             nursery.cancel_scope.cancel()
 
     async def roll(self) -> None:
-        """Restart all of them, one by one, as lame ducks; the first one that fails is the last."""
+        """Restart all of them, one by one, as lame ducks, each while the others serve; the first
+        one that fails is the last.
+        """
         for member in self.all:
             done = False
             with trio.move_on_after(TURN_S):
-                done = await self._renew(member)
+                done = await self._all_ready() and await self._renew(member)
+            if self.stopping:
+                return
             if not done:
-                log.error("member.not_renewed", broker_name=member.name, reason=member.trouble)
+                away = [f"{one.name}: {one.trouble}" for one in self.all if one.trouble]
+                log.error("member.not_renewed", broker_name=member.name, reason="; ".join(away))
                 return
         log.info("member.all_renewed", brokers=len(self.all))
+
+    async def _all_ready(self) -> bool:
+        while not self.stopping:
+            if all(one.state is State.READY for one in self.all):
+                return True
+            await self.change()
+        return False
 
     async def _renew(self, member: Member) -> bool:
         starts = member.starts

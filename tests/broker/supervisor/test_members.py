@@ -1,8 +1,11 @@
 """The processes of a supervisor: who counts as silent."""
 
+from __future__ import annotations
+
 import select
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -11,6 +14,9 @@ from structlog.testing import capture_logs
 from aerobee.broker.process.signals import LAME_DUCK
 from aerobee.broker.supervisor.members import Members, State
 from aerobee.broker.supervisor.notices import Notices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SILENCE_S = 0.8
 MEMBER = """
@@ -25,11 +31,11 @@ while True:
 """
 
 
-def members(pause_s: float) -> Members:
-    """One that gives a sign of life after each pause."""
+def members(pause_s: float, names: Sequence[str] = ("b-0",)) -> Members:
+    """Each gives a sign of life after each pause."""
     script = MEMBER.format(pause_s=pause_s)
     command = [sys.executable, "-c", script]
-    return Members(["b-0"], lambda number: command, {}, silence_s=SILENCE_S)
+    return Members(names, lambda number: command, {}, silence_s=SILENCE_S)
 
 
 @pytest.mark.trio
@@ -75,3 +81,24 @@ async def test_a_broker_that_goes_as_it_was_asked_to_is_no_warning(
                 await ending.change()
             ending.stop()
     assert [one["log_level"] for one in lines if one["event"] == "member.ended"] == [level]
+
+
+@pytest.mark.trio
+async def test_a_restart_one_by_one_waits_for_who_is_away() -> None:
+    """Where one has crashed, the next to leave would leave none."""
+    both = members(0.1, ["b-0", "b-1"])
+    first, second = both.all
+    with Notices() as notices, trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(both.run, notices)
+            while not first.state == second.state == State.READY:
+                await both.change()
+            second.send(signal.SIGKILL)
+            while second.exit_code is None:
+                await both.change()
+            nursery.start_soon(both.roll)
+            while (first.starts, second.starts) != (2, 3):
+                if first.state is not State.READY:
+                    assert second.state is State.READY
+                await both.change()
+            both.stop()
