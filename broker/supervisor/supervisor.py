@@ -22,6 +22,7 @@ import trio
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.metrics import http
 from aerobee.broker.namesrv.advertised import with_port
+from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv_controller import NamesrvController
 from aerobee.broker.namesrv_metrics import MemberFigures
 from aerobee.broker.process.signals import LAME_DUCK, RELOAD
@@ -277,7 +278,8 @@ class Supervisor:
             found[NAMESRV] = "the brokers are stopping"
 
         async def ask(name: str, number: int) -> None:
-            found[name] = await trouble_of(self._http_port(number))
+            trouble = await trouble_of(self._http_port(number))
+            found[name] = trouble or self._unregistered(name)
 
         async with trio.open_nursery() as asking:
             for member in self.members.all:
@@ -285,6 +287,12 @@ class Supervisor:
                 if member.state is State.READY:
                     asking.start_soon(ask, member.name, member.number)
         return found
+
+    def _unregistered(self, name: str) -> str | None:
+        """Why no client finds a member that is ready by itself; None: they do."""
+        if self.names.role.route_table.holder(name, MASTER_ID) is not None:
+            return None
+        return "not registered with the name server: namesrv.unreachable in its log says why"
 
     async def _scrape(self, authorization: str) -> bytes:
         from aerobee.broker.metrics.metrics import pages

@@ -333,13 +333,15 @@ def test_systemd_hears_of_the_whole_and_a_silent_broker_is_replaced(tmp_path: Pa
 
 
 def test_accounts_of_the_one_file_hold_at_all(tmp_path: Path) -> None:
-    """ACL 1.0: brokers and name server read the same files, and read them again."""
+    """ACL 1.0: brokers and name server read the same files, and read them again. The account of the
+    brokers themselves was forgotten at first.
+    """
     conf = tmp_path / "conf"
     conf.mkdir()
     accounts = conf / "plain_acl.yml"
     accounts.touch(0o600)
     account = "- {accessKey: %s, secretKey: %s-secret, admin: true}\n"
-    accounts.write_text("accounts:\n" + account % ("brokers", "brokers"))
+    accounts.write_text("accounts:\n" + account % ("eve-the-second", "eve-the-second"))
     settings = {
         "aclEnable": True,
         "aclConfigDir": conf,
@@ -348,8 +350,13 @@ def test_accounts_of_the_one_file_hold_at_all(tmp_path: Path) -> None:
         ),
     }
     with Supervised(data=tmp_path / "data", settings=settings) as whole:
+        health = whole.health()
+        assert health["status"] == "failing", "they run, and no client finds them"
+        assert all("not registered" in health["checks"][f"b-{n}"] for n in range(2))
         with accounts.open("a") as file:
-            file.write(account % ("adam-the-first", "adam-the-first"))
+            for name in ("brokers", "adam-the-first"):
+                file.write(account % (name, name))
+        whole.await_ready()
         adam = Credentials("adam-the-first", "adam-the-first-secret")
 
         def made() -> bool:
