@@ -1,14 +1,19 @@
-"""Asks the HTTP listeners of the members, which are on the loopback."""
+"""Asks the HTTP listeners of the members, which are on the loopback, and joins what they tell."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-__all__ = ["metrics_of", "trouble_of"]
+from aerobee.broker.supervisor.exposition import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["in_one", "metrics_of", "trouble_of"]
 
 PROBE_S: Final = 2.0
 SCRAPE_S: Final = 8.0
@@ -42,6 +47,13 @@ async def metrics_of(port: int, authorization: str) -> bytes:
     except (OSError, http.client.HTTPException):
         return b""
     return body if status == http.HTTPStatus.OK else b""
+
+
+async def in_one(texts: Sequence[tuple[str, bytes]]) -> bytes:
+    """The metrics of several processes in one text; see `joined`. The loop turns meanwhile: the
+    name server is in it, and of many topics there are megabytes.
+    """
+    return await trio.to_thread.run_sync(lambda: b"".join(joined(texts)), limiter=THREADS)
 
 
 def _get(port: int, path: str, authorization: str, timeout_s: float) -> tuple[int, bytes]:

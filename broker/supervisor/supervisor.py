@@ -26,8 +26,7 @@ from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv_controller import NamesrvController
 from aerobee.broker.namesrv_metrics import MemberFigures
 from aerobee.broker.process.signals import LAME_DUCK, RELOAD
-from aerobee.broker.supervisor.asking import metrics_of, trouble_of
-from aerobee.broker.supervisor.exposition import joined
+from aerobee.broker.supervisor.asking import in_one, metrics_of, trouble_of
 from aerobee.broker.supervisor.member_settings import (
     member_directory,
     member_name,
@@ -309,7 +308,7 @@ class Supervisor:
         own = replace(self.names.sources(), members=self._figures)
         named = [(self.members.all[number].name, texts[number]) for number in sorted(texts)]
         named.append((self.config.broker.broker_name, b"".join(pages(own))))
-        return b"".join(joined(named))
+        return await in_one(named)
 
     def _figures(self) -> list[MemberFigures]:
         return [
