@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.supervisor.supervisor import Supervisor, SupervisorReady
 
-__all__ = ["run", "run_nameserver"]
+__all__ = ["refuse", "run", "run_nameserver"]
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -91,6 +91,18 @@ def run(
 def run_nameserver(config: BrokerConfig, *, reread: Callable[[], BrokerConfig]) -> int:
     """Run a name server alone, in the same way. Returns the same exit codes."""
     serve = partial(_serve_names, config, reread=reread)
+    return _in_foreground(config, serve, lambda config, disk: True)
+
+
+def refuse(config: BrokerConfig, error: ConfigurationError) -> int:
+    """Tell in the log why one of several brokers does not start. Returns the exit code.
+
+    `config`: says how to log, and for whom; `error`: of the settings that it was to run with.
+    """
+
+    async def serve(disk: Disk, surroundings: Surroundings) -> bool:
+        raise ConfigurationError(["; ".join(error.problems)])
+
     return _in_foreground(config, serve, lambda config, disk: True)
 
 

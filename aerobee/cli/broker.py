@@ -15,6 +15,8 @@ import click
 from aerobee.cli.lazy import LazyGroup, import_structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from aerobee.broker.config.load import BrokerConfig
 
 __all__ = ["LOG_LEVELS", "broker", "log_level_option", "log_setting", "set_option"]
@@ -115,7 +117,7 @@ def run(
         )
 
     environ = dict(os.environ)
-    config = or_problems(read)
+    config = or_problems(read) if not member else _or_logged(read, member)
 
     def again(number: int) -> list[str]:
         """The command of one of several brokers. What tells it from the others was read once: the
@@ -126,3 +128,18 @@ def run(
         return [sys.executable, *sys.orig_argv[1:], *pairs]
 
     sys.exit(run_broker(config, reread=read, again=again))
+
+
+def _or_logged(read: Callable[[], BrokerConfig], member: Sequence[str]) -> BrokerConfig:
+    """The settings of one of several brokers; with problems, a line in their one log, and exit."""
+    from aerobee.broker.__main__ import refuse
+    from aerobee.broker.config.load import ConfigurationError, load_config
+    from aerobee.broker.supervisor.member_settings import log_settings
+
+    try:
+        return read()
+    except ConfigurationError as error:
+        own = load_config(
+            None, environ={}, cpu_count=1, host_addresses=(), member=log_settings(member)
+        )
+        sys.exit(refuse(own, error))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PORT_STEP",
     "advertised_rules",
+    "log_settings",
     "member_directory",
     "member_name",
     "member_objections",
@@ -36,6 +37,7 @@ PORT_STEP: Final = 10
 """Between the ports of two members."""
 PORT_MAX: Final = 65_535
 WILDCARDS: Final = ("0.0.0.0", "::")
+OF_LOG: Final = ("brokerName=", "logFile=", "logFormat=")
 LOOPBACKS: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -101,7 +103,10 @@ def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str])
         "namesrvAddr": name_servers(config, addresses),
         "metricsPromExporterHost": "127.0.0.1",
         "metricsTlsEnable": "false",
+        "logFormat": config.process.log_format,
     }
+    if config.process.log_file:
+        settings["logFile"] = config.process.log_file
     if store.store_path_commit_log:
         settings["storePathCommitLog"] = member_directory(store.store_path_commit_log, number)
     if broker.advertised:
@@ -114,6 +119,11 @@ def member_settings(config: BrokerConfig, number: int, addresses: Sequence[str])
         settings |= {"useTLS": "true", "tlsClientAuthServer": "false"}
     ports = {key: str(port) for key, port in member_ports(config, number).items()}
     return settings | ports
+
+
+def log_settings(settings: Sequence[str]) -> list[str]:
+    """Those of `key=value` by which a member writes a log line when all others are wrong."""
+    return [pair for pair in settings if pair.startswith(OF_LOG)]
 
 
 def advertised_rules(config: BrokerConfig, number: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import BrokerConfig, load_config
-from aerobee.broker.supervisor.member_settings import member_settings
+from aerobee.broker.supervisor.member_settings import log_settings, member_settings
 
 ADDRESSES = ["10.0.0.5"]
 
@@ -64,6 +64,14 @@ def test_members_differ_in_name_directory_and_ports() -> None:
     assert second.broker.namesrv_addr == "127.0.0.1:9876"
     assert not second.namesrv.embedded_namesrv
     assert first.auth.acl_config_dir == second.auth.acl_config_dir == "/home/a/store/conf"
+
+
+def test_the_log_is_the_one_of_the_start_whatever_the_file_says_since() -> None:
+    member = loaded("brokers=2", "logFile=/tmp/a.log", "logFormat=JSON", member=1)
+    assert (member.process.log_file, member.process.log_format) == ("/tmp/a.log", "JSON")
+    assert log_settings(["bindAddress=::", "brokerName=b-0"]) == ["brokerName=b-0"]
+    edited = {**member_settings(loaded("brokers=2"), 1, ADDRESSES), "logFile": "/tmp/a.log"}
+    assert loaded("logFile=/tmp/b.log", own=edited).process.log_file == "/tmp/a.log"
 
 
 def test_advertised_ports_are_counted_on_as_well() -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections import Counter
@@ -449,6 +450,22 @@ def test_signals_of_the_whole(tmp_path: Path) -> None:
 
 
 # ── refused ──
+
+
+def test_settings_that_are_wrong_since_are_in_the_one_log_with_the_name_of_the_broker(
+    tmp_path: Path,
+) -> None:
+    """A broker is started again, and the file was edited to nonsense meanwhile."""
+    file, log = tmp_path / "b.yaml", tmp_path / "aerobee.log"
+    file.write_text("brokers: two\nlistenPort: none\n")
+    own = [f"--member={pair}" for pair in ("brokerName=b-1", f"logFile={log}", "brokers=1")]
+    command = [sys.executable, "-m", "aerobee", "broker", "run", "-c", str(file), *own]
+    done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
+    (line,) = events(log.read_text())
+    assert (line["event"], line["level"], line["broker_name"]) == ("broker.refused", "error", "b-1")
+    assert "two is no number of brokers" in line["reason"]
+    assert "listenPort" in line["reason"]
 
 
 def refused(whole: Supervised) -> str:
