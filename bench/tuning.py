@@ -74,11 +74,11 @@ KNOBS = (
         load=PIPELINED,
         settings={"messageIndexEnable": "false"},
     ),
-    Knob(name="serverSelectorThreads=1, 64 × 1", load=SENDS, settings={"serverSelectorThreads": 1}),
+    Knob(name="serverSelectorThreads=3, 64 × 1", load=SENDS, settings={"serverSelectorThreads": 3}),
     Knob(
-        name="serverSelectorThreads=1, 8 × 32",
+        name="serverSelectorThreads=3, 8 × 32",
         load=PIPELINED,
-        settings={"serverSelectorThreads": 1},
+        settings={"serverSelectorThreads": 3},
     ),
     Knob(
         name="warmMapedFileEnable=false, 1 KiB, 64 × 1",

@@ -32,8 +32,9 @@ class RemotingConfig:
     """Local address of every listener."""
     server_socket_backlog: int = setting("serverSocketBacklog", 1_024, ge=1, le=65_535)
     """Connections the system may hold before we accept them."""
-    server_selector_threads: int = setting("serverSelectorThreads", 3, ge=1, le=64)
-    """Selectors: tasks that read and write the sockets."""
+    server_selector_threads: int = setting("serverSelectorThreads", 1, ge=1, le=64)
+    """Selectors: tasks that read and write the sockets. One event loop serves them all, so more of
+    them make smaller rounds and nothing else."""
 
     # Connections
     server_channel_max_idle_time_s: int = setting(
