@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -106,6 +107,11 @@ def refuse(config: BrokerConfig, error: ConfigurationError) -> int:
     return _in_foreground(config, serve, lambda config, disk: True)
 
 
+def supervisor() -> socket.socket:
+    """The socket to the supervisor that has started this process: its stdin."""
+    return socket.fromfd(0, socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 class Surroundings:
     """What the process has around its loop: the log and the service manager."""
 
@@ -115,7 +121,7 @@ class Surroundings:
         self.is_member = config.member
         path = said.log_file
         self.lines = LogFile(Path(path)) if path else LineStream(sys.stderr)
-        self.service_manager = ServiceManager(os.environ)
+        self.service_manager = ServiceManager(os.environ, supervisor() if config.member else None)
         self.when_reopened: Callable[[], None] | None = None
         logging.configure(
             said.log_level.lower(),

@@ -1,7 +1,8 @@
 """What systemd is told: ready, reloading, stopping, and that the loop turns.
 
 One datagram to the socket that `NOTIFY_SOCKET` names; without it nothing is sent. An address that
-begins with @ is abstract. Source: sd_notify(3).
+begins with @ is abstract. One of several brokers tells its supervisor the same, over a socket that
+it has inherited. Source: sd_notify(3).
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ STOP_S: Final = 180
 class ServiceManager:
     """The connection to systemd; without one every call does nothing."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        address = environ.get("NOTIFY_SOCKET", "")
+    def __init__(self, environ: Mapping[str, str], supervisor: socket.socket | None = None) -> None:
+        """`supervisor`: is told in place of systemd, and the socket is closed at the end."""
+        address = environ.get("NOTIFY_SOCKET", "") if supervisor is None else ""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
-        self._socket: socket.socket | None = None
+        self._socket = supervisor
         self.watchdog_s = watchdog_s(environ)
         """Without a sign of life for this long systemd ends the process; infinite: it does not."""
         if self._address:
@@ -46,9 +48,12 @@ class ServiceManager:
 
     def tell(self, *lines: str) -> None:
         """Send one message; one that is not taken is lost."""
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.sendto("\n".join(lines).encode(), self._address)
+        message = "\n".join(lines).encode()
+        with suppress(OSError):
+            if self._address and self._socket is not None:
+                self._socket.sendto(message, self._address)
+            elif self._socket is not None:
+                self._socket.send(message, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Close the socket."""

@@ -2,15 +2,17 @@
 
 A member that ends is started again after a pause, which doubles from `FIRST_PAUSE_S` up to
 `LONGEST_PAUSE_S` while it does not serve for long. One that gives no sign of life is killed first.
-The others are never touched by it. A member reads its end of a pipe: when the supervisor is gone,
-however it went, the member stops.
+The others are never touched by it. Each run has a pair of sockets; the member's end is its stdin.
+Over it the member tells what systemd would be told (`process/service_manager`), and nobody else
+can. When the supervisor is gone, however it went, stdin ends and the member stops.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -21,9 +23,7 @@ from aerobee.broker.process.service_manager import MICROSECONDS
 from aerobee.broker.process.signals import LAME_DUCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from aerobee.broker.supervisor.notices import Notice, Notices
+    from collections.abc import Callable, Mapping, Sequence, Set
 
 __all__ = ["Member", "Members", "State"]
 
@@ -42,6 +42,8 @@ END_S: Final = 90.0
 TURN_S: Final = 900.0
 """How long a member may take to leave as a lame duck and to serve again, when all are restarted one
 by one."""
+
+MESSAGE_BYTES: Final = 4_096
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -104,7 +106,7 @@ class Members:
         """`command`: that runs the member with a number."""
         self.all = [Member(number, name) for number, name in enumerate(names)]
         self._command = command
-        self._environ = environ
+        self._environ = {key: text for key, text in environ.items() if key != "NOTIFY_SOCKET"}
         self._silence_s = min(silence_s, SILENCE_S)
         self._stop_wanted = trio.Event()
         self._changed = trio.Event()
@@ -129,14 +131,13 @@ class Members:
         """Wait until the state of a member changes."""
         await self._changed.wait()
 
-    async def run(self, notices: Notices) -> None:
+    async def run(self) -> None:
         """Keep all of them running until `stop`; cancelled, it ends them first."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(notices.run, self._take)
             nursery.start_soon(self._watch)
             async with trio.open_nursery() as keepers:
                 for member in self.all:
-                    keepers.start_soon(self._keep, member, notices.address)
+                    keepers.start_soon(self._keep, member)
             nursery.cancel_scope.cancel()
 
     async def roll(self) -> None:
@@ -182,12 +183,12 @@ class Members:
 
     # ── One member ──
 
-    async def _keep(self, member: Member, notify: str) -> None:
+    async def _keep(self, member: Member) -> None:
         while not self.stopping:
             self._set(member, State.STARTING)
             member.starts += 1
             member.ready_at = 0.0
-            member.exit_code = await self._live(member, notify)
+            member.exit_code = await self._live(member)
             served_s = trio.current_time() - member.ready_at if member.ready_at else 0.0
             if member.exit_code == 0 or served_s >= STEADY_S:
                 member.pause_s = FIRST_PAUSE_S
@@ -208,37 +209,43 @@ class Members:
                 await self._stop_wanted.wait()
             member.pause_s = min(2 * member.pause_s, LONGEST_PAUSE_S)
 
-    async def _live(self, member: Member, notify: str) -> int:
+    async def _live(self, member: Member) -> int:
         """One run of it; returns its exit code."""
+        with ExitStack() as opened:
+            try:
+                pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours, theirs = map(opened.enter_context, pair)
+                process = await self._started(member, theirs)
+            except OSError as error:
+                log.error("member.not_started", broker_name=member.name, reason=str(error))
+                return 1
+            theirs.close()
+            member.process, member.silent_looks = process, -FIRST_LOOKS
+            if self.stopping:
+                member.send(signal.SIGTERM)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hear, member, ours)
+                try:
+                    return await process.wait()
+                finally:
+                    await self._end(process)
+                    member.process = None
+                    nursery.cancel_scope.cancel()
+
+    async def _started(self, member: Member, stdin: socket.socket) -> trio.Process:
         environ = {
             **self._environ,
-            "NOTIFY_SOCKET": notify,
             "WATCHDOG_USEC": str(int(self._silence_s * MICROSECONDS)),
             "WATCHDOG_PID": "",  # systemd's is that of the supervisor
         }
-        try:
-            process = await trio.lowlevel.open_process(
-                self._command(member.number),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                env=environ,
-                # Ctrl-C in a terminal is for the supervisor, which tells the members once.
-                process_group=0,
-            )
-        except OSError as error:
-            log.error("member.not_started", broker_name=member.name, reason=str(error))
-            return 1
-        assert process.stdin is not None
-        member.process, member.silent_looks = process, -FIRST_LOOKS
-        if self.stopping:
-            member.send(signal.SIGTERM)
-        try:
-            return await process.wait()
-        finally:
-            await self._end(process)
-            member.process = None
-            with trio.CancelScope(shield=True):
-                await process.stdin.aclose()
+        return await trio.lowlevel.open_process(
+            self._command(member.number),
+            stdin=stdin.fileno(),
+            stdout=subprocess.DEVNULL,
+            env=environ,
+            # Ctrl-C in a terminal is for the supervisor, which tells the members once.
+            process_group=0,
+        )
 
     async def _end(self, process: trio.Process) -> None:
         """End a process that still runs: this one was cancelled."""
@@ -249,14 +256,18 @@ class Members:
 
     # ── What they tell ──
 
-    def _take(self, notice: Notice) -> None:
-        for member in self.all:
-            if member.process is not None and member.process.pid == notice.pid:
-                member.silent_looks = 0
-                if "STOPPING" in notice.values:
-                    self._set(member, State.STOPPING)
-                elif "READY" in notice.values and member.state is State.STARTING:
-                    self._ready(member)
+    async def _hear(self, member: Member, ours: socket.socket) -> None:
+        """Take what it tells: messages of lines `NAME=value`."""
+        hearing = trio.socket.from_stdlib_socket(ours)
+        while message := await hearing.recv(MESSAGE_BYTES):
+            self._take(member, {line.partition(b"=")[0] for line in message.split(b"\n")})
+
+    def _take(self, member: Member, told: Set[bytes]) -> None:
+        member.silent_looks = 0
+        if b"STOPPING" in told:
+            self._set(member, State.STOPPING)
+        elif b"READY" in told and member.state is State.STARTING:
+            self._ready(member)
 
     def _ready(self, member: Member) -> None:
         member.ready_at = trio.current_time()

@@ -34,7 +34,6 @@ from aerobee.broker.supervisor.member_settings import (
     supervisor_config,
 )
 from aerobee.broker.supervisor.members import Members, State
-from aerobee.broker.supervisor.notices import Notices
 from aerobee.remoting.server import boss
 from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.lock_file import LockFile
@@ -152,7 +151,6 @@ class Supervisor:
             opened.callback(self.lock.release)
             await self._wait_for_orphans()
             probes = self._bind(opened)
-            notices = opened.enter_context(Notices())
             async with trio.open_nursery() as house:
                 if probes is not None:
                     house.start_soon(self._serve_http, probes)
@@ -161,7 +159,7 @@ class Supervisor:
                     async with trio.open_nursery() as door:
                         door.start_soon(self._settle, ready)
                         door.start_soon(self._renew_when_asked)
-                        await self.members.run(notices)
+                        await self.members.run()
                         door.cancel_scope.cancel()
                     # Lame ducks take their time: only now it is a stop, with a limit of its own.
                     self.stop_wanted.set()

@@ -54,7 +54,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "asking",
             "http_app",
             "layout",
-            "notices",
         ),
     },
     Kind.SERVICES: {

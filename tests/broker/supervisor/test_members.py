@@ -1,4 +1,4 @@
-"""The processes of a supervisor: who counts as silent."""
+"""The processes of a supervisor: what they tell it, who counts as silent, restarts one by one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from structlog.testing import capture_logs
 
 from aerobee.broker.process.signals import LAME_DUCK
 from aerobee.broker.supervisor.members import Members, State
-from aerobee.broker.supervisor.notices import Notices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SILENCE_S = 0.8
+SYSTEMD = {"NOTIFY_SOCKET": "@aerobee-nobody"}
+"""Is told by the supervisor alone."""
 MEMBER = """
 import os, signal, socket, time
+assert "NOTIFY_SOCKET" not in os.environ
 signal.signal(signal.SIGUSR2, lambda number, frame: os._exit(0))
-address = os.environ["NOTIFY_SOCKET"].replace("@", chr(0))
-speaking = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-speaking.sendto(b"READY=1", address)
+speaking = socket.socket(fileno=0)
+speaking.send(b"READY=1\\nSTATUS=a=b")
 while True:
-    speaking.sendto(b"WATCHDOG=1", address)
+    speaking.send(b"WATCHDOG=1")
     time.sleep({pause_s})
 """
 
@@ -35,30 +36,29 @@ def members(pause_s: float, names: Sequence[str] = ("b-0",)) -> Members:
     """Each gives a sign of life after each pause."""
     script = MEMBER.format(pause_s=pause_s)
     command = [sys.executable, "-c", script]
-    return Members(names, lambda number: command, {}, silence_s=SILENCE_S)
+    return Members(names, lambda number: command, SYSTEMD, silence_s=SILENCE_S)
 
 
 @pytest.mark.trio
 async def test_a_supervisor_that_stood_still_does_not_take_its_brokers_for_silent() -> None:
     """As after SIGSTOP, or in a machine that was paused: what they told waits to be read."""
     living = members(SILENCE_S / 8)
-    with Notices() as notices:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(living.run, notices)
-            for _ in range(5):
-                await trio.sleep(SILENCE_S / 2)
-                select.select([], [], [], SILENCE_S * 1.6)  # the loop stands still
-            await trio.sleep(SILENCE_S / 4)
-            assert living.all[0].starts == 1
-            living.stop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(living.run)
+        for _ in range(5):
+            await trio.sleep(SILENCE_S / 2)
+            select.select([], [], [], SILENCE_S * 1.6)  # the loop stands still
+        await trio.sleep(SILENCE_S / 4)
+        assert living.all[0].starts == 1
+        living.stop()
 
 
 @pytest.mark.trio
 async def test_a_silent_broker_is_killed() -> None:
     silent = members(600)
-    with Notices() as notices, trio.fail_after(20):
+    with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(silent.run, notices)
+            nursery.start_soon(silent.run)
             while silent.all[0].exit_code is None:
                 await silent.change()
             assert silent.all[0].exit_code == -signal.SIGKILL
@@ -71,9 +71,9 @@ async def test_a_broker_that_goes_as_it_was_asked_to_is_no_warning(
     ends_by: int, level: str
 ) -> None:
     ending = members(0.1)
-    with Notices() as notices, trio.fail_after(20), capture_logs() as lines:
+    with trio.fail_after(20), capture_logs() as lines:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ending.run, notices)
+            nursery.start_soon(ending.run)
             while ending.all[0].state is not State.READY:
                 await ending.change()
             ending.signal(ends_by)
@@ -88,9 +88,9 @@ async def test_a_restart_one_by_one_waits_for_who_is_away() -> None:
     """Where one has crashed, the next to leave would leave none."""
     both = members(0.1, ["b-0", "b-1"])
     first, second = both.all
-    with Notices() as notices, trio.fail_after(30):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(both.run, notices)
+            nursery.start_soon(both.run)
             while not first.state == second.state == State.READY:
                 await both.change()
             second.send(signal.SIGKILL)

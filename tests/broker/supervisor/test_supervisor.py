@@ -460,7 +460,11 @@ def test_settings_that_are_wrong_since_are_in_the_one_log_with_the_name_of_the_b
     file.write_text("brokers: two\nlistenPort: none\n")
     own = [f"--member={pair}" for pair in ("brokerName=b-1", f"logFile={log}", "brokers=1")]
     command = [sys.executable, "-m", "aerobee", "broker", "run", "-c", str(file), *own]
-    done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        done = subprocess.run(
+            command, stdin=theirs.fileno(), capture_output=True, timeout=30, check=False
+        )
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
     (line,) = events(log.read_text())
     assert (line["event"], line["level"], line["broker_name"]) == ("broker.refused", "error", "b-1")
