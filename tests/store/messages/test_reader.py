@@ -196,8 +196,7 @@ def test_records_side_by_side_share_a_view(store: MessageStore) -> None:
 
 
 def test_a_view_ends_with_its_segment(store: MessageStore) -> None:
-    files = store.commit_log.queue.files
-    while len(files) < 2:
+    while len(store.commit_log.queue.files) < 2:
         fill(store, 1, size=1_000)
     fill(store, 3, size=1_000)
     at = store.max_offset("T", 0) - 8
