@@ -203,9 +203,8 @@ class LogFlush:
 
     async def _take_in(self) -> None:
         """Take in a failed sync, then answer senders, in order, some at a time."""
-        failure, self._failed_sync = self._failed_sync, None
-        if failure is not None:
-            self._fail(failure)
+        if self._failed_sync is not None:
+            self._fail(self._failed_sync)
         while self._answer():
             await trio.lowlevel.checkpoint()
 
@@ -262,7 +261,9 @@ class LogFlush:
 
     def _fail(self, failure: BaseException) -> None:
         if not isinstance(failure, OSError):
+            # It stays, so that whoever waits for the disk ends with it, too.
             raise failure
+        self._failed_sync = None
         self.failure = failure
         log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
         self._given_up = float("inf")
