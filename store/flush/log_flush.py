@@ -261,7 +261,7 @@ class LogFlush:
 
     def _fail(self, failure: BaseException) -> None:
         if not isinstance(failure, OSError):
-            # It stays, so that whoever waits for the disk ends with it, too.
+            # It stays, so that all others that wait for the disk end with it, too.
             raise failure
         self._failed_sync = None
         self.failure = failure
