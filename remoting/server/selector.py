@@ -209,7 +209,8 @@ class Selector:
         if connection.backlog or connection.unfinished is not None:
             if not (connection.paused or connection.postponed):
                 self._serve_backlog(connection)
-            if bits & WRITE and not connection.closed and not connection.waits:
+            if not connection.closed and not connection.waits:
+                # Not only after an event: with very many ready sockets the poller names others.
                 connection.watch()
         elif connection.tls is not None and not connection.closed:
             self._turn_of_tls(connection, connection.tls, bits)

@@ -78,6 +78,26 @@ def test_a_peer_that_caught_up_wakes_the_selector_no_more() -> None:
     assert len(bodies(sock)) == 4
 
 
+def test_it_is_read_again_though_the_poller_named_others_when_its_backlog_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With more ready sockets than one poll names, a turn comes without an event of the socket."""
+    time = HandTime(monkeypatch)
+    stage = Stage()
+    _, sock = stage.connect([100, 0])
+    sock.incoming += b"".join(frame(n + 1, b"x" * 900) for n in range(6))
+    stage.round(sock)
+    assert stage.interest(sock) == Interest(read=False, write=True)
+    time.per_look = ROUND_S / 2
+    stage.rounds(stage.poll(sock))
+    assert stage.selector.waiting, "its peer has read, and its backlog takes more than a turn"
+    while stage.selector.waiting:
+        stage.rounds([])
+    run(stage, sock)
+    assert len(bodies(sock)) == 6
+    assert stage.interest(sock) == Interest(read=True, write=False)
+
+
 def test_a_peer_that_takes_nothing_is_not_read_and_what_it_asked_waits() -> None:
     stage = Stage()
     connection, sock = stage.connect([0] * 100)
