@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
+from weakref import ref
 
 from aerobee.store.format.record import BLANK_BYTES, blank
 
@@ -31,6 +32,7 @@ class MappedFile:
 
     __slots__ = (
         "_disk",
+        "_given_up",
         "_mapping",
         "_readable",
         "end",
@@ -57,6 +59,8 @@ class MappedFile:
     ) -> None:
         assert 0 <= used <= size, (path, used, size)
         self._disk = disk
+        self._given_up: list[ref[mmap]] = []
+        """Mappings that go with their last reader."""
         self._mapping: mmap | None = None
         self._readable: memoryview | None = None
         self.pages = _NOTHING
@@ -188,7 +192,15 @@ class MappedFile:
         """
         readable = self._readable
         self.close()
-        return None if readable is None else cast("mmap", readable.obj)
+        if readable is None:
+            return None
+        mapping = cast("mmap", readable.obj)
+        self._given_up = [*self._still_read(), ref(mapping)]
+        return mapping
+
+    def _still_read(self) -> list[ref[mmap]]:
+        """The mappings given up that still have readers."""
+        return [one for one in self._given_up if one() is not None]
 
     def release(self) -> bool:
         """Unmap and close a deleted file; False while views of it exist: try again.
@@ -207,6 +219,9 @@ class MappedFile:
             except BufferError:
                 return False
             self._mapping = None
+        if self._still_read():
+            # Without its blocks their next access would be a SIGBUS.
+            return False
         if self.handle is not None:
             for size in range(self.size - PIECE_BYTES, 0, -PIECE_BYTES):
                 self.handle.truncate(size)

@@ -139,3 +139,23 @@ def test_a_large_file_gives_its_blocks_back_piece_by_piece(
     monkeypatch.setattr(type(file.handle), "truncate", lambda handle, size: sizes.append(size))
     assert file.release()
     assert sizes == [3_096, 2_096, 1_096, 96]
+
+
+def test_a_deleted_file_keeps_what_is_read_through_a_mapping_it_has_given_up(
+    file: MappedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks are freed piece by piece; reading on without them is a SIGBUS."""
+    monkeypatch.setattr("aerobee.store.files.mapped_file.PIECE_BYTES", 1_000)
+    file.append(b"abc")
+    views = []
+    for _ in range(2):
+        views.append(file.view(0, 3))
+        file.give_up()
+    handle = file.open()
+    file.path.unlink()
+    while views:
+        assert not file.release()
+        assert handle.size() == SIZE
+        views.pop()
+    assert file.release()
+    assert file.handle is None
