@@ -48,14 +48,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.frame import Frame
 
-__all__ = [
-    "RECEIVE_BYTES",
-    "ROUND_S",
-    "SCARCE_SHARES",
-    "SWEPT_TOGETHER",
-    "Hooks",
-    "Selector",
-]
+__all__ = ["RECEIVE_BYTES", "ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Hooks", "Selector"]
 
 RECEIVE_BYTES = 256 * 1024
 """One receive per ready socket and turn, into a buffer that the selector's connections share."""
@@ -192,7 +185,8 @@ class Selector:
             fd, bits = ready.popleft()
             connection = connections.get(fd)
             if connection is not None:
-                self._turn(connection, bits)
+                if self._may_drain(connection, bits):
+                    self._drain(connection)
                 if connection.unsent > LARGE_BYTES and connection.dirty:
                     connection.write()
             now = monotonic()
@@ -202,8 +196,8 @@ class Selector:
         self._hooks.after_round()
         self.shared.flush()
 
-    def _turn(self, connection: Connection, bits: int) -> None:
-        """Send, then serve: first what was read before, and only then new data. Hot."""
+    def _may_drain(self, connection: Connection, bits: int) -> bool:
+        """Send, then serve what was read before; whether new data may be read instead. Hot."""
         if bits & WRITE:
             connection.write()
         if connection.backlog or connection.unfinished is not None:
@@ -217,8 +211,9 @@ class Selector:
         elif connection.ahead is not None:
             if not connection.paused:
                 self._serve_ahead(connection, connection.ahead)
-        elif bits & ~WRITE and not connection.closed:
-            self._drain(connection)
+        else:
+            return bool(bits & ~WRITE) and not connection.closed
+        return False
 
     def _turn_of_tls(self, connection: Connection, tls: TlsSocket, bits: int) -> None:
         """Read, where the socket has data or its stage has: no poller tells of the latter."""
