@@ -1,9 +1,10 @@
 """The audit log: one line for each request of an administrator that changes something.
 
-It says who asked, from where, for what, and how it ended; of bodies it says names, never values, so
-no secret comes into it. With `adminAccessLog` the requests that only read have a line, too. Those
-that the gate refuses have lines of another name, so that nobody without rights can use up the lines
-of the others. It is there without access control as well; then nobody knows who asked.
+It says who asked, from where, for what, how it ended, and what has changed: `changes` has the old
+and the new values, as handlers give them. Of bodies it says names, never values, so no secret comes
+into it. With `adminAccessLog` the requests that only read have a line, too. Those that the gate
+refuses have lines of another name, so that nobody without rights can use up the lines of the
+others. It is there without access control as well; then nobody knows who asked.
 Source: semantics §18.3.
 """
 
@@ -17,6 +18,7 @@ import structlog
 
 from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.answers import refusal
+from aerobee.broker.changes import Changed
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.routes import PARKED, Begun, Route
 from aerobee.remoting.wire.answer import Answer
@@ -198,7 +200,8 @@ class Audit:
     def _tell(self, asked: Asked, answer: Answer) -> None:
         line = line_of(asked, answer)
         if asked.changes:
-            log.info("admin.changed", **line)
+            changes = answer.changes if isinstance(answer, Changed) else ""
+            log.info("admin.changed", **line, changes=changes or None)
         else:
             log.info("admin.asked", **line)
 

@@ -9,14 +9,14 @@ Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
+from aerobee.broker.changes import Changed, changes_of
 from aerobee.broker.errors import NameIllegal, Refused
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.broker.topics.topic_processor import when_saved
-from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.feature import TopicsFeature
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import topic as headers
 
 __all__ = ["TopicDeletion"]
-
-DONE: Final = Answer()
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -76,10 +75,13 @@ class TopicDeletion:
 
     async def _delete(self, doomed: list[str], address: str) -> Answer:
         names = frozenset(doomed)
+        deleted = []
         with self.topics.leaving(names):
             for topic in doomed:
                 log_end = self.store.commit_log.max_offset
+                config = self.topics.get(topic)
                 if self.topics.delete(topic, self.clock.now_ms(), log_end):
+                    deleted.append((topic, config, None))
                     log.info("topic.deleted", topic=topic, address=address)
             if not self.saved.clean:
                 await when_saved(self.saved, "deletion")
@@ -98,4 +100,4 @@ class TopicDeletion:
                 for group, queue_ids in running:
                     self.offsets.begin_again(group, topic, queue_ids)
                 self.stats.forget_topic(topic)
-        return DONE
+        return Changed(changes=changes_of(deleted))

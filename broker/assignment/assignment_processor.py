@@ -11,6 +11,7 @@ import structlog
 
 from aerobee.broker.assignment.assignment import STRATEGIES, alone, shared
 from aerobee.broker.assignment.request_modes import MODES, POP, PULL
+from aerobee.broker.changes import Changed, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import RETRY_PREFIX
@@ -99,6 +100,7 @@ class AssignmentProcessor:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"mode {wanted.mode[:40]!r} is neither PULL nor POP"
             )
+        before = self._modes.get(wanted.topic, wanted.consumer_group)
         self._modes.set(wanted)
         log.info(
             "request_mode.changed",
@@ -107,7 +109,8 @@ class AssignmentProcessor:
             mode=wanted.mode,
             share=wanted.pop_share_queue_num,
         )
-        return when_saved(self._saved, "message request mode")
+        changes = change(f"{wanted.consumer_group}/{wanted.topic}", before, wanted)
+        return when_saved(self._saved, "message request mode", Changed(changes=changes))
 
     def all_modes(
         self, header: GetAllMessageRequestMode, command: Command, connection: Connection

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import structlog
 
+from aerobee.broker.changes import Changed, change, changes_of
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupProcessor"]
 
-DONE: Final = Answer()
 CONFIG_BYTES_MAX: Final = 16 << 10
 CONFIG_DEPTH_MAX: Final = 32
 """In the table's file it is nested some levels deeper, and the file must be readable."""
@@ -113,10 +113,12 @@ class GroupProcessor:
 
     def _update(self, wanted: SubscriptionGroupConfig, connection: Connection) -> Plain:
         check_config(wanted)
-        if self.groups.update(wanted, self.clock.now_ms()):
-            name = wanted.group_name
-            log.info("group.configured", group=name, address=connection.address)
-        return self.done()
+        name = wanted.group_name
+        before = self.groups.get(name)
+        if not self.groups.update(wanted, self.clock.now_ms()):
+            return self.done()
+        log.info("group.configured", group=name, address=connection.address)
+        return self.done(change(name, before, self.groups.get(name)))
 
     def update_all(
         self, header: headers.CreateGroups, command: Command, connection: Connection
@@ -127,10 +129,12 @@ class GroupProcessor:
             check_group(config.group_name)
             check_config(config)
             yield
+        get = self.groups.get
+        before = {config.group_name: get(config.group_name) for config in wanted}
         changed = self.groups.put_all(wanted, self.clock.now_ms())
         if changed:
             log.info("group.list_updated", groups=len(changed), address=connection.address)
-        return self.done()
+        return self.done(changes_of([(name, before[name], get(name)) for name in changed]))
 
     async def forbid(
         self, header: headers.UpdateGroupForbidden, command: Command, connection: Connection
@@ -139,6 +143,7 @@ class GroupProcessor:
         if self.groups.get(header.group) is None:
             raise GroupNotExist(header.group)
         check_topic(header.topic)
+        before = self.groups.may_read(header.group, header.topic)
         if header.readable is not None:
             self.groups.forbid_read(
                 header.group, header.topic, not header.readable, self.clock.now_ms()
@@ -147,7 +152,10 @@ class GroupProcessor:
                 await when_saved(self.saved, "group")
         readable = self.groups.may_read(header.group, header.topic)
         body = GroupForbidden(group=header.group, topic=header.topic, readable=readable)
-        return Answer(body=body.to_bytes())
+        said = change(
+            f"{header.group}/{header.topic}", {"readable": before}, {"readable": readable}
+        )
+        return Changed(body=body.to_bytes(), changes=said)
 
     def delete(
         self, header: headers.DeleteGroup, command: Command, connection: Connection
@@ -155,16 +163,18 @@ class GroupProcessor:
         """DELETE_SUBSCRIPTIONGROUP; its retry and dead-letter topics stay."""
         name = header.group_name
         check_not_own(name)
+        before = self.groups.get(name)
         if self.groups.delete(name, self.clock.now_ms()):
             log.info("group.deleted", group=name, address=connection.address)
         if header.clean_offset or header.remove_offset:
             self.offsets.delete_group(name)
         self.stats.forget_group(name)
-        return self.done()
+        return self.done(change(name, before, None))
 
-    def done(self) -> Plain:
+    def done(self, changes: str = "") -> Plain:
         """Wait for the disk, also without a change: an earlier one may not be saved yet."""
-        return DONE if self.saved.clean else when_saved(self.saved, "group")
+        answer = Changed(changes=changes)
+        return answer if self.saved.clean else when_saved(self.saved, "group", answer)
 
     def config(
         self, header: headers.GetGroupConfig, command: Command, connection: Connection

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
+from aerobee.broker.changes import Changed, change
 from aerobee.broker.core.lists import encoded, encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
@@ -322,8 +323,9 @@ class RouteProcessor:
         self, header: headers.PutKvConfig, command: Command, connection: Connection
     ) -> Outcome:
         """PUT_KV_CONFIG."""
+        before = self.kv.get(header.namespace, header.key)
         self.kv.put(header.namespace, header.key, header.value)
-        return self.done()
+        return self.done(header.namespace, {header.key: before}, {header.key: header.value})
 
     def get_kv(
         self, header: headers.GetKvConfig, command: Command, connection: Connection
@@ -341,12 +343,14 @@ class RouteProcessor:
         self, header: headers.DeleteKvConfig, command: Command, connection: Connection
     ) -> Outcome:
         """DELETE_KV_CONFIG: succeeds for a missing key, too."""
+        before = self.kv.get(header.namespace, header.key)
         self.kv.delete(header.namespace, header.key)
-        return self.done()
+        return self.done(header.namespace, {header.key: before}, {})
 
-    def done(self) -> Outcome:
+    def done(self, namespace: str, before: dict[str, str | None], after: dict[str, str]) -> Outcome:
         """The acknowledgement, sent when the KV table is on disk."""
-        return DONE if self.saved.clean else when_saved(self.saved, "KV entry")
+        answer = Changed(changes=change(namespace, before, after))
+        return answer if self.saved.clean else when_saved(self.saved, "KV entry", answer)
 
     def kv_list(
         self, header: headers.GetKvListByNamespace, command: Command, connection: Connection

@@ -50,6 +50,8 @@ PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical"
 MAX_VALUE_CHARS = 256
 MAX_REFUSAL_CHARS = 2_048
 """The reason of a refused start ends with the remedy, after paths of any length."""
+MAX_CHANGES_CHARS = 2_048
+"""What a request of an administrator has changed."""
 MAX_TRACEBACK_CHARS = 32_768
 LONG_KEYS: Final = frozenset({"exception", "stack"})
 """Their values have several lines."""
@@ -215,8 +217,9 @@ class LibraryLimits(logging.Filter):
 
 def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Make every value safe to print; numbers, booleans and None stay as they are."""
-    most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
+    longest = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
     for key, value in event.items():
+        most = MAX_CHANGES_CHARS if key == "changes" else longest
         if key in LONG_KEYS:
             event[key] = escaped(str(value), CONTROL_BUT_NEWLINE, MAX_TRACEBACK_CHARS)
         elif SECRET_KEY.search(key):

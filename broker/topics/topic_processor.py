@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 
+from aerobee.broker.changes import Changed, change, changes_of
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused, TopicNotExist
 from aerobee.broker.topics.attributes import parse_edits, signed_edits
@@ -90,15 +91,17 @@ class TopicProcessor:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
         )
-        created = self.topics.get(header.topic) is None
+        before = self.topics.get(header.topic)
         edits = parse_edits(header.attributes)
+        answer = DONE
         if self.topics.update(wanted, edits, self.clock.now_ms()):
-            if created:
+            answer = Changed(changes=change(header.topic, before, self.topics.get(header.topic)))
+            if before is None:
                 log.info("topic.created", topic=header.topic, address=connection.address)
             else:
                 log.info("topic.changed", topic=header.topic, address=connection.address)
         # Wait for the disk, also without a change: an earlier one may not be saved yet.
-        return DONE if self.saved.clean else when_saved(self.saved, "topic")
+        return answer if self.saved.clean else when_saved(self.saved, "topic", answer)
 
     def update_all(
         self, header: headers.CreateTopics, command: Command, connection: Connection
@@ -113,10 +116,14 @@ class TopicProcessor:
             known = configs.get(name) or self.topics.get(name)
             configs[name] = self.topics.edited(wanted, signed_edits(wanted.attributes), known)
             yield
+        before = {name: self.topics.get(name) for name in configs}
         changed = self.topics.put_all(configs.values(), self.clock.now_ms())
+        answer = Changed(
+            changes=changes_of([(name, before[name], configs[name]) for name in changed])
+        )
         if changed:
             log.info("topic.list_updated", topics=len(changed), address=connection.address)
-        return DONE if self.saved.clean else when_saved(self.saved, "topics")
+        return answer if self.saved.clean else when_saved(self.saved, "topics", answer)
 
     def system_topics(
         self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Connection
@@ -147,7 +154,7 @@ class TopicProcessor:
         return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
 
 
-async def when_saved(saved: Durable, what: str) -> Answer:
+async def when_saved(saved: Durable, what: str, answer: Answer = DONE) -> Answer:
     """The answer, once the table as it is now is durable. Raises: Refused."""
     try:
         await saved.catch_up()
@@ -156,7 +163,7 @@ async def when_saved(saved: Durable, what: str) -> Answer:
             ResponseCode.SYSTEM_ERROR,
             f"the {what} is served but could not be saved: {error.strerror}",
         ) from error
-    return DONE
+    return answer
 
 
 class PageWanted(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from aerobee.broker.changes import Changed, change
 from aerobee.broker.core.lists import encoded, size_with
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.broker.users.acls import user_of
@@ -84,8 +85,9 @@ class UserProcessor:
         if self._shared and self._users.is_there(wanted):
             return DONE
         # What a user of this name was once allowed is not for the new one.
-        stale = self._acls.forget(self._users.create(wanted).username)
-        return self._saved(acls=stale)
+        user = self._users.create(wanted)
+        stale = self._acls.forget(user.username)
+        return self._saved(change(user.username, None, user), acls=stale)
 
     def update_user(
         self, header: headers.UpdateUser, command: Command, connection: Connection
@@ -100,8 +102,10 @@ class UserProcessor:
             demoted = type_of(wanted.user_type) is UserType.NORMAL
             if demoted or status_of(wanted.user_status) is UserStatus.DISABLE:
                 self._check_another(before)
-        changed = self._users.update(wanted) != before
-        return self._saved(cut_off=wanted.username if changed else "", asking=connection)
+        after = self._users.update(wanted)
+        cut_off = wanted.username if after != before else ""
+        said = change(after.username, before, after)
+        return self._saved(said, cut_off=cut_off, asking=connection)
 
     def delete_user(
         self, header: headers.DeleteUser, command: Command, connection: Connection
@@ -116,7 +120,8 @@ class UserProcessor:
             self._check_super(command, "update", ResponseCode.NO_PERMISSION)
             self._check_another(before)
         self._users.delete(name)
-        return self._saved(acls=self._acls.forget(name), cut_off=name, asking=connection)
+        said = change(name, before, None)
+        return self._saved(said, acls=self._acls.forget(name), cut_off=name, asking=connection)
 
     def user(self, header: headers.GetUser, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_USER: no body for an unknown one."""
@@ -170,9 +175,11 @@ class UserProcessor:
             )
         if self._users.get(name) is None:
             raise NoPermission(f"The subject of User:{name} is not exist.")
+        before = rights_of(self._acls.get(name))
         less = yield from self._acls.update(name, wanted)
+        said = change(name, before, rights_of(self._acls.get(name)))
         cut_off = name if less else ""
-        return self._saved(users=False, acls=True, cut_off=cut_off, asking=connection)
+        return self._saved(said, users=False, acls=True, cut_off=cut_off, asking=connection)
 
     def delete_acl(
         self, header: headers.DeleteAcl, command: Command, connection: Connection
@@ -183,8 +190,10 @@ class UserProcessor:
         resource = checked_resource(header.resource) if header.resource else None
         if self._shared and self._acls.get(name) is None:
             return DONE
+        before = rights_of(self._acls.get(name))
         self._acls.delete(name, policy, resource)
-        return self._saved(users=False, acls=True, cut_off=name, asking=connection)
+        said = change(name, before, rights_of(self._acls.get(name)))
+        return self._saved(said, users=False, acls=True, cut_off=name, asking=connection)
 
     def acl(self, header: headers.GetAcl, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_ACL: no body without policies."""
@@ -221,6 +230,7 @@ class UserProcessor:
 
     async def _saved(
         self,
+        changes: str,
         *,
         users: bool = True,
         acls: bool = False,
@@ -244,4 +254,20 @@ class UserProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the change is in force but could not be saved: {error.strerror}",
             ) from error
-        return DONE
+        return Changed(changes=changes)
+
+
+def rights_of(acl: AclInfo | None) -> dict[str, str]:
+    """What an ACL says of each resource, for the audit log."""
+    policies = (acl.policies if acl is not None else None) or ()
+    return {
+        f"{policy.policy_type}/{entry.resource}": " ".join(
+            (
+                entry.decision or "",
+                ",".join(entry.actions or ()),
+                *(f"from {','.join(ips)}" for ips in (entry.source_ips,) if ips),
+            )
+        )
+        for policy in policies
+        for entry in policy.entries or ()
+    }

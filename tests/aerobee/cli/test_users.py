@@ -197,6 +197,55 @@ def test_no_answer_and_no_line_has_a_secret_and_every_change_has_its_line(
     assert re.fullmatch(r"127\.0\.0\.1:\d+", created["address"])
 
 
+def test_the_audit_log_says_the_old_and_the_new_values(
+    broker: BrokerProcess, admin: AdminClient
+) -> None:
+    """S13: of topics, groups, users, ACLs, and the order of topics; secrets are never said."""
+    seen = len(audit(broker))
+    admin.create_topic("Audited", queues=2)
+    admin.change_topic("Audited", write_queues=3, perm=4)
+    admin.delete_topic("Audited")
+    group = {"groupName": "audited", "retryMaxTimes": 3}
+    with RawConnection(broker.address) as raw:
+        for body in (group, {**group, "retryMaxTimes": 5, "attributes": {"secretKey": "hush"}}):
+            sent = json.dumps(body).encode()
+            fields = {"AccessKey": "root"}
+            fields["Signature"] = signature(SECRET.encode(), fields, sent)
+            assert raw.call(200, fields, sent).code == 0
+    admin.delete_group("audited")
+    for value in ("broker-a:4", "broker-a:8"):
+        admin.put_kv("ORDER_TOPIC_CONFIG", "Audited", value)
+    admin.delete_kv("ORDER_TOPIC_CONFIG", "Audited")
+    admin.create_user("told", "told-secret-1")
+    admin.change_user("told", secret="told-secret-2", enabled=False)
+    admin.grant("told", "Topic:Audited", ["Pub"])
+    admin.grant("told", "Topic:Audited", ["Pub"], deny=True)
+    admin.delete_user("told")
+    lines = audit(broker)[seen:]
+    assert not any("hush" in str(line) or "told-secret" in str(line) for line in lines)
+    said = [line["changes"] for line in lines if line["changes"]]
+    for text, words in zip(said, SAID, strict=True):
+        assert words in text, (words, text)
+
+
+SAID = (
+    "Audited created: attributes {}, order false, perm 6, readQueueNums 2,",
+    "Audited: perm 6 -> 4, writeQueueNums 2 -> 3",
+    "Audited deleted: attributes {}, order false, perm 4, readQueueNums 2,",
+    "audited created: ",
+    "audited: attributes {} -> -, attributes.secretKey ***, retryMaxTimes 3 -> 5",
+    "audited deleted: ",
+    'ORDER_TOPIC_CONFIG: Audited - -> "broker-a:4"',
+    'ORDER_TOPIC_CONFIG: Audited "broker-a:4" -> "broker-a:8"',
+    'ORDER_TOPIC_CONFIG: Audited "broker-a:8" -> -',
+    "told created: password ***, userStatus",
+    'told: password ***, userStatus "enable" -> "disable"',
+    'told: Custom/Topic:Audited - -> "Allow Pub"',
+    'told: Custom/Topic:Audited "Allow Pub" -> "Deny Pub"',
+    "told deleted: password ***",
+)
+
+
 def test_what_was_answered_survives_a_kill_and_a_damaged_file_refuses_the_start(
     tmp_path: Path,
 ) -> None:
