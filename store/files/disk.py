@@ -287,9 +287,9 @@ class Disk:
             flags |= os.O_CREAT
         return Handle(self, self.descriptors.take(os.open, path, flags, _FILE_MODE), path)
 
-    def allocate(self, path: Path, size: int) -> Handle:
-        """Create a file of `size` zeros with every block reserved, durably, directory included."""
-        handle = self._make(path, size, fill=True)
+    def allocate(self, path: Path, size: int, data: bytes = b"") -> Handle:
+        """Create a file of `data` and zeros with every block reserved, durably, with its name."""
+        handle = self._make(path, size, data, fill=True)
         try:
             self._sync(os.fsync, handle.fd, path)
             self.rename(spare_path(path), path)
@@ -304,16 +304,15 @@ class Disk:
 
         Nothing is synced: the next sync of the file and of its directory does that.
         """
-        handle = self._make(path, size, fill=False)
+        handle = self._make(path, size, data, position, fill=False)
         try:
-            handle.pwrite(data, position)
             self.rename(spare_path(path), path)
         except BaseException:
             self._unmake(handle, path)
             raise
         return handle
 
-    def _make(self, path: Path, size: int, *, fill: bool) -> Handle:
+    def _make(self, path: Path, size: int, data: bytes, position: int = 0, *, fill: bool) -> Handle:
         # Other brokers refuse to start over a file of the wrong length, so it grows elsewhere.
         handle = self.open(spare_path(path), create=True)
         try:
@@ -321,6 +320,7 @@ class Disk:
             handle.truncate(size)
             if fill:
                 self.fill(handle, size)
+            handle.pwrite(data, position)
         except BaseException:
             self._unmake(handle, path)
             raise

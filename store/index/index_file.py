@@ -132,10 +132,12 @@ class IndexFile:
         return last - number
 
     def follows(self, before: IndexHead) -> bool:
-        """Whether it follows a file with that head: its first entry is dated against it.
+        """Whether it follows a file with that head: begins at its end or later, and is dated so.
 
-        To the second, as entries are dated. Raises: OSError.
+        The first entry is dated against the file before, to the second. Raises: OSError.
         """
+        if self.head.begin_physical_offset < before.end_physical_offset:
+            return False
         if self.empty:
             return True
         with self.disk.open(self.path, writable=False) as handle:
@@ -243,9 +245,11 @@ class IndexBuilder:
     def create(cls, file: IndexFile) -> IndexBuilder:
         """Make the file; it begins where its head says. Raises: OSError."""
         file.disk.mkdir(file.path.parent)
-        handle = file.disk.allocate(file.path, file.shape.size)
+        # With its head when its name appears: a Java broker takes a file whose end is 0 for older
+        # than the checkpoint, keeps it in a recovery that drops the one before, and fills it from
+        # far in front of its place.
+        handle = file.disk.allocate(file.path, file.shape.size, INDEX_HEAD.write(file.head))
         try:
-            handle.pwrite(INDEX_HEAD.write(file.head), 0)
             return cls(file, handle)
         except BaseException:
             handle.close()

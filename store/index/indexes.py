@@ -2,9 +2,10 @@
 
 Only the last file grows. A start keeps the files that are known to be good: after a clean stop all
 with a valid header that do not reach beyond the end of the log, after a crash only full ones that
-the checkpoint covers, and none that comes after a missing one. The rest is deleted, and the log is
-indexed again from there. A file keeps the number of slots and entries that it was created with; the
-settings apply to new files. Files whose names are no numbers are ignored.
+the checkpoint covers, and none that comes after a missing one or begins in front of the end of the
+file before it. The rest is deleted, and the log is indexed again from there. A file keeps the
+number of slots and entries that it was created with; the settings apply to new files. Files whose
+names are no numbers are ignored.
 Source: store format §1.4, §5.1, §5.4, §6.3 (IndexService).
 """
 

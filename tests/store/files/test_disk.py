@@ -61,8 +61,9 @@ def test_an_allocated_file_has_its_size_and_its_blocks_when_its_name_appears(
 ) -> None:
     path = tmp_path / "commitlog" / SEGMENT
     disk.mkdir(path.parent)
-    handle = disk.allocate(path, 1 << 20)
+    handle = disk.allocate(path, 1 << 20, b"head")
     assert handle.size() == 1 << 20
+    assert handle.pread(8, 0) == b"head" + bytes(4)
     assert path.stat().st_blocks * 512 >= 1 << 20
     assert disk.listdir(tmp_path) == ["commitlog"]
     handle.close()

@@ -5,7 +5,7 @@ import pytest
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexHead, IndexShape
 from aerobee.store.index.index_file import IndexBuilder, IndexFile, Key
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 
 DEFAULT = IndexShape(5_000_000, 20_000_000)
 SMALL = IndexShape(10, 20)
@@ -103,6 +103,25 @@ def test_building_in_pieces_and_in_two_runs_gives_the_same_bytes(tmp_path: Path)
             builder = IndexBuilder.resume(pieces)
     builder.close()
     assert pieces.path.read_bytes() == whole.path.read_bytes()
+
+
+def test_a_file_has_its_head_when_its_name_appears(tmp_path: Path) -> None:
+    """Killed at any moment: Java keeps a file whose head is zeros, and fills it from far in front
+    of its place."""
+    disk = FaultyDisk(tmp_path)
+    head = IndexHead(STORED, STORED, 700, 700)
+    file = index_file(tmp_path, disk=disk)
+    file.head = head
+    seen: list[IndexHead] = []
+
+    def look(_: Call) -> None:
+        if file.path.exists():
+            seen.append(INDEX_HEAD.read(file.path.read_bytes()))
+
+    disk.before = look
+    IndexBuilder.create(file).close()
+    assert seen
+    assert set(seen) == {head}
 
 
 def test_a_short_file_grows_when_it_goes_on_and_a_count_of_zero_is_one(tmp_path: Path) -> None:

@@ -167,6 +167,24 @@ def test_files_behind_one_that_is_missing_are_made_again(tmp_path: Path) -> None
     assert resume == Resume(300, known_keys=1)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("begin", [0, 200])
+def test_a_file_that_begins_in_front_of_the_end_of_the_one_before_is_made_again(
+    tmp_path: Path, clean: bool, begin: int
+) -> None:
+    """As a Java broker makes it that was killed while it created a file, and starts again."""
+    indexes = fill(tmp_path, 4)
+    first = names(indexes)
+    file = IndexFile(Disk(), indexes.directory / "20240101000000000", SHAPE)
+    overlapping = IndexBuilder.create(file)
+    overlapping.add([Key(0, at, STORED + at // 10) for at in range(begin, begin + 400, 100)])
+    overlapping.write()
+    assert file.full
+    indexes, resume = loaded(tmp_path, clean=clean, vouched_ms=STORED + 90, last_ms=STORED + 90)
+    assert names(indexes) == first
+    assert resume == Resume(300, known_keys=1)
+
+
 def test_strangers_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     indexes = fill(tmp_path, 3)
     (indexes.directory / "README").write_text("?")

@@ -6,7 +6,8 @@ import trio
 
 from aerobee.store.files.disk import Disk
 from aerobee.store.format import properties
-from aerobee.store.format.index import IndexShape
+from aerobee.store.format.index import IndexShape, KeyHasher
+from aerobee.store.index.index_file import IndexBuilder, IndexFile
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import Verification, verify
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
@@ -83,6 +84,38 @@ def test_files_that_a_start_would_not_believe_are_no_damage(tmp_path: Path) -> N
     found = looked_at(copy)
     assert found.sound, found
     assert {"pending", "foreign"} <= {one.kind for one in found.notes}
+
+
+def test_files_of_java_that_overlap_are_no_damage_and_a_start_builds_them_again(
+    tmp_path: Path,
+) -> None:
+    """What it makes of a file with a head of zeros, in a recovery that drops the one before."""
+    root = tmp_path / "store"
+    store = filled(root)
+    keys: list[tuple[int, int, int]] = []
+    for at, header in store.commit_log.walk(0):
+        KeyHasher().collect(keys, header.topic, header.properties, at, header.store_timestamp)
+    assert trio.run(store.close)
+    kept, later = index_files(root)[:3], index_files(root)[3:]
+    third = IndexFile(Disk(), kept[-1], SHAPE)
+    third.read_head()
+    file = IndexFile(Disk(), later[0], SHAPE)
+    for path in later:
+        path.unlink()
+    builder = IndexBuilder.create(file)
+    assert builder.add([key for key in keys if key[1] >= third.head.begin_physical_offset])
+    builder.write()
+    builder.close()
+    found = looked_at(root)
+    assert found.sound, found
+    assert [(one.kind, one.place) for one in found.notes] == [("pending", str(file.path))]
+    store, _ = open_store(root, Disk())
+    assert [file.path for file in store.index.service.files.files] == kept
+    assert trio.run(store.close)
+    found = looked_at(root)
+    assert found.sound, found
+    assert not found.notes
+    assert found.index_entries == 2 * MESSAGES
 
 
 def test_a_damaged_index_is_built_again_by_a_repair(tmp_path: Path) -> None:
