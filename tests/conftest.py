@@ -6,9 +6,10 @@ there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for 
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 import hypothesis
@@ -59,6 +60,9 @@ LONG = ("interop", "faults")
 
 StartBroker = Callable[..., AnyBroker]
 
+WITHIN_S = 360.0
+"""No test takes half of this, whatever runs beside it, but the first that has Maven fetch Java."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--against", default=OURS, help="aerobee, java-5.4.0 or java-4.9.7")
@@ -92,6 +96,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             since = item.get_closest_marker("since")
             if item.get_closest_marker("ours") or (since and version < numbers(*since.args)):
                 item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """One that hangs fails, with its name and with the line that waits; the others go on."""
+
+    def late(_signal: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"{item.nodeid} hangs: it takes more than {WITHIN_S:g} s")
+
+    # An image takes its time, and a campaign at another size than its own.
+    endless = item.get_closest_marker("image") or item.config.getoption("--cycles")
+    within_s = 0.0 if endless else WITHIN_S
+    before = signal.signal(signal.SIGALRM, late)
+    # Again and again, for the end of a test may hang as well.
+    signal.setitimer(signal.ITIMER_REAL, within_s, within_s)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def numbers(version: str) -> list[int]:

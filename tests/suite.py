@@ -6,7 +6,8 @@ The parts with workers run at the same time, those that measure time after them 
 Every part runs, whatever the others found. A test that failed beside others runs once more
 with nothing beside it: processes, Java and disks that others keep busy can make it too late. When
 it passes then, the suite passes, and the end names it, for it still wants to be mended. More than
-`AGAIN_MAX` of them are no accident, and none is run again.
+`AGAIN_MAX` of them are no accident, and none is run again. One that hangs fails after some minutes
+(tests/conftest.py); the threads it leaves end with its worker, so every part has one at least.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ NO_TESTS_FAILED, TESTS_FAILED = 0, 1
 
 
 class Part(NamedTuple):
-    """Tests that run together; without `workers` one after the other, with nothing beside them."""
+    """Tests that run together in so many workers, beside the other parts or after them."""
 
     name: str
     marks: str
     workers: int
+    beside: bool = True
 
 
 # Most of the suite waits: for Java, for time limits, for disks. Spark's tests share a JVM for each
@@ -42,7 +44,7 @@ class Part(NamedTuple):
 PARTS = (
     Part("beside each other", "not alone and not spark and not image", 3),
     Part("spark", "spark", 1),
-    Part("alone", "alone and not spark", 0),
+    Part("alone", "alone and not spark", 1, beside=False),
 )
 
 
@@ -65,14 +67,13 @@ def run(parts: Sequence[Part], *, paths: Sequence[str] = ()) -> list[Outcome]:
 
 def again(tests: Sequence[str]) -> Outcome:
     """Run these once more, one after the other."""
-    return _pytest("again", list(tests))
+    return _pytest("again", ["-n", "1", *tests])
 
 
 def _part(part: Part, paths: Sequence[str], *, later: bool) -> Outcome:
     # What waits longest begins first (tests/conftest.py), in an order that xdist keeps.
-    beside = ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-    arguments = [*(beside if part.workers else []), "-m", part.marks, *paths]
-    return _pytest(part.name, arguments, later=later)
+    workers = ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    return _pytest(part.name, [*workers, "-m", part.marks, *paths], later=later)
 
 
 def _pytest(name: str, arguments: list[str], *, later: bool = False) -> Outcome:
@@ -88,10 +89,9 @@ def _pytest(name: str, arguments: list[str], *, later: bool = False) -> Outcome:
 
 def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
     """The exit code: 0 when every test passed, beside others or by itself."""
-    together = [part for part in parts if part.workers]
-    outcomes = run(together, paths=paths)
+    outcomes = run([part for part in parts if part.beside], paths=paths)
     for part in parts:
-        if not part.workers:
+        if not part.beside:
             outcomes += run([part], paths=paths)
     failed = [test for outcome in outcomes for test in outcome.failed]
     # Anything else than failing tests (a module that cannot be imported, a stop) is no accident.

@@ -15,6 +15,10 @@ def test_unsteady{number}():
     seen = Path(__file__ + "-{number}")
     assert seen.exists() or seen.touch()
 """
+HANGS = """
+import threading
+def test_hangs(): threading.Event().wait()
+"""
 
 
 def suite(directory: Path, monkeypatch: pytest.MonkeyPatch, *sources: str) -> int:
@@ -45,6 +49,19 @@ def test_what_passes_by_itself_is_named(
 def test_many_are_no_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [UNSTEADY.format(number=number) for number in range(AGAIN_MAX + 1)]
     assert suite(tmp_path, monkeypatch, *sources) == 1
+
+
+def test_one_that_hangs_fails_by_name_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    limit = Path(__file__).with_name("conftest.py").read_text().replace("360.0", "1.0")
+    (tmp_path / "conftest.py").write_text(limit)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    assert suite(tmp_path, monkeypatch, HANGS + PASSES, PASSES) == 1
+    printed = capfd.readouterr().out
+    assert "1 failed, 2 passed" in printed
+    assert "test_0.py::test_hangs hangs: it takes more than 1 s" in printed
+    assert "beside them:\n  test_0.py::test_hangs" in printed
 
 
 def test_a_suite_without_tests_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
