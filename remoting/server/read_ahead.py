@@ -46,6 +46,12 @@ class Piece:
             return 0
         return int(len(self.data) * (when - self.since) / (self.until - self.since))
 
+    def drop(self) -> None:
+        """Drop the bytes before `at`."""
+        self.since = self.came(self.at)
+        self.data = self.data[self.at :]
+        self.at = 0
+
     def lacks_the_rest(self) -> bool:
         """Whether less than a frame is left."""
         left = len(self.data) - self.at
@@ -53,7 +59,10 @@ class Piece:
 
 
 class ReadAhead:
-    """The pieces of one connection, in order. Invariant: `size` is what they hold unserved."""
+    """The pieces of one connection, in order.
+
+    Invariants: `size` is what they hold unserved; of a piece, that is at least a half.
+    """
 
     __slots__ = ("ended", "pieces", "size")
 
@@ -90,3 +99,5 @@ class ReadAhead:
         """What is before `to` in the first piece is served or refused."""
         self.size -= to - piece.at
         piece.at = to
+        if 2 * to > len(piece.data) > to:
+            piece.drop()

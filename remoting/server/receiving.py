@@ -6,6 +6,7 @@ import fcntl
 import termios
 from array import array
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.server.read_ahead import Piece
@@ -61,9 +62,12 @@ def read_ahead(
 
 
 def refuse_ahead(connection: Connection, ahead: ReadAhead) -> Piece | None:
-    """Refuse what has waited too long; the first piece with something to serve, or None."""
-    resumed = connection.reading.resumed
-    high_water = connection.context.shared.limits.high_water_bytes
+    """Refuse what has waited too long; the first piece with something to serve.
+
+    None: there is nothing, or the turn is over.
+    """
+    resumed, context = connection.reading.resumed, connection.context
+    high_water = context.shared.limits.high_water_bytes
     while (piece := ahead.first(resumed)) is not None and not connection.decoder.pending_bytes:
         late = connection.worker.refuse_late(connection, piece)
         if late == piece.at:
@@ -73,6 +77,8 @@ def refuse_ahead(connection: Connection, ahead: ReadAhead) -> Piece | None:
             connection.write()
             if connection.paused or connection.closed:
                 break
+        if monotonic() > context.turn_ends:
+            return None
     return piece
 
 

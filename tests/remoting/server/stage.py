@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aerobee.remoting.server import receiving as receiving_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.poller import READ, WRITE
@@ -145,7 +146,7 @@ class HandTime:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.per_look = 0.0
-        for module in (selector_module, worker_module):
+        for module in (receiving_module, selector_module, worker_module):
             monkeypatch.setattr(module, "monotonic", self)
 
     def __call__(self) -> float:

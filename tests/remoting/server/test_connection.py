@@ -277,5 +277,6 @@ async def test_the_type_of_an_answer_is_that_of_its_request_not_of_the_connectio
     ask = GetMaxOffset(topic="t", queue_id=5)
     for opaque, encoding in enumerate([2, 0, 1, 0, 2]):
         sock.incoming += encode_request(MAX_OFFSET, opaque, ask, encoding=encoding)
-    stage.round(sock)
+    while stage.round(sock):
+        pass
     assert [(a.encoding, a.opaque) for a in heard(sock)] == [(2, 0), (0, 1), (1, 2), (0, 3), (2, 4)]

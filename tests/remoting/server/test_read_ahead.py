@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.remoting.server import receiving as receiving_module
+from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.read_ahead import Piece, ReadAhead
-from aerobee.remoting.server.selector import SHARES
+from aerobee.remoting.server.selector import ROUND_S, SHARES
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, decode
@@ -226,10 +227,49 @@ async def test_it_is_left_in_the_socket_when_others_have_used_the_budget(
     assert len(broker.served) == 101
 
 
+@pytest.mark.trio
+async def test_refusals_are_made_in_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R8, R23: 65,000 small requests that come late took 60 ms in one step."""
+    monkeypatch.setattr(refusals_module, "MANY", 10)
+    broker = Overloaded(monkeypatch)
+    flood(broker, 400)
+    while broker.sock.incoming:
+        broker.round()
+    broker.time.now += 0.250
+    broker.heard()
+    broker.time.per_look = ROUND_S / 2
+    broker.round()
+    refused = broker.heard()
+    assert 10 <= len(refused) <= 30
+    broker.time.per_look = 0.0
+    while broker.round():
+        pass
+    assert len(broker.served) + len(refused) + len(broker.heard()) >= 401
+    assert broker.connection.ahead is None
+
+
+@pytest.mark.trio
+async def test_what_is_served_takes_no_memory_while_the_rest_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R10: a peer that stops reading with its last request keeps no more than the budget counts."""
+    broker = Overloaded(monkeypatch, max_wait_ms=None)
+    flood(broker, 100)
+    while (ahead := broker.connection.ahead) is not None:
+        held = sum(len(piece.data) for piece in ahead.pieces)
+        assert held <= 2 * broker.connection.inbound
+        broker.round()
+    assert len(broker.served) == 101
+
+
 def test_a_piece_knows_when_its_bytes_came() -> None:
     piece = Piece(bytes(100), 10.0, 20.0)
     assert [piece.came(at) for at in (0, 50, 100)] == [10.0, 15.0, 20.0]
     assert [piece.before(when) for when in (9.0, 10.0, 15.0, 20.0, 21.0)] == [0, 0, 50, 100, 100]
+    piece.at = 40
+    piece.drop()
+    assert (len(piece.data), piece.at) == (60, 0)
+    assert [piece.came(at) for at in (0, 60)] == [14.0, 20.0]
     at_once = Piece(bytes(100), 10.0, 10.0)
     assert [at_once.before(when) for when in (9.9, 10.0)] == [0, 100]
 
