@@ -44,6 +44,8 @@ def one(name: str, values: str, labels: str = NODE) -> Fires:
 
 CASES = {
     "AerobeeDown": one("up", "0x60"),
+    # It ends soon after each start: seldom seen down for long.
+    "AerobeeBrokerDown": one("aerobee_broker_up", "0 0 1 0 0 0 1 0x60", f'{NODE},broker="b-1"'),
     "AerobeeStoreRefusesPuts": one("aerobee_store_refuses_puts", "1x60"),
     "AerobeeDiskFilling": Fires(
         {
