@@ -9,7 +9,7 @@ already, as administrators ask one broker after the other, changes nothing and i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
@@ -66,6 +66,8 @@ class SharedUsers:
         self._cut_off = cut_off
         self._one_change = trio.Lock()
         self._read = self._identities()
+        self._unread: list[tuple[int, int, int]] | None = None
+        """The files of which the log says already that they cannot be read."""
 
     def noted(self) -> None:
         """The tables are as the files are now."""
@@ -80,7 +82,9 @@ class SharedUsers:
             await trio.sleep(LOOK_S)
             if self._identities() != self._read:
                 async with self._one_change:
-                    await self._follow()
+                    # What could not be read is tried again with the next look.
+                    with suppress(Refused):
+                        await self._follow()
 
     def changing(self, handler: Handler) -> Handler:
         """The handler of a change, in its turn among all processes."""
@@ -115,7 +119,9 @@ class SharedUsers:
             self._disk.unlock(held)
 
     async def _follow(self) -> None:
-        """Take over what other processes have written."""
+        """Take over what other processes have written. Raises: Refused when it cannot be read: a
+        change would write the tables of before over it.
+        """
         found = self._identities()
         if found == self._read:
             return
@@ -127,10 +133,12 @@ class SharedUsers:
                 if document is not None:
                     load(document)
         except (TableDamaged, OSError, *UNREADABLE) as error:
-            log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
-            return
-        finally:
-            self._read = found
+            if found != self._unread:
+                log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
+            self._unread = found
+            text = f"what another process has changed cannot be read: {error}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
+        self._read, self._unread = found, None
         changed = different(users, self._users.everyone())
         changed |= different(acls, self._acls.everyone())
         log.info("user.reread", changed=len(changed))

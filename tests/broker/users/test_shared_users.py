@@ -1,0 +1,121 @@
+"""Users in files that several brokers share: what one of them took away, no other gives back."""
+
+from __future__ import annotations
+
+import errno
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.errors import Refused
+from aerobee.broker.saved.tables import Tables
+from aerobee.broker.users.directory import UserDirectory
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers import auth
+from aerobee.store.files.system_clock import SystemClock
+from tests.broker.peers import Peer
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.logged import events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from aerobee.remoting.wire.header import Header
+    from tests.kit.logged import Logged
+
+pytestmark = pytest.mark.trio
+
+ROOT = '{"username":"root","password":"root-secret"}'
+ON = AuthConfig(authentication_enabled=True, init_authentication_user=ROOT)
+
+
+class Two:
+    """Two brokers on the same files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "users.json"
+        self.disk = FaultyDisk(folder)
+        tables = Tables(folder, self.disk, SystemClock())
+        self.first, self.second = (
+            UserDirectory(ON, tables, no_connections, shared=self.disk) for _ in range(2)
+        )
+
+    def names(self) -> set[str]:
+        """The users that the file has."""
+        return {one["username"] for one in json.loads(self.file.read_text())["users"]}
+
+
+async def no_connections(ends: Callable[[Any], bool]) -> None:
+    """Nobody is connected."""
+
+
+async def two(folder: Path, clock: MockClock) -> Two:
+    """Both of them know the user adam, whom the first has deleted since."""
+    clock.rate = 50
+    both = Two(folder)
+    both.first.load()
+    await ask(both.first, auth.CreateUser(username="adam"))
+    both.second.load()
+    await ask(both.first, auth.DeleteUser(username="adam"))
+    return both
+
+
+@asynccontextmanager
+async def serving(directory: UserDirectory) -> AsyncIterator[None]:
+    """It follows the files."""
+    async with trio.open_nursery() as nursery:
+        for service in directory.services:
+            await nursery.start(service.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def ask(directory: UserDirectory, header: Header) -> None:
+    """A change by the super user. Raises: Refused."""
+    command = Command(code=int(header.code), body=b'{"password":"a-secret"}')
+    command.ext = {"AccessKey": "root"}
+    (handler,) = (one.handler for one in directory.routes if isinstance(header, one.header))
+    answer: Any = handler(header, command, Peer("127.0.0.1:50000"))
+    await answer
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait for it, 60 s of the clock at most."""
+    with trio.fail_after(60):
+        while not done():  # noqa: ASYNC110  (nobody tells)
+            await trio.sleep(0.1)
+
+
+async def test_a_file_that_could_not_be_read_once_is_read_again(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged
+) -> None:
+    """The other broker had no descriptor left at that moment: a deleted user stayed there."""
+    both = await two(tmp_path, mock_clock)
+    both.disk.faults.append(Fault(name="open", path="users.json", error=errno.EMFILE, times=3))
+    async with serving(both.second):
+        await until(lambda: both.second.users.get("adam") is None)
+    assert events(logged).count("user.not_reread") == 1
+
+
+async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged
+) -> None:
+    """It would have written the users of before, the deleted one with them."""
+    both = await two(tmp_path, mock_clock)
+    both.file.chmod(0o644)
+    async with serving(both.second):
+        await until(lambda: "user.not_reread" in events(logged))
+        with pytest.raises(Refused, match="chmod 600"):
+            await ask(both.second, auth.CreateUser(username="eve"))
+        assert both.names() == {"root"}
+        both.file.chmod(0o600)
+        await until(lambda: both.second.users.get("adam") is None)
+        await ask(both.second, auth.CreateUser(username="eve"))
+    assert both.names() == {"root", "eve"}
