@@ -287,9 +287,9 @@ class IndexService:
         self._dispatcher.aside.take("index", location, error)
 
     def _drop_known(self) -> None:
-        """Drop keys of the first message that an earlier run has put into a file."""
-        if self._known_keys and self._keys_end > self.indexed:
-            del self._keys[: self._known_keys]
+        """Drop keys of the first message that are in a file; Java has more there, such as tags."""
+        if (count := self._known_keys) and self._keys_end > self.indexed:
+            self._keys[:count] = [key for key in self._keys[:count] if key[1] != self.indexed]
             self._known_keys = 0
 
     async def _add_keys(self) -> bool:

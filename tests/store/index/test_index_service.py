@@ -246,6 +246,32 @@ async def test_a_full_file_that_is_vouched_for_survives_a_crash(tmp_path: Path) 
 
 
 @pytest.mark.trio
+async def test_behind_a_file_of_java_no_key_is_missing(tmp_path: Path) -> None:
+    """It has more entries of its last message than we make: 5.4 indexes the tags, too."""
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    for number in range(13):
+        put(store, f"a{number} b{number}")
+    last = put(store, "c d")
+    store.index.service.pending[-1].properties = encode({"KEYS": "c d T#t"}).encode()
+    await settle(store)
+    flush_everything(store, disk)
+    stored = store.commit_log.last_store_timestamp
+    CheckpointFile(disk, tmp_path / CHECKPOINT).write(stored, stored, stored)
+    put(store, "e f")
+    disk.kill()
+    store, recovery = open_store(tmp_path, Disk())
+    assert not recovery.clean
+    (file,) = store.index.service.files.files
+    assert file.full
+    assert file.entries_of(last) == 3
+    await settle(store)
+    check_index(store)
+    assert store.stats.keys_indexed == 2
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path, Disk())
     put(store, "a")
