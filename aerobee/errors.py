@@ -11,7 +11,8 @@ AerobeeError
 │  └─ RequestTimeoutError (also TimeoutError)
 ├─ NoNameServerError, RouteNotFoundError, BrokerNotFoundError     no address for the request
 ├─ BrokerError                            a broker or name server answered with an error code
-│  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
+│  ├─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
+│  └─ AccessDeniedError                   a PermissionDeniedError: access control refused it
 ├─ SendFailedError, BatchSendError        all tries have failed
 ├─ UndeliveredError                       the same for what was sent in the background
 ├─ ReplyTimeoutError (also TimeoutError)  no reply to a request through a topic
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import SendResult
 
 __all__ = [
+    "AccessDeniedError",
     "AerobeeError",
     "Attempt",
     "BatchSendError",
@@ -188,7 +190,13 @@ class MessageIllegalError(BrokerError):
 
 
 class PermissionDeniedError(BrokerError):
-    """The broker denies permission (16, also where ACL 1.0 answers 1)."""
+    """The broker does not allow it (16): to this user, see `AccessDeniedError`, or to nobody, such
+    as a send while the broker is not writable.
+    """
+
+
+class AccessDeniedError(PermissionDeniedError):
+    """Access control refused it: the user may not, or its signature is wrong (16; 1 of ACL 1.0)."""
 
 
 class TopicNotFoundError(BrokerError):

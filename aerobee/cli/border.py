@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.errors import (
+    AccessDeniedError,
     AerobeeError,
+    BatchSendError,
+    BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
     ConnectError,
     GroupNotFoundError,
     NoNameServerError,
-    PermissionDeniedError,
+    RouteNotFoundError,
+    SendFailedError,
     TransportError,
+    UndeliveredError,
 )
 
 if TYPE_CHECKING:
@@ -41,19 +45,16 @@ DONE, FAILED, WRONG_USAGE, STORE_REFUSED, NOT_REACHABLE, REFUSED = range(6)
 EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
     (GroupNotFoundError, FAILED),
     (ConfigurationError, WRONG_USAGE),
-    (PermissionDeniedError, REFUSED),
+    (AccessDeniedError, REFUSED),
+    (BrokerError, FAILED),
+    (RouteNotFoundError, FAILED),
     (TransportError, NOT_REACHABLE),
     (NoNameServerError, NOT_REACHABLE),
     (BrokerNotFoundError, NOT_REACHABLE),
 )
 """The first matching class applies; other errors mean "failed"."""
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
-"""For errors that only carry the code of the last failure."""
-NO_MATTER_OF_RIGHTS = re.compile(
-    r"is existed|is not exist|can ?not be (blank|Any)|is null|is empty|is invalid|null or illegal"
-)
-"""What brokers, Java's as well, say with NO_PERMISSION of users and ACLs that are there already,
-are not there, or are wrong."""
+"""For errors that only carry the code of a failure, as those of Spark's tasks."""
 UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
 """What a write to stdout fails with; any other error of the system is a fault of ours."""
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
@@ -106,10 +107,20 @@ def explained(error: AerobeeError) -> str:
     return f"{text}; {TLS_HINT if 'reset by peer' in text else START_HINT}"
 
 
+def reason_of(error: AerobeeError) -> AerobeeError:
+    """The error of the last try of a send, the first one of several messages, or itself."""
+    if isinstance(error, SendFailedError) and error.attempts:
+        return error.attempts[-1].error
+    if isinstance(error, BatchSendError):
+        return next(one for one in error.results if isinstance(one, AerobeeError))
+    if isinstance(error, UndeliveredError):
+        return reason_of(error.failed[0][1])
+    return error
+
+
 def code_of(error: AerobeeError) -> int:
     """The exit code of an SDK error."""
-    if isinstance(error, PermissionDeniedError) and NO_MATTER_OF_RIGHTS.search(error.remark):
-        return FAILED
+    error = reason_of(error)
     for kind, code in EXIT_CODES:
         if isinstance(error, kind):
             return code

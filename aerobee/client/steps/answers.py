@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from aerobee.errors import BY_CODE, BrokerError, TransportError
+from aerobee.errors import (
+    BY_CODE,
+    AccessDeniedError,
+    BrokerError,
+    PermissionDeniedError,
+    TransportError,
+)
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 
@@ -22,6 +29,16 @@ H = TypeVar("H", bound="Header")
 B = TypeVar("B", bound="Body")
 ACL_REFUSAL = "org.apache.rocketmq.acl.common.AclException"
 """ACL 1.0 refuses with SYSTEM_ERROR, and a remark that begins with this class."""
+ACCESS_CONTROL: Final = re.compile(
+    r"^(org\.apache\.rocketmq\.(acl|auth)\.|check signature failed|username cannot be null"
+    r"|User:\S* (has no permission to access|is not found|not found|is disabled)"
+    r"|The super user can only be|client id .* of another account)"
+)
+"""What access control says, here and in RocketMQ; other refusals with NO_PERMISSION are about the
+broker, a topic or a group.
+
+Source: semantics §18.3 (AuthenticationException, AuthorizationException).
+"""
 
 
 def expect(ask: Ask, answer: Command, peer: str) -> Command:
@@ -40,6 +57,8 @@ def error_of(ask: Ask, answer: Command, peer: str) -> BrokerError:
     if remark.startswith(ACL_REFUSAL):
         code = int(ResponseCode.NO_PERMISSION)
     made = BY_CODE.get(code, BrokerError)
+    if made is PermissionDeniedError and ACCESS_CONTROL.search(remark):
+        made = AccessDeniedError
     return made(code, remark, peer, ask.address, request_name(ask), topic_of(ask))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from aerobee.cli.border import DONE, REFUSED, complain
+from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.common import (
     cluster_at,
@@ -271,7 +271,7 @@ def command(
 ) -> int:
     """Count dead letters by group, origin, tag and tries; with --redrive --yes send them again.
 
-    Exit code 5 if a topic of dead letters cannot be read; how to open it is said on stderr.
+    Exit code 1 if a topic of dead letters cannot be read; how to open it is said on stderr.
     """
     if not redrive and (yes or to_topic or record or run):
         raise ConfigurationError("--yes, --to-topic, --record and --run are for --redrive")
@@ -293,7 +293,7 @@ def command(
                 run=run,
                 yes=yes,
             )
-    return REFUSED if closed else DONE
+    return FAILED if closed else DONE
 
 
 def found(

@@ -29,7 +29,9 @@ RAISED_BY_JAVA = re.compile(r"^(?:: |Caused by: )(?:[\w$]+\.)*([\w$]+: .+)$", re
 """An exception of Java and each of its causes."""
 FORBIDDEN = re.compile(r"PermissionError|AccessDenied|AccessControlException|Permission denied")
 NO_PERMISSION = 16
-CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items())}
+CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items()) if code != NO_PERMISSION}
+CODES[errors.AccessDeniedError] = NO_PERMISSION
+"""The exit code tells access control from what is allowed to nobody."""
 LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """PySpark's loggers that print the stack trace of an exception which is raised right after."""
 

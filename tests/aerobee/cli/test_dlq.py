@@ -87,7 +87,7 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert len(call("message", "tail", other).out.splitlines()) == 3
     assert call("topic", "alter", f"%DLQ%{group}", "--perm", "w").code == 0
     done = call("dlq", "list", group)
-    assert done.code == 5
+    assert done.code == 1
     assert f"aerobee topic alter '%DLQ%{group}' --perm rw" in done.err
 
 

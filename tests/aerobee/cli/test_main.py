@@ -13,13 +13,17 @@ from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code
 from aerobee.cli.main import COMMANDS, cli
 from aerobee.cli.mqadmin import OURS
 from aerobee.errors import (
+    AccessDeniedError,
     AerobeeError,
     Attempt,
+    BatchSendError,
     ConfigurationError,
     NoNameServerError,
     PermissionDeniedError,
+    RouteNotFoundError,
     SendFailedError,
     TransportError,
+    UndeliveredError,
 )
 from tests.aerobee.cli.conftest import command
 
@@ -87,7 +91,10 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-NO_PERMISSION = PermissionDeniedError(16, "no", "b", "a:1", "SEND")
+NO_PERMISSION = AccessDeniedError(16, "no", "b", "a:1", "SEND")
+FOR_NOBODY = PermissionDeniedError(16, "the topic is closed", "b", "a:1", "SEND")
+CLOSED = RouteNotFoundError("no queue of topic t can be written")
+CLOSED.code = 16
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,16 @@ NO_PERMISSION = PermissionDeniedError(16, "no", "b", "a:1", "SEND")
         (TransportError("x"), NOT_REACHABLE),
         (NO_PERMISSION, REFUSED),
         (SendFailedError("x", [Attempt("b", NO_PERMISSION)]), REFUSED),
-        (PermissionDeniedError(16, "The user is existed", "b", "a:1", "AUTH_CREATE_USER"), FAILED),
+        (SendFailedError("x", [Attempt("b", FOR_NOBODY), Attempt("b", NO_PERMISSION)]), REFUSED),
+        (BatchSendError([NO_PERMISSION, FOR_NOBODY]), REFUSED),
+        (UndeliveredError([(None, SendFailedError("x", [Attempt("b", NO_PERMISSION)]))]), REFUSED),
+        (FOR_NOBODY, FAILED),
+        (SendFailedError("x", [Attempt("b", NO_PERMISSION), Attempt("b", FOR_NOBODY)]), FAILED),
+        (BatchSendError([FOR_NOBODY, NO_PERMISSION]), FAILED),
+        (UndeliveredError([(None, FOR_NOBODY)]), FAILED),
+        (SendFailedError("x", []), FAILED),
+        (CLOSED, FAILED),
+        (SendFailedError("x", [Attempt("b", TransportError("y"))]), NOT_REACHABLE),
         (AerobeeError("x"), 1),
     ],
 )

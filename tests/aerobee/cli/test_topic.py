@@ -44,16 +44,16 @@ def test_what_is_not_named_stays_when_a_topic_is_altered(call: Call, topic: str)
     assert call("topic", "alter", topic).code == 2
 
 
-def test_a_topic_that_may_not_be_written_or_read_is_exit_code_5(call: Call, topic: str) -> None:
+def test_a_topic_that_may_not_be_written_or_read_is_exit_code_1(call: Call, topic: str) -> None:
     call("topic", "create", topic, "--perm", "r")
     refused = call("produce", topic, "x")
     assert (refused.code, refused.err) == (
-        5,
+        1,
         f"aerobee: no queue of topic {topic} can be written\n",
     )
     call("topic", "alter", topic, "--perm", "w")
     refused = call("consume", topic, "--no-follow")
-    assert (refused.code, refused.err) == (5, f"aerobee: no queue of topic {topic} can be read\n")
+    assert (refused.code, refused.err) == (1, f"aerobee: no queue of topic {topic} can be read\n")
 
 
 def test_shrinking_says_what_becomes_invisible_and_asks(call: Call, topic: str) -> None:

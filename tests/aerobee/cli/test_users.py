@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aerobee.blocking import AdminClient, Credentials, Message, Producer
-from aerobee.cli.border import REFUSED, exit_code_of
+from aerobee.cli.border import FAILED, REFUSED, exit_code_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.request_signature import signature
@@ -308,3 +308,24 @@ def test_what_an_account_may_not_do_is_exit_code_5(
         assert (code, out, err.count("\n")) == (REFUSED, "", 1), (words, err)
     monkeypatch.setenv("AEROBEE_SECRET_KEY", "a-wrong-secret-1")
     assert call("produce", "Refused", "x")[0] == REFUSED
+
+
+def test_what_nobody_may_do_is_exit_code_1(
+    admin: AdminClient, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    """The broker answers NO_PERMISSION to its super user as well."""
+    admin.create_topic("ReadOnly", perm=4)
+    admin.create_topic("WriteOnly", perm=2)
+    admin.create_topic("Open")
+    assert call("produce", "Open", "x")[0] == 0
+    assert call("group", "create", "closed", "--disabled")[0] == 0
+    for words in (
+        ["produce", "ReadOnly", "x"],
+        ["consume", "WriteOnly", "--no-follow"],
+        ["consume", "Open", "--group", "closed", "--no-follow"],
+        ["broker", "config", "set", "brokerName=other"],
+        ["group", "delete", "CID_RMQ_SYS_TRANS", "--yes"],
+        ["users", "update", "root", "--disable"],
+    ):
+        code, out, err = call(*words)
+        assert (code, out, bool(err)) == (FAILED, "", True), (words, code, out, err)

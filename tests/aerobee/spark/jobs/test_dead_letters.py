@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.cli.border import DONE, REFUSED
+from aerobee.cli.border import DONE, FAILED
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.dead_letters import command
 from aerobee.spark.jobs.sending import REPLAY
@@ -103,7 +103,7 @@ def test_an_analysis_counts_by_group_origin_and_tag_and_names_what_is_closed(job
         ("mailer", "orders", "US"): 1,
     }
     assert {(row["why"], row["tries"]) for row in done.rows} == {("given up at the first try", 1)}
-    assert done.code == REFUSED
+    assert done.code == FAILED
     assert "%DLQ%closed cannot be read" in done.said
     assert "updateTopicPerm" in done.said
     assert "-t '%DLQ%closed' -p 6" in done.said

@@ -26,7 +26,8 @@ aerobee.errors.{name}: {words}
     [
         ("ConfigurationError", ConfigurationError, None),
         ("NoNameServerError", NoNameServerError, NoNameServerError.code),
-        ("PermissionDeniedError", AerobeeError, 16),
+        ("AccessDeniedError", AerobeeError, 16),
+        ("PermissionDeniedError", AerobeeError, None),
         ("NoSuchError", AerobeeError, None),
     ],
 )
