@@ -46,6 +46,9 @@ SLICE: Final = 400
 """Messages from the queue that are indexed in one step: about 1 ms."""
 PARSE_SLICE: Final = 200
 """The same for parsed messages."""
+KEYS_STEP: Final = 4_000
+"""Keys that are collected, but for the last message, and put into a file in one step: each takes
+a millisecond or two. One message may have 16,000."""
 PAUSE_S: Final = 0.002
 """The pause between two slices, so that the loop's other work comes first."""
 CHUNK_BYTES: Final = 64 << 10
@@ -262,7 +265,7 @@ class IndexService:
         count = 0
         for request in islice(pending, SLICE):
             physical = request.physical_offset
-            if physical != end:
+            if physical != end or len(keys) > KEYS_STEP:
                 break
             end = physical + request.size
             count += 1
@@ -293,18 +296,20 @@ class IndexService:
             self._known_keys = 0
 
     async def _add_keys(self) -> bool:
-        """Put the keys into files. False: no file can be created now."""
-        keys = self._keys
-        added = len(keys)
-        while keys:
+        """Put a step's worth of the keys into files. False: no file can be created now."""
+        keys, left = self._keys, KEYS_STEP
+        while keys and left:
             builder = self._builder
             if builder is None or builder.full:
                 if not await self._next_file():
                     return False
                 continue
-            del keys[: builder.add(keys)]
-        self.indexed = self._keys_end
-        self._stats.keys_indexed += added
+            added = builder.add(keys[:left])
+            del keys[:added]
+            left -= added
+            self._stats.keys_indexed += added
+        if not keys:
+            self.indexed = self._keys_end
         if self.unwritten >= UNWRITTEN_MAX:
             await self.write()
         return True
@@ -424,7 +429,7 @@ class IndexService:
                     self._set_aside(error, topic, header.queue_id, header.queue_offset, at)
             end = at + header.size
             self._stats.index_parsed += 1
-            if number == PARSE_SLICE:
+            if number == PARSE_SLICE or len(keys) > KEYS_STEP:
                 break
         else:
             stop = walk.stop

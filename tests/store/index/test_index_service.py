@@ -17,6 +17,7 @@ from aerobee.store.format.index import INDEX_ENTRY, INDEX_SLOT, index_key, key_h
 from aerobee.store.format.names import CHECKPOINT
 from aerobee.store.format.properties import encode
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft, flush_everything, open_store
@@ -154,6 +155,31 @@ async def test_what_the_hand_over_forgot_is_parsed_from_the_log(tmp_path: Path) 
     await settle(store)
     assert store.stats.index_parsed >= 201
     assert store.stats.keys_indexed == 300
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("parsed", [False, True])
+async def test_messages_with_very_many_keys_are_indexed_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: bool
+) -> None:
+    """R8: 128 messages with 16,000 keys each, a batch of 4 MiB, stopped the loop for 1.6 s."""
+    monkeypatch.setattr(index_service, "KEYS_STEP", 50)
+    store, _ = open_store(tmp_path, Disk(), **MANY)
+    service = store.index.service
+    for number in range(20):
+        put(store, " ".join(f"k{number}-{key}" for key in range(40 if number else 160)))
+    if parsed:
+        service.pending.clear()
+    collected = indexed = 0
+    while await service.step():
+        took, indexed = store.stats.keys_indexed - indexed, store.stats.keys_indexed
+        assert took <= 50
+        collected = max(collected, took + len(service._keys))
+    assert collected == 160, "those of one message, however many, or one more than a step's worth"
+    await settle(store)
+    assert store.stats.keys_indexed == 160 + 19 * 40
     check_index(store)
     assert await store.close()
 
