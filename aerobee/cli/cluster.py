@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.border import NOT_REACHABLE, complain, explained
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.kv import kv
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aerobee.admin import ClientConnection
     from aerobee.blocking import AdminClient
+    from aerobee.errors import TransportError
 
 __all__ = ["cluster", "connections"]
 
@@ -32,15 +34,36 @@ cluster.add_command(kv)
 @connection_options
 @output_options
 def info(connection: Connection, output: Output) -> None:
-    """Print every broker with its version, rates and disk."""
+    """Print every broker with its version, rates and disk.
+
+    One that does not answer has neither; the exit code is 4 then.
+    """
+    silent: list[TransportError] = []
     with connection.admin() as admin:
-        output.rows(described_brokers(admin))
+        output.rows(described_brokers(admin, silent.append))
+    for error in silent:
+        complain(explained(error))
+    if silent:
+        click.get_current_context().exit(NOT_REACHABLE)
 
 
-def described_brokers(admin: AdminClient) -> Iterator[dict[str, Any]]:
-    """Each registered broker, with its own statistics."""
+def described_brokers(
+    admin: AdminClient, unanswered: Callable[[TransportError], None] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Each registered broker, with its own statistics.
+
+    `unanswered` is told why one does not answer; without it the error ends all of it.
+    """
+    from aerobee.errors import TransportError
+
     for broker in admin.cluster_info().brokers:
-        stats = admin.broker_stats(broker.address)
+        try:
+            stats = admin.broker_stats(broker.address)
+        except TransportError as error:
+            if unanswered is None:
+                raise
+            unanswered(error)
+            stats = {}
         # The spelling of 4.9.
         out = stats.get("getTransferredTps", stats.get("getTransferedTps"))
         yield {
@@ -102,7 +125,6 @@ def connected(
     admin: AdminClient, group: str | None, *, tell: bool = True
 ) -> Iterator[tuple[str, str, ClientConnection]]:
     """Kind, group and client of every connection; `tell` on stderr what a broker does not serve."""
-    from aerobee.cli.border import complain
     from aerobee.errors import UnsupportedRequestError
 
     for name in [group] if group else admin.groups():

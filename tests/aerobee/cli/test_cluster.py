@@ -1,10 +1,14 @@
 """`aerobee cluster`, `connections`, `broker config` and `top` against a real broker."""
 
+import zlib
+
 import pytest
 
 from aerobee.blocking import PullConsumer
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
+from tests.kit.ports import free_port
+from tests.kit.raw_client import RawConnection
 
 pytestmark = pytest.mark.service
 
@@ -15,6 +19,27 @@ def test_brokers_are_shown_with_their_figures(call: Call, broker: AnyBroker) -> 
     assert row["version"].startswith("V5")
     lines = call("cluster", "info").out.splitlines()
     assert lines[0].split("\t")[:2] == ["cluster", "broker"]
+
+
+def test_one_broker_that_does_not_answer_hides_no_other(call: Call, broker: AnyBroker) -> None:
+    """The first command of a person in trouble: it showed nothing then."""
+    body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"filterServerList":[]}'
+    there = {
+        "brokerName": "gone",
+        "brokerAddr": f"127.0.0.1:{free_port()}",
+        "clusterName": "DefaultCluster",
+        "brokerId": 0,
+    }
+    more = {"haServerAddr": there["brokerAddr"], "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}
+    with RawConnection(broker.namesrv_address) as names:
+        assert names.call(103, there | more, body).code == 0
+        done = call("cluster", "info", "--json")
+        assert names.call(104, there).code == 0
+    versions = {row["broker"]: row["version"] for row in done.document}
+    assert versions.pop("gone") is None
+    assert all(version.startswith("V5") for version in versions.values())
+    assert len(versions) == 1
+    assert (done.code, f"to {there['brokerAddr']}" in done.err) == (4, True)
 
 
 def test_who_is_connected_is_shown(call: Call, broker: AnyBroker, topic: str) -> None:
