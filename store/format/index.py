@@ -153,13 +153,13 @@ _NEXT: Final = 2
 _ID: Final = Struct("20s3s3s3s3sB")
 """A client's message id, 32 letters, and what stands behind it."""
 _id_at = _ID.unpack_from
+_ID_BYTES: Final = 32
+"""It is hashed in five pieces: 20 letters, and the other 12 by threes. Digits have 4,096 threes at
+most, so mostly all five have come before."""
 _END: Final = Struct("3s3s3s3s")
 _END_BYTES: Final = 12
 _SHIFT: Final = 31**3
 _end_of = _END.unpack_from
-_LONG: Final = 16
-"""Longer keys, up to `_POWERS_MAX`, are hashed in five pieces: up to the last 12 letters, and these
-by threes. Digits have 4,096 threes at most, so mostly all five have come before."""
 _MEMORY_MAX: Final = 8_192
 """Pieces of one kind that are remembered."""
 _POWERS_MAX: Final = 128
@@ -178,6 +178,8 @@ _WEIGHTS: Final = tuple(_powers())
 
 
 _POWERS: Final = tuple(int(pow(31, n, 1 << 32)) for n in range(_POWERS_MAX + 1))
+_ID_BACK: Final = int(pow(31, -_ID_BYTES, 1 << 32))
+"""Takes back what moved a hash by the letters of an id."""
 
 
 def _power(exponent: int) -> int:
@@ -202,9 +204,11 @@ class KeyHasher:
 
     def __init__(self) -> None:
         self._topics: dict[str, int] = {}
-        # Of ASCII pieces only: a key whose pieces are all found needs no other look.
-        self._fronts: dict[tuple[str, bytes], int] = {}
-        """Hash of topic and front, moved by the 12 letters that follow."""
+        """Hash of `topic#`, moved by the 32 letters of an id."""
+        # Of ASCII pieces only: a key whose pieces are all found needs no other look. Topics are not
+        # part of them, so that many topics and many clients do not multiply.
+        self._fronts: dict[bytes, int] = {}
+        """Hash of the front of an id, moved by the 12 letters that follow."""
         self._threes: dict[bytes, int] = {}
 
     def hashes(self, topic: str, properties: bytes) -> list[int]:
@@ -233,7 +237,8 @@ class KeyHasher:
                 value = (
                     ((threes[a] * _SHIFT + threes[b]) * _SHIFT + threes[c]) * _SHIFT
                     + threes[d]
-                    + self._fronts[topic, front]
+                    + self._fronts[front]
+                    + self._topics[topic]
                 ) & 0xFFFF_FFFF
                 if behind != _NEXT or (at and properties[at - 1] != _NEXT):
                     value = -1
@@ -258,17 +263,17 @@ class KeyHasher:
             return java_hash(f"{topic}#{key.decode('utf-8', 'replace')}") & 0xFFFF_FFFF
         prefix = self._topics.get(topic)
         if prefix is None:
-            prefix = _remember(self._topics, topic, java_hash(topic + "#"))
+            prefix = _remember(self._topics, topic, java_hash(topic + "#") * _power(_ID_BYTES))
         size = len(key)
-        if _LONG < size <= _POWERS_MAX:
+        if size == _ID_BYTES:
             front = key[:-_END_BYTES]
-            if (topic, front) not in self._fronts:
-                value = prefix * _power(len(front)) + _polynomial(front)
-                _remember(self._fronts, (topic, front), value * _power(_END_BYTES))
+            if front not in self._fronts:
+                _remember(self._fronts, front, _polynomial(front) * _power(_END_BYTES))
             for three in _end_of(key, len(front)):
                 if three not in self._threes:
                     _remember(self._threes, three, _polynomial(three))
-        return prefix * _power(size) + _polynomial(key) & 0xFFFF_FFFF
+            return prefix + _polynomial(key) & 0xFFFF_FFFF
+        return prefix * _ID_BACK * _power(size) + _polynomial(key) & 0xFFFF_FFFF
 
 
 def _remember(memory: dict[_Piece, int], piece: _Piece, value: int) -> int:

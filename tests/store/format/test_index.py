@@ -1,3 +1,5 @@
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +102,19 @@ def test_more_pieces_than_are_remembered_do_no_harm() -> None:
     for number in range(0, 100_000, 7):
         key = f"{number:020d}{number:08X}{number:04X}"
         assert hasher.hashes("T", f"UNIQ_KEY\x01{key}\x02".encode()) == [key_hash(f"T#{key}")]
+
+
+def test_many_topics_and_many_clients_do_not_multiply() -> None:
+    """Each of 150 × 150 pairs is a sum of what was remembered of its topic and of its client."""
+    hasher = KeyHasher()
+    for turn in range(2):
+        with patch.object(KeyHasher, "_slow", autospec=True, side_effect=KeyHasher._slow) as slow:
+            for client in range(150):
+                key = f"7F0000010001{client:08X}000102030405"
+                properties = f"UNIQ_KEY\x01{key}\x02".encode()
+                for topic in range(150):
+                    assert hasher.hashes(f"t{topic}", properties) == [key_hash(f"t{topic}#{key}")]
+        assert slow.call_count <= (0 if turn else 300)
 
 
 def test_bytes_that_are_no_text_are_hashed_as_their_replacement() -> None:
