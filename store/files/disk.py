@@ -174,15 +174,19 @@ class Disk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def mkdir(self, path: Path) -> None:
-        """Create the directory and its parents, durably; a no-op when it exists."""
+    def mkdir(self, path: Path, *, sync: bool = True) -> None:
+        """Create the directory and its parents; a no-op when it exists.
+
+        Durably, or with the next sync of the directories above it.
+        """
         missing = [path]
         while not self.exists(missing[-1].parent):
             missing.append(missing[-1].parent)
         for directory in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 self._call(os.mkdir, directory, _DIRECTORY_MODE)
-                self.sync_directory(directory.parent)
+                if sync:
+                    self.sync_directory(directory.parent)
 
     def remove(self, path: Path, *, missing_ok: bool = False) -> None:
         """Unlink a file; the directory is not synced."""
@@ -299,13 +303,18 @@ class Disk:
             raise
         return handle
 
-    def create(self, path: Path, size: int, data: bytes = b"", position: int = 0) -> Handle:
-        """Create a sparse file of `size` bytes that holds `data` when its name appears.
+    def create(
+        self, path: Path, size: int, data: bytes = b"", position: int = 0, *, sync: bool = False
+    ) -> Handle:
+        """Create a sparse file of `size` bytes that holds `data` when its name appears; with `sync`
+        after a power cut as well.
 
-        Nothing is synced: the next sync of the file and of its directory does that.
+        The name is durable with the next sync of its directory.
         """
         handle = self._make(path, size, data, position, fill=False)
         try:
+            if sync:
+                self.sync(handle)
             self.rename(spare_path(path), path)
         except BaseException:
             self._unmake(handle, path)

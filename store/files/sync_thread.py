@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,15 +30,27 @@ def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
     """Do blocking work for each item, in several threads when there are many.
 
     Syncs that wait at the same time share journal commits. The order is undefined.
-    Raises: the error of the first one that fails; the others are done all the same.
+    Raises: an OSError of one that fails; the others are done all the same.
     """
     if len(items) < MANY:
-        for item in items:
-            work(item)
+        _one_by_one(work, items)
         return
+    # A share of all for each thread: to hand over single items takes longer than most of the work.
+    shares = [items[first::THREADS] for first in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as threads:
-        for _ in threads.map(work, items):
+        for _ in threads.map(partial(_one_by_one, work), shares):
             pass
+
+
+def _one_by_one(work: Callable[[T], None], items: Sequence[T]) -> None:
+    failure: OSError | None = None
+    for item in items:
+        try:
+            work(item)
+        except OSError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class SyncThread:

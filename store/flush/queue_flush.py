@@ -199,13 +199,13 @@ class QueueFlush:
         return True
 
     async def _sync_out(self, behind: list[tuple[ConsumeQueue, int]]) -> bool:
-        paths = [path for queue, _ in behind for path in queue.unsynced_paths()]
+        unsynced = self._queues.unsynced_of(queue for queue, _ in behind)
         began = self._clock.monotonic()
         try:
-            await self._disk.in_thread(self._queues.sync, paths)
+            await self._disk.in_thread(self._queues.sync, unsynced)
         except OSError as error:
             return self._not_synced(error, "consumequeue")
-        self._stats.queue_syncs += len(paths)
+        self._stats.queue_syncs += len(unsynced.files)
         if (elapsed := self._clock.monotonic() - began) > SLOW_S:
             log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
         self._queues.mark_synced(behind)

@@ -137,6 +137,7 @@ class ConsumeQueue(QueueUnits):
         self.written = write.end
         self.extent = None
         if write.creates:
+            self.named = False
             self._paths[write.end - len(write.data) - write.position] = write.path
         surplus = self.written - KEEP_BYTES - self.tail_position
         if surplus > 0:
@@ -149,8 +150,9 @@ class ConsumeQueue(QueueUnits):
         return [path for start, path in self._paths.items() if first <= start < self.written]
 
     def mark_synced(self, position: int) -> None:
-        """Everything written before this byte is on disk."""
+        """Everything written before this byte is on disk, and so are the names of its files."""
         self.synced = max(self.synced, position)
+        self.named = True
 
     def take_extent(self) -> TakeExtent | None:
         """What a thread needs to take its extent; None unless one file has all of it, and room."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -36,6 +36,13 @@ WRITTEN_AGAIN = 64
 def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
     """The queues in slices."""
     return (queues[at : at + SLICE] for at in range(0, len(queues), SLICE))
+
+
+class Unsynced(NamedTuple):
+    """Files with written bytes that were never synced, and directories with such names."""
+
+    files: list[Path]
+    directories: list[Path]
 
 
 class ConsumeQueues:
@@ -136,6 +143,7 @@ class ConsumeQueues:
         """Find the end of every queue; see `ConsumeQueue.recover`. Raises: OSError."""
         for queue in self.table.values():
             queue.recover(scan=scan)
+            queue.named = not scan and bool(queue.files)
             if queue.unsynced_bytes:
                 # A cut leaves zeros that the next sync has to include.
                 self.unsynced[queue] = None
@@ -231,31 +239,39 @@ class ConsumeQueues:
 
     def write(self, writes: Iterable[TailWrite]) -> None:
         """Write units to their files. For a thread. Raises: OSError; it can be repeated."""
-        by_queue: dict[ConsumeQueue, list[TailWrite]] = {}
-        for write in writes:
-            by_queue.setdefault(write.queue, []).append(write)
-        side_by_side(self._write_queue, list(by_queue.values()))
-
-    def _write_queue(self, writes: list[TailWrite]) -> None:
-        """Write the pieces of one queue, in order."""
-        disk = self._disk
+        new: dict[ConsumeQueue, list[TailWrite]] = {}
         for write in writes:
             if write.creates:
-                disk.mkdir(write.path.parent)
-                handle = disk.create(write.path, self.file_size, write.blanks() + write.data)
-            else:
-                handle = disk.open(write.path)
-            with handle:
-                if write.creates:
-                    # An all-zero file after a power cut would be one message to other brokers.
-                    disk.sync(handle)
-                    disk.sync_directory(write.path.parent)
-                else:
-                    handle.pwrite(write.data, write.position)
+                new.setdefault(write.queue, []).append(write)
+                continue
+            # Nothing waits for the disk here, so more threads would only wait for each other.
+            with self._disk.open(write.path) as handle:
+                handle.pwrite(write.data, write.position)
+        side_by_side(self._create, list(new.values()))
 
-    def sync(self, paths: Iterable[Path]) -> None:
-        """Make queue files durable. For a thread. Raises: OSError."""
-        side_by_side(self._sync_file, list(paths))
+    def _create(self, writes: list[TailWrite]) -> None:
+        """Make the new files of one queue, in order."""
+        self._disk.mkdir(writes[0].path.parent, sync=False)
+        for write in writes:
+            units = write.blanks() + write.data
+            # An all-zero file after a power cut would be one message to other brokers.
+            self._disk.create(write.path, self.file_size, units, sync=True).close()
+
+    def unsynced_of(self, queues: Iterable[ConsumeQueue]) -> Unsynced:
+        """What a sync of these queues has to reach."""
+        files: list[Path] = []
+        directories: dict[Path, None] = {}
+        for queue in queues:
+            files += (paths := queue.unsynced_paths())
+            if paths and not queue.named:
+                topic = queue.directory.parent
+                directories |= {queue.directory: None, topic: None, self.directory: None}
+        return Unsynced(files, list(directories))
+
+    def sync(self, unsynced: Unsynced) -> None:
+        """Make files and their names durable. For a thread. Raises: OSError."""
+        side_by_side(self._sync_file, unsynced.files)
+        side_by_side(self._disk.sync_directory, unsynced.directories)
 
     def _sync_file(self, path: Path) -> None:
         with self._disk.open(path) as handle:
@@ -268,7 +284,7 @@ class ConsumeQueues:
         self.mark_written(writes)
         if sync:
             behind = [queue for queue in self.table.values() if queue.unsynced_bytes]
-            self.sync(path for queue in behind for path in queue.unsynced_paths())
+            self.sync(self.unsynced_of(behind))
             self.mark_synced((queue, queue.written) for queue in behind)
 
     def mark_written(self, writes: Iterable[TailWrite]) -> None:

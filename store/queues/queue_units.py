@@ -44,6 +44,7 @@ class QueueUnits(QueueFiles):
         "extent",
         "max_physical_offset",
         "min_offset",
+        "named",
         "next_offset",
         "queue_id",
         "stopped",
@@ -82,6 +83,8 @@ class QueueUnits(QueueFiles):
         self.tail_position = 0
         self.written = 0
         self.synced = 0
+        self.named = False
+        """Whether the names of its files and folders are surely on disk."""
         self.extent: QueueExtent | None = None
         """The extent that is valid as long as its file does not change."""
         self.unlisted = False

@@ -101,6 +101,19 @@ def test_a_sparse_file_holds_its_first_bytes_when_its_name_appears(
     handle.close()
 
 
+def test_a_sparse_file_can_hold_them_after_a_power_cut_as_well(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    root.mkdir()
+    for sync in (False, True):
+        disk = FaultyDisk(root)
+        disk.mkdir(root / "0", sync=False)
+        disk.create(root / "0" / SEGMENT, 200, b"unit", sync=sync).close()
+        disk.sync_directory(root / "0")
+        disk.sync_directory(root)
+        after = disk.power_cut(tmp_path / f"{sync}", Random(1), keep=0)
+        assert (after / "0" / SEGMENT).read_bytes() == (b"unit" + bytes(196) if sync else b"")
+
+
 def test_reads_and_writes_name_their_position(disk: Disk, tmp_path: Path) -> None:
     handle = disk.open(tmp_path / "x", create=True)
     handle.truncate(10)

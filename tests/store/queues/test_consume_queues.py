@@ -1,3 +1,4 @@
+import contextlib
 from pathlib import Path
 from random import Random
 
@@ -8,7 +9,7 @@ from aerobee.store.format.names import segment_name
 from aerobee.store.format.unit import UNIT_SIZE
 from aerobee.store.queues.consume_queues import ConsumeQueues
 from aerobee.store.results import UnitStatus
-from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 FILE = 10 * UNIT_SIZE
 
@@ -74,13 +75,94 @@ def test_writing_again_after_a_failed_write_gives_the_same_bytes(tmp_path: Path)
     assert not queues.unwritten()
 
 
-def test_a_new_file_and_its_name_are_durable_when_it_is_written(tmp_path: Path) -> None:
+def test_the_units_of_a_new_file_are_on_disk_before_its_name_is_there(tmp_path: Path) -> None:
+    """Names wait for the next sync: a sync for each folder and file took most of the time."""
     disk = FaultyDisk(tmp_path)
     queues = new_queues(tmp_path, disk)
     fill(queues, "A", 0, 1)
     queues.write_all(sync=False)
     names = [call.name for call in disk.calls]
-    assert names.index("replace") < names.index("fdatasync")
+    assert names.index("fdatasync") < names.index("replace")
+    assert "fsync" not in names
+
+
+def test_no_power_cut_leaves_a_file_without_its_units(tmp_path: Path) -> None:
+    """Other brokers count one message in a file of zeros."""
+    found = 0
+    for number in range(1, 40):
+        root = tmp_path / f"{number}" / "d"
+        root.mkdir(parents=True)
+        disk = FaultyDisk(root, Fault(number=number, cut=True))
+        queues = new_queues(root, disk)
+        for queue_id in range(4):
+            fill(queues, "A", queue_id, 1, base=100 * queue_id + 1)
+        with contextlib.suppress(PowerCut):
+            queues.write_all(sync=False)
+            queues.write_all(sync=True)
+        after = disk.power_cut(tmp_path / f"{number}" / "after", Random(number))
+        for path in after.glob("consumequeue/*/*/*"):
+            found += 1
+            assert any(path.read_bytes()), (number, path)
+    assert found > 20
+
+
+@pytest.mark.parametrize("count", [1, 8, 12])
+def test_a_queue_that_was_synced_outlives_a_power_cut_with_all_its_names(
+    tmp_path: Path, count: int
+) -> None:
+    """Of files that are made and synced by one run, by a kill between, and by a second sync."""
+    root = tmp_path / "d"
+    root.mkdir()
+    disk = FaultyDisk(root)
+    queues = new_queues(root, disk)
+    fill(queues, "A", 0, 3)
+    queues.write_all(sync=True)
+    fill(queues, "B", 0, count)
+    queues.write_all(sync=False)
+    disk.kill()
+    queues = new_queues(root, disk)
+    queues.recover_from(0, 1_000, 0, killed=True)
+    queues.write_all(sync=True)
+    for number in range(3, 15):
+        assert queues.put("A", 0, number, 10 * number, 10, 0) is UnitStatus.ADDED
+    queues.write_all(sync=True)
+    again = new_queues(disk.power_cut(tmp_path / "after", Random(1), keep=0))
+    again.recover(scan=True)
+    assert again.obtain("A", 0).end_offset == 15
+    assert again.obtain("B", 0).end_offset == count
+
+
+def test_names_are_synced_with_the_first_sync_and_not_again(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    queues = new_queues(tmp_path, disk)
+    for queue_id in range(3):
+        fill(queues, "A", queue_id, 1, base=100 * queue_id)
+    queues.write_all(sync=True)
+    folder = tmp_path / "consumequeue"
+    expected = {folder, folder / "A", *(folder / "A" / f"{queue_id}" for queue_id in range(3))}
+    synced = [call.path for call in disk.calls if call.name == "fsync"]
+    assert set(synced) == expected
+    assert len(synced) == len(expected)
+    disk.calls.clear()
+    assert queues.put("A", 0, 1, 300, 10, 0) is UnitStatus.ADDED
+    queues.write_all(sync=True)
+    again = new_queues(tmp_path, disk)
+    again.recover(scan=False)
+    assert again.put("A", 0, 2, 310, 10, 0) is UnitStatus.ADDED
+    again.write_all(sync=True)
+    assert not [call for call in disk.calls if call.name == "fsync"]
+
+
+def test_a_queue_that_is_gone_before_its_sync_needs_none(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues, "A", 0, 1)
+    fill(queues, "B", 0, 1, base=100)
+    queues.write_all(sync=False)
+    for path in queues.table["A", 0].take_all():
+        path.unlink()
+    (tmp_path / "consumequeue" / "A" / "0").rmdir()
+    assert queues.unsynced_of(queues.unsynced).directories
+    queues.sync(queues.unsynced_of(queues.unsynced))
 
 
 def test_only_files_with_new_bytes_are_synced(tmp_path: Path) -> None:
