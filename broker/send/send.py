@@ -28,7 +28,12 @@ from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageRe
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.format.properties import append, decode, encode
-from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft, batch_items
+from aerobee.store.format.record import (
+    TRANSACTION_PREPARED,
+    MessageDraft,
+    batch_item_size,
+    batch_items,
+)
 from aerobee.store.format.tags import tags_code
 from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.results import PutStatus
@@ -72,8 +77,8 @@ SHORT_BATCH_BYTES: Final = 64 << 10
 """A batch up to this size is stored in one step."""
 IDS_STEP: Final = 2_000
 """Ids of stored messages that are formatted in one step."""
-ITEMS_STEP: Final = 500
-"""Messages of a batch whose properties are checked in one step."""
+ITEMS_STEP_BYTES: Final = 64 << 10
+"""Bytes of a batch whose properties are checked in one step: about a millisecond."""
 GROUP_MARK: Final = "%"
 """The first character of topics that belong to a group."""
 
@@ -375,14 +380,17 @@ def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
     raw = bytes(body)
     if SEPARATOR not in raw or not any(name in raw for name in ALONE_BYTES):
         return
+    checked = 0
     try:
-        for number, (_, _, properties) in enumerate(batch_items(raw)):
+        for _, content, properties in batch_items(raw):
             item = decode(properties)
             timed = not ASKS_FOR_TIME.isdisjoint(item)
             if _is_delayed(item) or timed or _is_transaction(item, 0):
                 reason = "a message of the batch asks for delay or transaction"
                 raise Refused(MESSAGE_ILLEGAL, reason)
-            if number % ITEMS_STEP == ITEMS_STEP - 1:
+            checked += batch_item_size(len(content), len(properties))
+            if checked > ITEMS_STEP_BYTES:
+                checked = 0
                 yield
     except MessageIllegal as error:
         raise Refused(MESSAGE_ILLEGAL, str(error)) from error

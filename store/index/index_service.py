@@ -44,6 +44,8 @@ PENDING_MAX: Final = 16_384
 """Queued messages; beyond that the oldest are dropped, and parsed later."""
 SLICE: Final = 400
 """Messages from the queue that are indexed in one step: about 1 ms."""
+SLICE_BYTES: Final = 1 << 20
+"""And of so much of the log: with odd properties it takes six times as long for each byte."""
 PARSE_SLICE: Final = 200
 """The same for parsed messages."""
 KEYS_STEP: Final = 4_000
@@ -262,10 +264,11 @@ class IndexService:
         pending, keys = self.pending, self._keys
         collect = self._hasher.collect
         end = self._keys_end
+        limit = end + SLICE_BYTES
         count = 0
         for request in islice(pending, SLICE):
             physical = request.physical_offset
-            if physical != end or len(keys) > KEYS_STEP:
+            if physical != end or end > limit or len(keys) > KEYS_STEP:
                 break
             end = physical + request.size
             count += 1

@@ -47,6 +47,8 @@ Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
 PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
 """Records parsed in one step, about 5 ms."""
+PARSE_BYTES = 4 << 20
+"""The same in bytes: the properties of long records take their time, too."""
 HAND_OVER_BATCH = 4_096
 """Records that need no parsing, in one step: about 2 ms; the last may be a run of as many. A sync
 may release many times as many."""
@@ -298,7 +300,7 @@ class Dispatcher:
 
     def _parse_batch(self, until: int) -> None:
         """Parse and dispatch records before `until`, at most a batch of them."""
-        left = PARSE_BATCH
+        left, ends = PARSE_BATCH, self.dispatched + PARSE_BYTES
         while left and self.dispatched < until:
             walk = self._log.walk(self.dispatched, until)
             for physical_offset, header in walk:
@@ -307,7 +309,7 @@ class Dispatcher:
                     return
                 self._dispatch_parsed(header)
                 left -= 1
-                if not left:
+                if not left or self.dispatched > ends:
                     return
             if not self._pass_over(walk.stop, until):
                 return

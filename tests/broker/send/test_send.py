@@ -534,6 +534,17 @@ async def test_a_long_batch_is_stored_in_steps_and_answered_as_a_short_one(tmp_p
         assert desk.store.stats.messages_put == 1_500
 
 
+async def test_the_properties_of_a_batch_are_checked_in_steps_of_their_bytes(
+    tmp_path: Path,
+) -> None:
+    """R8: those of 128 messages with 8,000 names each took 80 ms in one step."""
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        many = b"TRAN_MSG\x01no\x02" + b"a\x01b\x02" * 4_000
+        steps = desk.begin(send_header(batch=True), batch_body([Sent(b"x", many)] * 30))
+        assert len(list(until_its_end(steps))) >= 30 * len(many) // 64_000
+
+
 def until_its_end(steps: Any) -> Iterator[Any]:
     """What steps yield, and then what they end with."""
     yield (yield from steps)

@@ -24,7 +24,12 @@ def test_appending_gives_the_pairs_of_both_and_the_later_wins(
         assert properties.decode(joined) == first | second
 
 
-@given(PAIRS, st.binary(max_size=60))
+JUNK = st.lists(st.sampled_from([b"TAGS", b"T", b"\x01", b"\x02", b"\n"]), max_size=30).map(
+    b"".join
+)
+
+
+@given(PAIRS, st.binary(max_size=60) | JUNK)
 def test_one_value_is_found_as_decoding_all_would_find_it(
     pairs: dict[str, str], junk: bytes
 ) -> None:

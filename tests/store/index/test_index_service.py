@@ -185,6 +185,24 @@ async def test_messages_with_very_many_keys_are_indexed_in_steps(
 
 
 @pytest.mark.trio
+async def test_long_messages_are_indexed_in_steps_of_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R8: to find one key among 8,000 names takes time as well."""
+    monkeypatch.setattr(index_service, "SLICE_BYTES", 2_000)
+    store, _ = open_store(tmp_path, Disk(), **MANY)
+    for number in range(20):
+        put(store, f"k{number}", body=bytes(900))
+    steps = 1
+    while await store.index.service.step():
+        steps += 1
+    assert 7 <= steps <= 20
+    await settle(store)
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_a_record_longer_than_a_chunk_is_parsed(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20)
     put(store, "a")

@@ -188,6 +188,22 @@ def test_parsing_is_done_in_batches(store: MessageStore, monkeypatch: pytest.Mon
     assert ends == [10, 20, 26]
 
 
+def test_long_records_are_parsed_in_smaller_batches(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R8: what is parsed of each are its properties, and they may be long."""
+    put(store, 25)
+    fifth = store.commit_log.max_offset // 5
+    monkeypatch.setattr("aerobee.store.queues.dispatch.PARSE_BYTES", fifth)
+    store.dispatcher.pending.clear()
+    steps = 0
+    while store.dispatch_behind_bytes:
+        store.dispatch()
+        steps += 1
+    assert 3 <= steps <= 6
+    assert store.max_offset("T", 0) == 25
+
+
 def test_what_a_sync_released_is_handed_over_in_batches(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
