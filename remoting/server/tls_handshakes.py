@@ -95,7 +95,11 @@ class FirstByte:
         first = self._raw.recv(1, socket.MSG_PEEK)
         owner = self._owner
         if first == HANDSHAKE_RECORD:
-            owner.sock = Handshake(owner, self._raw, self._poller, self._all)
+            handshake = Handshake(owner, self._raw, self._poller, self._all)
+            if owner.closed:
+                # It was one too many; as the socket of its connection it would be a cycle.
+                raise ConnectionAbortedError(errno.ECONNABORTED, "too many TLS handshakes")
+            owner.sock = handshake
         elif first and self._all.enforcing:
             self._all.note_failure(owner, "plain", "tlsServerMode is enforcing")
             raise ConnectionAbortedError(errno.ECONNABORTED, "it does not speak TLS")
@@ -200,7 +204,8 @@ class Handshake:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self.error = error
+            # With its traceback, which holds this frame, it would be a cycle.
+            self.error = error.with_traceback(None)
 
     def push(self) -> bool:
         """Send our part of the handshake; whether the network took all of it. Raises: OSError."""
@@ -281,15 +286,19 @@ class Handshakes:
         while True:
             self._wanted = trio.Event()
             if self._ready:
-                some = [self._ready.popleft() for _ in range(min(BATCH, len(self._ready)))]
-                await trio.to_thread.run_sync(_steps, some, self.context, limiter=thread)
-                self._settle(some)
+                await self._go_on(thread)
             else:
                 with trio.move_on_after(RETRY_S if self._unsent else LOOK_S):
                     await self._wanted.wait()
             late, self._unsent = self._unsent, []
             self._settle(late)
             await in_slices(self._expire())
+
+    async def _go_on(self, thread: trio.CapacityLimiter) -> None:
+        """Take some that wait for the thread one step further."""
+        some = [self._ready.popleft() for _ in range(min(BATCH, len(self._ready)))]
+        await trio.to_thread.run_sync(_steps, some, self.context, limiter=thread)
+        self._settle(some)
 
     def _expire(self) -> Iterator[None]:
         """Close the late ones, yielding in between: hundreds take 15 ms."""

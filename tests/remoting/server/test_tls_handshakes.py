@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,6 +131,38 @@ async def test_what_only_begins_like_tls_closes_its_connection(
                 pass
             assert server.reactor.stats.tls_failed[kind or "closed"] == 1
             assert (await call(good)).code == 0
+
+
+@pytest.mark.parametrize("kind", ["crowded", "protocol"])
+async def test_a_handshake_that_fails_leaves_no_cycle(
+    shown: Certificate, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """S16: the search for cycles gives up what survives a storm, so their memory would stay."""
+    data = b"\x16\x03\x01\x00\x05hello"
+    if kind == "crowded":
+        # All of them wait for the thread, so the newest is the one that ends.
+        monkeypatch.setattr(tls_handshakes, "AT_ONCE", 2)
+        monkeypatch.setattr(tls_handshakes.Handshakes, "step", lambda self, handshake: None)
+        data = greeting(shown)
+    kept = 2 if kind == "crowded" else 0
+    peers = ExitStack()
+    gc.collect()
+    gc.disable()
+    try:
+        async with running(Way(shown=shown)) as server:
+            stats = server.reactor.stats
+            for number in range(10):
+                peers.enter_context(plain(server)).sendall(data)
+                ended = max(0, number + 1 - kept)
+                await until(lambda: stats.tls_failed[kind] == ended)  # noqa: B023  (done here)
+            await until(lambda: living() == kept)
+    finally:
+        gc.enable()
+        peers.close()
+
+
+def living() -> int:
+    return sum(type(one) is tls_handshakes.Handshake for one in gc.get_objects())
 
 
 async def test_a_request_right_behind_the_handshake_is_served(shown: Certificate) -> None:
