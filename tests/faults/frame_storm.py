@@ -3,8 +3,9 @@ other types, lengths, bodies and bytes.
 
 Each is first taken apart in this process, where only the protocol's own errors may come of it; some
 are sent to a broker that is open to all, and to one whose accounts the stranger has none of. Beside
-them a client of each works on. Meanwhile and afterwards: no event of an error, no turn of the loop
-that is too long, nothing lost that was acknowledged, no descriptor and little memory more.
+them a client of each works on, in a process of its own. Meanwhile and afterwards: no event of an
+error, no turn of the loop that is too long, nothing lost that was acknowledged, no descriptor and
+little memory more.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.kit.health import events, open_descriptors, rss_anon
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection, request_frame, send_fields
 from tests.kit.reading import read_topic
-from tests.kit.steady import Producers, p99_ms
+from tests.kit.steady import ProducersApart, p99_ms
 from tests.kit.step_watch import SteppedBroker, StolenTime, steps_in
 from tests.kit.waiting import eventually
 
@@ -216,10 +217,10 @@ def frame_storm(run: Run) -> None:
             stack.enter_context(one.broker)
             one.prepare()
         began = time.monotonic()
-        alone = healthy(run, stormed, 5.0 if large else 0.5)
         warm = max(1, run.wanted // 10)
-        with ExitStack() as beside:
-            clients = [beside.enter_context(producers(one)) for one in stormed]
+        addresses = [one.broker.address for one in stormed]
+        with ProducersApart(addresses, "healthy", pause_s=0.005) as healthy:
+            quiet = quiet_time(run, 5.0 if large else 0.5)
             for cycle in run.cycles():
                 if run.executed == warm:
                     mine = own_rss()
@@ -231,6 +232,7 @@ def frame_storm(run: Run) -> None:
                     run.counts["bytes heard"] += stranger(one.broker, frames[:each])
                 run.counts["frames in process"] += IN_PROCESS
                 run.counts["over sockets"] += each * len(stormed)
+            over = time.monotonic()
         for one in stormed:
             one.check()
             one.grown = rss_anon(one.broker.child.pid) - one.before
@@ -240,7 +242,8 @@ def frame_storm(run: Run) -> None:
     stolen.look()
     stolen.over.set()
     judge(run, stormed, began, stolen)
-    late = p99_ms([ms for client in clients for ms in client.latencies_ms])
+    alone = p99_ms(healthy.between(*quiet))
+    late = p99_ms(healthy.between(quiet[1], over))
     run.counts["p99 us alone"], run.counts["p99 us beside"] = round(1e3 * alone), round(1e3 * late)
     if large:
         assert late <= max(2 * alone, WITH_MS), (alone, late)
@@ -261,19 +264,13 @@ def judge(run: Run, stormed: list[Stormed], began: float, stolen: StolenTime) ->
     assert run.counts["KiB of RSS more here"] < GROWN_MAX >> 10
 
 
-def producers(one: Stormed) -> Producers:
-    """A client that has nothing to do with the storm."""
-    return Producers(one.broker.address, "healthy", count=1, body_bytes=100, pause_s=0.005)
-
-
-def healthy(run: Run, stormed: list[Stormed], seconds: float) -> float:
-    """p99 of the clients with no storm beside them: this process works as it will then."""
-    with ExitStack() as stack:
-        clients = [stack.enter_context(producers(one)) for one in stormed]
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            taken_apart(changed(run.rng, run.seed))
-    return p99_ms([ms for client in clients for ms in client.latencies_ms])
+def quiet_time(run: Run, seconds: float) -> tuple[float, float]:
+    """When the clients had no storm beside them: this process works as it will then."""
+    began = time.monotonic()
+    until = began + seconds
+    while time.monotonic() < until:
+        taken_apart(changed(run.rng, run.seed))
+    return began, until
 
 
 def own_rss() -> int:
