@@ -89,13 +89,20 @@ class SharedUsers:
     def changing(self, handler: Handler) -> Handler:
         """The handler of a change, in its turn among all processes."""
 
-        async def change(header: Any, command: Command, connection: Connection) -> Later:
-            async with self._one_change, self._locked():
-                await self._follow()
-                try:
-                    return await ended(handler(header, command, connection))
-                finally:
-                    self.noted()
+        def change(header: Any, command: Command, connection: Connection) -> Awaitable[Later]:
+            # Of a request that waits, the worker keeps the body alone.
+            fields = command.ext_fields()
+
+            async def in_turn() -> Later:
+                async with self._one_change, self._locked():
+                    await self._follow()
+                    command.ext = fields
+                    try:
+                        return await ended(handler(header, command, connection))
+                    finally:
+                        self.noted()
+
+            return in_turn()
 
         return change
 

@@ -386,7 +386,7 @@ def test_users_hold_at_all_whichever_was_asked(tmp_path: Path) -> None:
     with Supervised(data=tmp_path / "data", settings=settings) as whole:
         with AdminClient(whole.namesrv_address, credentials=chief) as admin:
             admin.create_user("adam", "adam-secret")
-            admin.create_user("eve", "eve-secret", broker="b-1")
+            admin.create_user("eve", "eve-secret", broker="b-1", is_super=True)
             admin.create_topic(TOPIC)
             admin.grant("adam", f"Topic:{TOPIC}", ["Pub"])
 

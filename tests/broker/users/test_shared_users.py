@@ -77,12 +77,16 @@ async def serving(directory: UserDirectory) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
 
 
-async def ask(directory: UserDirectory, header: Header) -> None:
+async def ask(directory: UserDirectory, header: Header, **more: str) -> None:
     """A change by the super user. Raises: Refused."""
-    command = Command(code=int(header.code), body=b'{"password":"a-secret"}')
+    body = json.dumps({"password": "a-secret", **more}).encode()
+    command = Command(code=int(header.code), body=body)
     command.ext = {"AccessKey": "root"}
     (handler,) = (one.handler for one in directory.routes if isinstance(header, one.header))
     answer: Any = handler(header, command, Peer("127.0.0.1:50000"))
+    # While it waits the worker keeps the body alone.
+    command.release()
+    command.body = body
     await answer
 
 
@@ -119,3 +123,15 @@ async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
         await until(lambda: both.second.users.get("adam") is None)
         await ask(both.second, auth.CreateUser(username="eve"))
     assert both.names() == {"root", "eve"}
+
+
+async def test_a_super_user_changes_super_users(tmp_path: Path) -> None:
+    """Who asks was forgotten while the change waited for its turn: it was refused to everybody."""
+    both = Two(tmp_path)
+    both.first.load()
+    await ask(both.first, auth.CreateUser(username="chief"), userType="Super")
+    await ask(both.first, auth.UpdateUser(username="root"), password="another-secret")
+    await ask(both.first, auth.DeleteUser(username="chief"))
+    assert both.names() == {"root"}
+    with pytest.raises(Refused, match="last enabled super user"):
+        await ask(both.first, auth.DeleteUser(username="root"))
