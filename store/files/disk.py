@@ -175,10 +175,7 @@ class Disk:
             return []
 
     def mkdir(self, path: Path, *, sync: bool = True) -> None:
-        """Create the directory and its parents; a no-op when it exists.
-
-        Durably, or with the next sync of the directories above it.
-        """
+        """Create the directory and its parents, with `sync` durably; a no-op when it exists."""
         missing = [path]
         while not self.exists(missing[-1].parent):
             missing.append(missing[-1].parent)
@@ -293,13 +290,11 @@ class Disk:
 
     def allocate(self, path: Path, size: int, data: bytes = b"") -> Handle:
         """Create a file of `data` and zeros with every block reserved, durably, with its name."""
-        handle = self._make(path, size, data, fill=True)
+        handle = self._make(path, size, data, fill=True, sync=True)
         try:
-            self._sync(os.fsync, handle.fd, path)
-            self.rename(spare_path(path), path)
             self.sync_directory(path.parent)
         except BaseException:
-            self._unmake(handle, path)
+            handle.close()
             raise
         return handle
 
@@ -311,35 +306,30 @@ class Disk:
 
         The name is durable with the next sync of its directory.
         """
-        handle = self._make(path, size, data, position, fill=False)
-        try:
-            if sync:
-                self.sync(handle)
-            self.rename(spare_path(path), path)
-        except BaseException:
-            self._unmake(handle, path)
-            raise
-        return handle
+        return self._make(path, size, data, position, fill=False, sync=sync)
 
-    def _make(self, path: Path, size: int, data: bytes, position: int = 0, *, fill: bool) -> Handle:
+    def _make(
+        self, path: Path, size: int, data: bytes, position: int = 0, *, fill: bool, sync: bool
+    ) -> Handle:
         # Other brokers refuse to start over a file of the wrong length, so it grows elsewhere.
-        handle = self.open(spare_path(path), create=True)
+        spare = spare_path(path)
+        handle = self.open(spare, create=True)
         try:
             handle.truncate(0)
             handle.truncate(size)
             if fill:
                 self.fill(handle, size)
             handle.pwrite(data, position)
+            if sync:
+                self._sync(os.fsync, handle.fd, path)
+            self.rename(spare, path)
         except BaseException:
-            self._unmake(handle, path)
+            handle.close()
+            with contextlib.suppress(OSError):
+                self.remove(spare, missing_ok=True)
             raise
         handle.path = path
         return handle
-
-    def _unmake(self, handle: Handle, path: Path) -> None:
-        handle.close()
-        with contextlib.suppress(OSError):
-            self.remove(spare_path(path), missing_ok=True)
 
     def fill(self, handle: Handle, size: int) -> None:
         """Reserve every block up to `size`; changes no byte. Raises: OSError (ENOSPC)."""

@@ -82,8 +82,8 @@ def test_the_units_of_a_new_file_are_on_disk_before_its_name_is_there(tmp_path: 
     fill(queues, "A", 0, 1)
     queues.write_all(sync=False)
     names = [call.name for call in disk.calls]
-    assert names.index("fdatasync") < names.index("replace")
-    assert "fsync" not in names
+    assert names.index("fsync") < names.index("replace")
+    assert names.count("fsync") == 1
 
 
 def test_no_power_cut_leaves_a_file_without_its_units(tmp_path: Path) -> None:
@@ -141,6 +141,7 @@ def test_names_are_synced_with_the_first_sync_and_not_again(tmp_path: Path) -> N
     folder = tmp_path / "consumequeue"
     expected = {folder, folder / "A", *(folder / "A" / f"{queue_id}" for queue_id in range(3))}
     synced = [call.path for call in disk.calls if call.name == "fsync"]
+    synced = [path for path in synced if path and path.is_dir()]
     assert set(synced) == expected
     assert len(synced) == len(expected)
     disk.calls.clear()
