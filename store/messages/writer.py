@@ -252,7 +252,7 @@ class Writer:
         count = len(items)
         queue.next_offset = queue_offset + count
         offsets = batch.offsets
-        self._dispatcher.offer_run(
+        self._dispatcher.offer(
             DispatchRequest(
                 queue,
                 offsets[0],

@@ -162,24 +162,22 @@ class Dispatcher:
         return max(0, confirm - self.dispatched)
 
     def offer(self, request: DispatchRequest) -> None:
-        """Take what the appender knows of the record that it has just appended. Hot."""
+        """Take what the appender knows of what it has just appended. Hot."""
         pending = self.pending
         if len(pending) >= PENDING_MAX:
-            pending.clear()
-            self._stats.dispatch_fallbacks += 1
+            self._fall_back()
         pending.append(request)
 
-    def offer_run(self, request: DispatchRequest) -> None:
-        """The same for records that were appended at once. Hot."""
-        pending = self.pending
-        if pending and request.physical_offset - pending[0].physical_offset > LAGGING_BYTES:
-            pending.clear()
-            self._stats.dispatch_fallbacks += 1
-        self.offer(request)
+    def _fall_back(self) -> None:
+        self.pending.clear()
+        self._stats.dispatch_fallbacks += 1
 
     def advance(self, confirm: int) -> None:
         """Dispatch a batch of records before `confirm`. Hot."""
         pending = self.pending
+        # On a slow disk their properties would take gigabytes.
+        if pending and pending[-1].physical_offset - pending[0].physical_offset > LAGGING_BYTES:
+            self._fall_back()
         if pending:
             head = pending[0].physical_offset
             if self.dispatched < head:

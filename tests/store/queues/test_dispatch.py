@@ -453,12 +453,28 @@ def test_runs_that_are_handed_over_late_are_parsed(
     monkeypatch.setattr("aerobee.store.queues.dispatch.LAGGING_BYTES", 500)
     for number in range(4):
         put_run(store, *(b"%d%d" % (number, one) for one in range(3)))
-    assert store.stats.dispatch_fallbacks == 1
     store.dispatch()
+    assert store.stats.dispatch_fallbacks == 1
     assert [one.body for one in read_queue(store, "T", 0)] == [
         b"%d%d" % (number, one) for number in range(4) for one in range(3)
     ]
     check_running(store)
+
+
+def test_what_waits_for_a_slow_disk_keeps_no_more_properties_than_a_part_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: 20,000 one-way messages with 32 KB of properties took 614 MB until they were on disk."""
+    monkeypatch.setattr("aerobee.store.queues.dispatch.LAGGING_BYTES", 10_000)
+    store, _ = open_store(tmp_path, Disk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    for _ in range(100):
+        store.put(draft("T", 0, b"x", properties=b"a\x01".ljust(1_000, b"b")))
+        store.dispatch()
+        assert sum(len(one.properties) for one in store.dispatcher.pending) < 12_000
+    store.commit_log.sync_all()
+    while store.dispatch_behind_bytes:
+        store.dispatch()
+    assert store.max_offset("T", 0) == 100
 
 
 def test_what_is_wrong_with_us_is_no_fault_of_a_message(store: MessageStore) -> None:
