@@ -42,6 +42,8 @@ __all__ = ["PENDING_MAX", "IndexService"]
 
 PENDING_MAX: Final = 16_384
 """Queued messages; beyond that the oldest are dropped, and parsed later."""
+PENDING_BYTES: Final = 64 << 20
+"""The same of the part of the log that they are from: their properties may be most of it."""
 SLICE: Final = 400
 """Messages from the queue that are indexed in one step: about 1 ms."""
 SLICE_BYTES: Final = 1 << 20
@@ -249,7 +251,8 @@ class IndexService:
         if self.indexed < self._log.min_offset:
             self.indexed, self._known_keys = self._log.min_offset, 0
         at = self._keys_end = self.indexed
-        while pending and pending[0].physical_offset < at:
+        first = max(at, dispatched - PENDING_BYTES)
+        while pending and pending[0].physical_offset < first:
             pending.popleft()
         if at >= dispatched:
             return False

@@ -203,6 +203,26 @@ async def test_long_messages_are_indexed_in_steps_of_their_bytes(
 
 
 @pytest.mark.trio
+async def test_what_waits_to_be_indexed_keeps_no_more_properties_than_a_part_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: 16,384 messages with 32 KB of keys took 512 MB, and their keys take their time."""
+    monkeypatch.setattr(index_service, "PENDING_BYTES", 10_000)
+    monkeypatch.setattr(index_service, "KEYS_STEP", 50)
+    store, _ = open_store(tmp_path, Disk(), **MANY)
+    service = store.index.service
+    for number in range(60):
+        put(store, " ".join(f"k{number}-{key}" for key in range(100)))
+        await service.step()
+        assert sum(len(one.properties) for one in service.pending) < 12_000
+    await settle(store)
+    assert store.stats.keys_indexed == 6_000
+    assert store.stats.index_parsed
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_a_record_longer_than_a_chunk_is_parsed(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20)
     put(store, "a")
