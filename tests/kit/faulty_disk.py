@@ -3,6 +3,7 @@
 It works on a real directory, so mappings, page cache and locks are real. Beside it stands a durable
 image: per file the bytes of its last sync, per directory the names of its last sync. `kill` is the
 end of a process, `power_cut` writes what a machine would find afterwards into another directory.
+A sync is of the image only: whoever runs the test loses no power, and need not wait for a disk.
 Not modelled: a device that lies about a sync, and tears below `granule` bytes.
 """
 
@@ -146,10 +147,10 @@ class FaultyDisk(Disk):
         if name in ("close", "dup2"):
             # Before the call: another thread may get the same number right behind it.
             self._open.pop(args[-1], None)  # type: ignore[call-overload]  # as close was called
-        result = function(*args, **kwargs)
+        result = None if name in _SYNCS else function(*args, **kwargs)
         with self._writing_down:
             self._after(name, args, result)
-        return result
+        return result  # type: ignore[return-value]  # syncs answer None
 
     def _note(self, name: str, args: tuple[Any, ...]) -> Call:
         if name in CHANGES:
