@@ -20,8 +20,8 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
-from aerobee.store.files.disk import Disk
 from tests.broker.peers import Peer
+from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock, roll_at_once
 from tests.kit.store_model import small_config
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.header import Header
     from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
     from tests.kit.faulty_disk import Call, FaultyDisk
 
 __all__ = [
@@ -272,7 +273,7 @@ async def open_desk(
 ) -> AsyncIterator[Desk]:
     """A desk with the services of the store, the hold and the saver, ended as the broker ends."""
     clock = clock or TrioClock()
-    desk = Desk(Broker(broker_config(root, **changes), disk=disk or Disk(), clock=clock))
+    desk = Desk(Broker(broker_config(root, **changes), disk=disk or QuickDisk(), clock=clock))
     desk.load()
     try:
         async with trio.open_nursery() as nursery:

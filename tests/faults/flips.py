@@ -19,13 +19,13 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.errors import TableDamaged
 from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
 from aerobee.store.errors import StoreRefused
-from aerobee.store.files.disk import Disk
 from aerobee.store.format import properties
 from aerobee.store.format.index import IndexShape
 from aerobee.store.format.record import HEAD, read
 from aerobee.store.tools.verify import verify
 from tests.broker.desk import Desk, body_of, broker_config, said, send_header
 from tests.kit.campaign import Campaign
+from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, log_records
 
@@ -166,7 +166,7 @@ async def with_broker(root: Path, work: Callable[[Desk], Awaitable[None]]) -> No
     Raises: StoreRefused, TableDamaged.
     """
     config = broker_config(root, mapped_file_size_commit_log_bytes=SEGMENT_BYTES, **SMALL)
-    desk = Desk(Broker(config, disk=Disk(), clock=TrioClock()))
+    desk = Desk(Broker(config, disk=QuickDisk(), clock=TrioClock()))
     desk.load()
     try:
         async with trio.open_nursery() as nursery:

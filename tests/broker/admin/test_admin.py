@@ -25,7 +25,6 @@ from aerobee.remoting.wire.headers.admin import (
     ViewBrokerStatsData,
 )
 from aerobee.remoting.wire.headers.client import Heartbeat
-from aerobee.store.files.disk import Disk
 from tests.broker.desk import Desk, body_of, open_desk, send_header
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.remoting.wire.answer import Answer
-    from aerobee.store.files.disk import Handle
 
 pytestmark = pytest.mark.trio
 
@@ -54,16 +52,6 @@ async def sampled(desk: Desk, seconds: float) -> None:
         await nursery.start(desk.sampling.run)
         await trio.sleep(seconds)
         nursery.cancel_scope.cancel()
-
-
-class QuickDisk(Disk):
-    """Syncs nothing: while a busy disk makes the first segment durable, virtual time flies."""
-
-    def sync(self, handle: Handle) -> None:
-        pass
-
-    def sync_directory(self, path: Path) -> None:
-        pass
 
 
 async def beat(desk: Desk, **fields: Any) -> None:
@@ -230,7 +218,7 @@ async def test_figures_over_time_are_those_of_the_counters(
 
 
 async def test_runtime_info_is_text_under_every_name(tmp_path: Path, autojump_clock: Any) -> None:
-    async with open_desk(tmp_path, QuickDisk()) as desk:
+    async with open_desk(tmp_path) as desk:
         desk.topic("t")
         for _ in range(30):
             assert (await desk.send("t")).code == Code.SUCCESS

@@ -17,7 +17,6 @@ from aerobee.broker.delay.schedule import PACE_S, SLICE
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
 from aerobee.store.config import FlushDiskType
-from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import MessageDraft, Record
@@ -29,6 +28,7 @@ from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events
+from tests.kit.quick_disk import QuickDisk
 from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from aerobee.store.files.disk import Disk
+
 pytestmark = pytest.mark.trio
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 
@@ -44,7 +46,7 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 @asynccontextmanager
 async def still_desk(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Desk]:
     """A desk where nothing runs by itself: the test moves the time and ticks."""
-    desk = Desk(Broker(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock()))
+    desk = Desk(Broker(broker_config(root, **changes), disk=disk or QuickDisk(), clock=TrioClock()))
     desk.load()
     try:
         desk.topic()
