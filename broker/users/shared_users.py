@@ -95,7 +95,7 @@ class SharedUsers:
 
             async def in_turn() -> Later:
                 async with self._one_change, self._locked():
-                    await self._follow()
+                    await self._follow(connection)
                     command.ext = fields
                     try:
                         return await ended(handler(header, command, connection))
@@ -125,9 +125,10 @@ class SharedUsers:
         finally:
             self._disk.unlock(held)
 
-    async def _follow(self) -> None:
-        """Take over what other processes have written. Raises: Refused when it cannot be read: a
-        change would write the tables of before over it.
+    async def _follow(self, asking: Connection | None = None) -> None:
+        """Take over what other processes have written; the connection that asks for a change stays
+        open. Raises: Refused when it cannot be read: a change would write the tables of before over
+        it.
         """
         found = self._identities()
         if found == self._read:
@@ -149,7 +150,7 @@ class SharedUsers:
         changed = different(users, self._users.everyone())
         changed |= different(acls, self._acls.everyone())
         log.info("user.reread", changed=len(changed))
-        await self._cut_off(lambda connection: not changed.isdisjoint(connection.accounts))
+        await self._cut_off(lambda one: not changed.isdisjoint(one.accounts) and one is not asking)
 
     @property
     def _path(self) -> Path:

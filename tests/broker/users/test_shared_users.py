@@ -43,17 +43,32 @@ class Two:
         self.file = folder / "users.json"
         self.disk = FaultyDisk(folder)
         tables = Tables(folder, self.disk, SystemClock())
+        self.asking, self.other = Peer("127.0.0.1:50000"), Peer("127.0.0.1:50001")
+        self.asking.accounts = self.other.accounts = frozenset({"root"})
+        self.ended: list[Peer] = []
         self.first, self.second = (
-            UserDirectory(ON, tables, no_connections, shared=self.disk) for _ in range(2)
+            UserDirectory(ON, tables, self.cut_off, shared=self.disk) for _ in range(2)
         )
+
+    async def cut_off(self, ends: Callable[[Any], bool]) -> None:
+        """Note whose connections end, at either of them."""
+        self.ended += filter(ends, (self.asking, self.other))
+
+    async def ask(self, directory: UserDirectory, header: Header, **more: str) -> None:
+        """A change by the super user. Raises: Refused."""
+        body = json.dumps({"password": "a-secret", **more}).encode()
+        command = Command(code=int(header.code), body=body)
+        command.ext = {"AccessKey": "root"}
+        (handler,) = (one.handler for one in directory.routes if isinstance(header, one.header))
+        answer: Any = handler(header, command, self.asking)
+        # While it waits the worker keeps the body alone.
+        command.release()
+        command.body = body
+        await answer
 
     def names(self) -> set[str]:
         """The users that the file has."""
         return {one["username"] for one in json.loads(self.file.read_text())["users"]}
-
-
-async def no_connections(ends: Callable[[Any], bool]) -> None:
-    """Nobody is connected."""
 
 
 async def two(folder: Path, clock: MockClock) -> Two:
@@ -61,9 +76,9 @@ async def two(folder: Path, clock: MockClock) -> Two:
     clock.rate = 50
     both = Two(folder)
     both.first.load()
-    await ask(both.first, auth.CreateUser(username="adam"))
+    await both.ask(both.first, auth.CreateUser(username="adam"))
     both.second.load()
-    await ask(both.first, auth.DeleteUser(username="adam"))
+    await both.ask(both.first, auth.DeleteUser(username="adam"))
     return both
 
 
@@ -75,19 +90,6 @@ async def serving(directory: UserDirectory) -> AsyncIterator[None]:
             await nursery.start(service.run)
         yield
         nursery.cancel_scope.cancel()
-
-
-async def ask(directory: UserDirectory, header: Header, **more: str) -> None:
-    """A change by the super user. Raises: Refused."""
-    body = json.dumps({"password": "a-secret", **more}).encode()
-    command = Command(code=int(header.code), body=body)
-    command.ext = {"AccessKey": "root"}
-    (handler,) = (one.handler for one in directory.routes if isinstance(header, one.header))
-    answer: Any = handler(header, command, Peer("127.0.0.1:50000"))
-    # While it waits the worker keeps the body alone.
-    command.release()
-    command.body = body
-    await answer
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -117,11 +119,11 @@ async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
     async with serving(both.second):
         await until(lambda: "user.not_reread" in events(logged))
         with pytest.raises(Refused, match="chmod 600"):
-            await ask(both.second, auth.CreateUser(username="eve"))
+            await both.ask(both.second, auth.CreateUser(username="eve"))
         assert both.names() == {"root"}
         both.file.chmod(0o600)
         await until(lambda: both.second.users.get("adam") is None)
-        await ask(both.second, auth.CreateUser(username="eve"))
+        await both.ask(both.second, auth.CreateUser(username="eve"))
     assert both.names() == {"root", "eve"}
 
 
@@ -129,9 +131,19 @@ async def test_a_super_user_changes_super_users(tmp_path: Path) -> None:
     """Who asks was forgotten while the change waited for its turn: it was refused to everybody."""
     both = Two(tmp_path)
     both.first.load()
-    await ask(both.first, auth.CreateUser(username="chief"), userType="Super")
-    await ask(both.first, auth.UpdateUser(username="root"), password="another-secret")
-    await ask(both.first, auth.DeleteUser(username="chief"))
+    await both.ask(both.first, auth.CreateUser(username="chief"), userType="Super")
+    await both.ask(both.first, auth.UpdateUser(username="root"), password="another-secret")
+    await both.ask(both.first, auth.DeleteUser(username="chief"))
     assert both.names() == {"root"}
     with pytest.raises(Refused, match="last enabled super user"):
-        await ask(both.first, auth.DeleteUser(username="root"))
+        await both.ask(both.first, auth.DeleteUser(username="root"))
+
+
+async def test_a_user_that_changes_its_own_secret_hears_so_from_each_broker(tmp_path: Path) -> None:
+    """The second one was told already by the files, and ended the connection that asked it, too."""
+    both = Two(tmp_path)
+    both.first.load()
+    both.second.load()
+    for broker in (both.first, both.second):
+        await both.ask(broker, auth.UpdateUser(username="root"), password="another-secret")
+    assert set(both.ended) == {both.other}
