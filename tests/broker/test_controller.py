@@ -31,6 +31,7 @@ from aerobee.store.files.system_clock import SystemClock
 from tests.broker.desk import Desk, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
+from tests.kit.quick_disk import QuickDisk
 from tests.kit.raw_client import (
     RawAnswer,
     RawConnection,
@@ -83,7 +84,7 @@ class Running:
     ) -> None:
         self.config = config
         self.controller = BrokerController(
-            config, disk=disk or Disk(), clock=SystemClock(), without=without
+            config, disk=disk or QuickDisk(), clock=SystemClock(), without=without
         )
         self.desk = Desk(self.controller.broker)
         self.ready: list[Ready] = []

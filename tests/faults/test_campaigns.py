@@ -10,15 +10,18 @@ from tests.kit.campaign import Campaign, execute
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 
-TIMED = {"R1", "R1b", "R21", "R11", "R15", "R23", "S1", "S16H", "M1", "A1", "G1", "B1"}
-"""They say how long something may take, too."""
+BY_THE_CLOCK = {"R11", "R23"}
+"""They compare times by the clock. Others that say how long something may take go by the CPU time
+of the broker, take out for how long it waited for a core, or leave it room: 30 programs at work on
+two cores beside them change nothing.
+"""
 ELSEWHERE = {"Q1", "J1"}
 """Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`."""
 
 
 def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
     java = [pytest.mark.interop] if campaign.java else []
-    return [*java, pytest.mark.alone] if campaign.key in TIMED else java
+    return [*java, pytest.mark.alone] if campaign.key in BY_THE_CLOCK else java
 
 
 def test_the_keys_of_campaigns_are_their_own() -> None:
