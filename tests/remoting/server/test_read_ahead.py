@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aerobee.remoting.errors import Postponed
 from aerobee.remoting.server import receiving as receiving_module
 from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
@@ -20,14 +21,18 @@ from aerobee.remoting.server.read_ahead import Piece, ReadAhead
 from aerobee.remoting.server.selector import ROUND_S, SHARES
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.remoting.wire.command import ONEWAY, decode
+from aerobee.remoting.wire.command import decode, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from tests.kit.raw_client import request_frame
-from tests.remoting.server.stage import LIMITS, HandTime, Stage
+from tests.remoting.server.stage import LIMITS, HandTime, Interest, Stage
 from tests.remoting.server.test_selector import MAX_OFFSET
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Steps
     from tests.remoting.server.stage import TrickleSocket
 
 SHARE = 512
@@ -37,6 +42,10 @@ GONE = 90_000
 """Descriptors of no connection."""
 
 
+PLAIN, LARGE, STEPS, POSTPONED = 1, 2, 3, 4
+"""How a request is served: at once, with a large answer, in steps, after it was put off."""
+
+
 @dataclass
 class Sent:
     """One request."""
@@ -44,33 +53,45 @@ class Sent:
     body: int
     oneway: bool = False
     unknown: bool = False
+    kind: int = PLAIN
+    encoding: int = 0
 
     def frame(self, number: int) -> bytes:
         """Its bytes."""
         code = 9_999 if self.unknown else MAX_OFFSET
-        fields = {"topic": "t", "queueId": 1}
-        return request_frame(code, number, fields, b"x" * self.body, flag=ONEWAY * self.oneway)
+        ask = GetMaxOffset(topic="t", queue_id=self.kind)
+        body = b"x" * self.body
+        return encode_request(code, number, ask, body, encoding=self.encoding, oneway=self.oneway)
 
 
 class Overloaded:
     """A selector that finds more in a socket than its turn serves, and much too late."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, max_wait_ms: int | None = WAIT_MS) -> None:
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        *,
+        max_wait_ms: int | None = WAIT_MS,
+        takes: Iterable[int] = (),
+    ) -> None:
         patch.setattr(selector_module, "RECEIVE_BYTES", SHARE * SHARES)
         for module in (selector_module, receiving_module):
             patch.setattr(module, "unread_bytes", lambda sock: len(sock.incoming))
         self.time = HandTime(patch)
         self.served: list[int] = []
+        self.put_off: set[int] = set()
         pool = Pool("admin", width=1, capacity=9, max_wait_ms=max_wait_ms)
         self.stage = Stage(self.handle, pool=pool)
         self.stage.poller.waited = False
         self.connection, self.sock = self.stage.connect()
+        self.sock.takes = [LIMITS.max_frame_bytes, *takes]
         self.sock.incoming += request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": 1})
         self.round()
         assert self.heard() == [(1, 0)]
 
     def round(self) -> bool:
         """One among many sockets that have something; False when nothing is left of this one."""
+        self.stage.reactor.resume()
         events = self.stage.poll(self.sock)
         goes_on = bool(events or self.stage.selector.waiting)
         if goes_on:
@@ -78,8 +99,21 @@ class Overloaded:
             self.stage.rounds([*events, *others])
         return goes_on
 
-    def handle(self, header: Any, command: Any, connection: Any) -> Answer:
-        self.served.append(command.opaque)
+    def handle(self, header: Any, command: Any, connection: Any) -> Answer | Steps:
+        opaque = command.opaque
+        if header.queue_id == POSTPONED and opaque not in self.put_off:
+            self.put_off.add(opaque)
+            raise Postponed
+        self.served.append(opaque)
+        if header.queue_id == STEPS:
+            return self.steps()
+        return Answer(0, body=b"y" * 900 * (header.queue_id == LARGE))
+
+    def steps(self) -> Steps:
+        """Three turns of the connection."""
+        for _ in range(3):
+            self.time.now += ROUND_S
+            yield
         return Answer(0)
 
     def heard(self) -> list[tuple[int, int]]:
@@ -94,23 +128,30 @@ SENDS = st.builds(
     body=st.one_of(st.integers(0, 60), st.just(3 * SHARE)),
     oneway=st.integers(0, 9).map(lambda n: n == 0),
     unknown=st.integers(0, 9).map(lambda n: n == 0),
+    kind=st.sampled_from([PLAIN, PLAIN, PLAIN, LARGE, STEPS, POSTPONED]),
+    encoding=st.sampled_from([0, 0, 0, 1, 2]),
 )
 
 
 @pytest.mark.trio
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(
     sends=st.lists(SENDS, min_size=1, max_size=40),
     cuts=st.lists(st.integers(1, 2_000), min_size=1, max_size=20),
     pauses=st.lists(st.sampled_from([0.0, 0.03, 0.15, 0.4]), min_size=1, max_size=20),
     max_wait_ms=st.sampled_from([WAIT_MS, None]),
+    takes=st.lists(st.sampled_from([0, 1, 100, 1_000]), max_size=40),
 )
 async def test_every_request_is_answered_once_and_in_order_however_its_bytes_come(
-    sends: list[Sent], cuts: list[int], pauses: list[float], max_wait_ms: int | None
+    sends: list[Sent],
+    cuts: list[int],
+    pauses: list[float],
+    max_wait_ms: int | None,
+    takes: list[int],
 ) -> None:
     """R23."""
     with pytest.MonkeyPatch.context() as patch:
-        broker = Overloaded(patch, max_wait_ms=max_wait_ms)
+        broker = Overloaded(patch, max_wait_ms=max_wait_ms, takes=takes)
         stream = b"".join(one.frame(number) for number, one in enumerate(sends, 2))
         step = 0
         while stream:
@@ -132,7 +173,9 @@ async def test_every_request_is_answered_once_and_in_order_however_its_bytes_com
                 assert code == 0
         late = {opaque for opaque, code in heard if code == ResponseCode.SYSTEM_BUSY}
         assert not late & set(broker.served)
+        assert broker.served == sorted(broker.served)
         connection = broker.connection
+        assert broker.stage.interest(broker.sock) == Interest(read=True, write=False)
         assert (connection.ahead, connection.inbound, connection.decoder.pending_bytes) == (
             None,
             0,
