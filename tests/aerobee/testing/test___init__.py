@@ -101,11 +101,13 @@ def test_a_taken_port_is_told_to_who_starts_it() -> None:
 
 
 def test_virtual_time_goes_ahead_by_what_was_asked(aerobee_virtual_broker: TestBroker) -> None:
-    before = aerobee_virtual_broker.now_ms()
-    began = time.monotonic()
-    aerobee_virtual_broker.advance(HOUR_S)
-    ahead_ms = aerobee_virtual_broker.now_ms() - before - (time.monotonic() - began) * 1_000
-    assert abs(ahead_ms - HOUR_S * 1_000) < 50
+    broker, clock = aerobee_virtual_broker, time.monotonic
+    first, before, called = clock(), broker.now_ms(), clock()
+    broker.advance(HOUR_S)
+    returned, after, last = clock(), broker.now_ms(), clock()
+    # It goes on by itself meanwhile, as long as a busy machine takes.
+    least, most = (returned - called) * 1_000 - 50, (last - first) * 1_000 + 50
+    assert least <= after - before - HOUR_S * 1_000 <= most
 
 
 def test_messages_carry_the_virtual_time(aerobee_virtual_broker: TestBroker) -> None:
