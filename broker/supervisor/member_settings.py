@@ -139,10 +139,18 @@ def advertised_rules(config: BrokerConfig, number: int) -> str:
 def supervisor_config(config: BrokerConfig) -> BrokerConfig:
     """The configuration of the supervisor's own part, a name server alone.
 
-    It has no HTTP listener: the supervisor has one for all.
+    It has no HTTP listener: the supervisor has one for all. The connections of the brokers, which
+    come from one address, are beyond the limits for those of clients.
     """
+    remoting, brokers = config.remoting, config.broker.broker_count
+    all_of_them, of_address = remoting.max_connections, remoting.max_connections_of_address
     return replace(
         config,
+        remoting=replace(
+            remoting,
+            max_connections=all_of_them and all_of_them + brokers,
+            max_connections_of_address=of_address and of_address + brokers,
+        ),
         namesrv=replace(config.namesrv, embedded_namesrv=False),
         metrics=replace(config.metrics, metrics_exporter_type=MetricsExporterType.DISABLE),
     )

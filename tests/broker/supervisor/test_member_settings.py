@@ -7,7 +7,11 @@ import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import BrokerConfig, load_config
-from aerobee.broker.supervisor.member_settings import log_settings, member_settings
+from aerobee.broker.supervisor.member_settings import (
+    log_settings,
+    member_settings,
+    supervisor_config,
+)
 
 ADDRESSES = ["10.0.0.5"]
 
@@ -147,3 +151,11 @@ def test_a_broker_that_is_started_again_is_the_same_in_a_file_that_was_edited(
     assert not again.namesrv.embedded_namesrv
     assert again.member
     assert again.remoting.max_connections == 600, "what all have in common counts as it stands"
+
+
+def test_brokers_take_no_place_of_a_client_at_their_name_server() -> None:
+    """All of them come from the loopback: the third was not registered, and no client found it."""
+    limits = supervisor_config(loaded("brokers=3", "maxConnectionsOfAddress=2")).remoting
+    assert (limits.max_connections_of_address, limits.max_connections) == (2 + 3, 0)
+    limits = supervisor_config(loaded("brokers=3", "maxConnections=9000")).remoting
+    assert (limits.max_connections_of_address, limits.max_connections) == (0, 9000 + 3)
