@@ -10,27 +10,43 @@ semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from aerobee.store.format.properties import encode
 from aerobee.store.format.tags import tags_code
-from aerobee.store.results import PutResult, PutStatus
+from aerobee.store.results import UNSTORABLE, PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
+    from aerobee.broker.core.targets import Target
     from aerobee.store.clock import Clock
+    from aerobee.store.format.copies import Stored
     from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore
 
     Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int, bool], None]
 
-__all__ = ["Hook", "Puts"]
+__all__ = ["Copy", "Hook", "Puts"]
 
+_target = attrgetter("target")
 CLOSED: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+PUT_OK: Final = PutStatus.PUT_OK
+NOWHERE: Final = PutResult(PutStatus.MESSAGE_ILLEGAL)
+
+
+class Copy(NamedTuple):
+    """A stored message and its next queue; None: it gets into none, and `reason` may say why."""
+
+    message: Stored
+    properties: bytes
+    target: Target | None
+    reason: str = ""
 
 
 class Puts:
@@ -93,7 +109,33 @@ class Puts:
         """Store an accepted message once more, in its next queue."""
         return CLOSED if self.closed else self._store.put(draft, accepted=True)
 
-    def is_deleted(self, topic: str, waiting: Record) -> bool:
+    def put_copies(self, copies: Sequence[Copy]) -> Iterator[tuple[int, PutResult]]:
+        """Store accepted messages once more, in order; those in a row for one queue at once. Hot.
+
+        Each result comes with the number of the first copy that it is about. `count` of them are
+        stored, and its status is about the next one: UNSTORABLE, then that one is passed over, or
+        another one, which ends it. To be used up in one step of the loop.
+        """
+        at = 0
+        for target, group in groupby(copies, _target):
+            run = [(message, properties) for message, properties, _, _ in group]
+            end = at + len(run)
+            while at < end:
+                if target is None:
+                    result = NOWHERE
+                elif self.closed:
+                    result = CLOSED
+                else:
+                    result = self._store.writer.put_copies(target.topic, target.queue_id, run)
+                yield at, result
+                at += result.count
+                if result.status in UNSTORABLE:
+                    at += 1
+                elif result.status is not PUT_OK:
+                    return
+                run = run[at - end :] if at < end else run
+
+    def is_deleted(self, topic: str, waiting: Record | Stored) -> bool:
         """Whether the topic that a message waits for was deleted after the message was stored.
 
         To be asked before it is stored again: its queue would bring the topic back.

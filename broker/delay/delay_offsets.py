@@ -49,7 +49,7 @@ class DelayOffsetTable:
         """
         steps = self.deliveries // self.version_step
         self.deliveries += count
-        if self.deliveries // self.version_step > steps:
+        for _ in range(self.deliveries // self.version_step - steps):
             self.version = bumped(self.version, now_ms)
         self.move(level, queue_offset)
 

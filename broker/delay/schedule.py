@@ -20,20 +20,23 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.puts import Copy
 from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC as TOPIC
 from aerobee.broker.delay.delay_levels import how_many_due, target_of
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.metrics.stats import DELAY
 from aerobee.store.errors import NotInMemory, RecordDamaged
+from aerobee.store.format.copies import stored_messages
 from aerobee.store.format.record import records
 from aerobee.store.format.unit import code_of, is_due_time
-from aerobee.store.results import UNSTORABLE, PutStatus, location_of
+from aerobee.store.results import UNSTORABLE, Location, PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
-    from aerobee.store.format.record import Record
+    from aerobee.store.format.copies import Stored
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.results import GetResult
 
@@ -43,11 +46,11 @@ FIRST_S: Final = 1.0
 """How long after the start the levels are checked first."""
 TICK_S: Final = 0.05
 """Seconds between two checks of all levels."""
-SLICE: Final = 128
-"""Messages per step, about 1 ms."""
+SLICE: Final = 256
+"""Messages per step, 1 to 2 ms."""
 SLICE_BYTES: Final = 1 << 20
-PACE_S: Final = 0.006
-"""Seconds from one slice to the next: 100,000 messages in 4.7 s, with a quarter of the loop."""
+PACE_S: Final = 0.0115
+"""Seconds from one slice to the next: 100,000 messages in 4.5 s, with a seventh of the loop."""
 LATE_S: Final = 0.1
 """How much of the time lost by waking late is caught up."""
 GROUP: Final = "SCHEDULE_CONSUMER"
@@ -201,50 +204,62 @@ class Schedule:
             self._offsets.move(level, gone)
             log.error("schedule.lost", level=level, delay_offset=at, queue_offset=gone)
             return True
-        done = taken_bytes = 0
-        following = at
-        status = PUT_OK
-        for record in self._store.aside.records(SERVICE, found, TOPIC, level - 1, at):
-            try:
-                status = self._put(record)
-            except CONTENT_ERRORS as error:
-                self._store.aside.take(SERVICE, location_of(record), error)
-                status = PUT_OK
-            if status is not PUT_OK:
-                break
-            done += 1
-            taken_bytes += record.size
-            following = record.queue_offset + 1
-        else:
-            following = found.next_begin_offset
+        messages, damage = stored_messages(found.views)
+        done, status = self._put(level, self._copies(messages))
+        following = found.next_begin_offset
+        if status is not PUT_OK:
+            following = messages[done].queue_offset
+        elif damage is not None:
+            broken = messages[-1].queue_offset + 1 if messages else at
+            self._store.aside.note(SERVICE, Location(TOPIC, level - 1, broken, -1), str(damage))
+            following = broken + 1
         if following > at:
             self._offsets.delivered(level, following, done, self._clock.now_ms())
             taken = self._stats.group_out(GROUP, TOPIC)
             taken.messages_out += done
-            taken.bytes_out += taken_bytes
+            taken.bytes_out += sum(message.size for message in messages[:done])
         if status is not PUT_OK:
             self._block(level, status.name)
         elif self.blocked.pop(level, None):
             log.info("schedule.unblocked", level=level)
         return status is PUT_OK
 
-    def _put(self, record: Record) -> PutStatus:
-        """Store one message in its target; one without a valid target is set aside."""
-        properties = record.properties
-        target = target_of(properties)
-        if target is None:
-            self._store.aside.note(SERVICE, location_of(record), "it does not say where it goes")
-            return PUT_OK
-        if self._puts.is_deleted(target.topic, record):
-            self._store.aside.note(SERVICE, location_of(record), f"{target.topic} was deleted")
-            return PUT_OK
-        result = self._puts.put_again(draft_again(record, *target, properties))
-        if result.status in UNSTORABLE:
-            self._store.aside.note(SERVICE, location_of(record), result.status.name)
-            return PUT_OK
-        if result.status is PUT_OK:
-            self._stats.topic_in(target.topic, DELAY).put(1, result.size)
-        return result.status
+    def _copies(self, messages: Sequence[Stored]) -> list[Copy]:
+        """Messages with their targets; one without says why. Hot."""
+        is_deleted = self._puts.is_deleted
+        copies: list[Copy] = []
+        for message in messages:
+            properties = message.properties
+            target, reason = None, "it does not say where it goes"
+            try:
+                found = target_of(properties)
+            except CONTENT_ERRORS as error:
+                found, reason = None, f"{type(error).__name__}: {error}"
+            if found is not None:
+                if is_deleted(found.topic, message):
+                    reason = f"{found.topic} was deleted"
+                else:
+                    target, reason = found, ""
+            copies.append(Copy(message, properties, target, reason))
+        return copies
+
+    def _put(self, level: int, copies: Sequence[Copy]) -> tuple[int, PutStatus]:
+        """Store messages; how many are done, and the status of the next one.
+
+        One that can never be stored is set aside.
+        """
+        done, status = 0, PUT_OK
+        for begin, result in self._puts.put_copies(copies):
+            done, status = begin + result.count, result.status
+            target = copies[begin].target
+            if target is not None and result.count:
+                self._stats.topic_in(target.topic, DELAY).put(result.count, result.size)
+            if status in UNSTORABLE:
+                message, _, _, reason = copies[done]
+                where = Location(TOPIC, level - 1, message.queue_offset, message.physical_offset)
+                self._store.aside.note(SERVICE, where, reason or status.name)
+                done, status = done + 1, PUT_OK
+        return done, status
 
     def _block(self, level: int, reason: str) -> None:
         """Keep the offset and try again with the next tick."""

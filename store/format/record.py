@@ -60,6 +60,7 @@ __all__ = [
     "read",
     "records",
     "store_timestamp_at",
+    "topic_bytes",
 ]
 
 MAGIC_V1 = 0xDAA320A7
@@ -193,7 +194,7 @@ class Record(NamedTuple):
 
 
 @lru_cache(maxsize=4_096)
-def _topic_field(topic: str) -> tuple[int, bytes]:
+def topic_bytes(topic: str) -> tuple[int, bytes]:
     """Magic and length-prefixed bytes of a topic. Raises: MessageIllegal."""
     raw = topic.encode("utf-8", "replace")
     if not raw or len(raw) > TOPIC_BYTES_MAX:
@@ -220,7 +221,7 @@ def encode(
     store_host = draft.store_host
     body_length = len(body)
     properties_length = len(properties)
-    magic, topic = _topic_field(draft.topic)
+    magic, topic = topic_bytes(draft.topic)
     if properties_length > PROPERTIES_BYTES_MAX:
         raise PropertiesTooLong(
             f"{properties_length} bytes of properties, {PROPERTIES_BYTES_MAX} fit"

@@ -12,8 +12,6 @@ closed by a stop.
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -24,6 +22,7 @@ from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.format.walk import Walk, claimed_size, resumes_at
+from aerobee.store.index.handed_over import HandedOver, set_aside
 from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
 
@@ -35,21 +34,16 @@ if TYPE_CHECKING:
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.index.index_file import Recent
     from aerobee.store.index.indexes import Indexes
-    from aerobee.store.queues.dispatch import DispatchRequest
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["PENDING_MAX", "IndexService"]
+__all__ = ["IndexService"]
 
-PENDING_MAX: Final = 16_384
-"""Queued messages; beyond that the oldest are dropped, and parsed later."""
 PENDING_BYTES: Final = 64 << 20
-"""The same of the part of the log that they are from: their properties may be most of it."""
-SLICE: Final = 400
-"""Messages from the queue that are indexed in one step: about 1 ms."""
+"""Of the log that queued messages are from: their properties may be most of it."""
 SLICE_BYTES: Final = 1 << 20
 """And of so much of the log: with odd properties it takes six times as long for each byte."""
 PARSE_SLICE: Final = 200
-"""The same for parsed messages."""
+"""Messages that are parsed in one step."""
 KEYS_STEP: Final = 4_000
 """Keys that are collected, but for the last message, and put into a file in one step: each takes
 a millisecond or two. One message may have 16,000."""
@@ -101,8 +95,8 @@ class IndexService:
         self._promise = promise
         self._on_failed = on_failed
         self._hasher = KeyHasher()
-        self.pending: deque[DispatchRequest] = deque(maxlen=PENDING_MAX)
-        self._offer = self.pending.append
+        self._handed_over = HandedOver(contents.dispatcher, self._hasher, PENDING_BYTES)
+        self.pending = self._handed_over.pending
         self.indexed = 0
         """Every message before this byte of the log is in the index."""
         self.durable_timestamp = 0
@@ -122,13 +116,7 @@ class IndexService:
     def configure(self, config: StoreConfig) -> None:
         """Apply settings. Switching indexing off and on again in one run leaves no gap."""
         self.config = config
-        followers = self._dispatcher.followers
-        if config.message_index_enable != (self._offer in followers):
-            if config.message_index_enable:
-                followers.append(self._offer)
-            else:
-                followers.remove(self._offer)
-                self.pending.clear()
+        self._handed_over.follow(config.message_index_enable)
 
     def load(
         self, *, clean: bool, vouched_ms: int, last_stored_ms: int, promise: Callable[[int], None]
@@ -259,41 +247,9 @@ class IndexService:
         head = pending[0].physical_offset if pending else dispatched
         if at < head:
             return await self._parse(head)
-        self._take()
-        return True
-
-    def _take(self) -> None:
-        """Take a slice of the queue, up to a gap. Hot."""
-        pending, keys = self.pending, self._keys
-        collect = self._hasher.collect
-        end = self._keys_end
-        limit = end + SLICE_BYTES
-        count = 0
-        for request in islice(pending, SLICE):
-            physical = request.physical_offset
-            if physical != end or end > limit or len(keys) > KEYS_STEP:
-                break
-            end = physical + request.size
-            count += 1
-            properties = request.properties
-            if properties and request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                queue = request.queue
-                try:
-                    collect(keys, queue.topic, properties, physical, request.store_timestamp)
-                except CONTENT_ERRORS as error:
-                    number = request.queue_offset
-                    self._set_aside(error, queue.topic, queue.queue_id, number, physical)
-        for _ in repeat(None, count):
-            pending.popleft()
-        self._keys_end = end
+        self._keys_end = self._handed_over.take(self._keys, at, KEYS_STEP, SLICE_BYTES)
         self._drop_known()
-
-    def _set_aside(
-        self, error: Exception, topic: str, queue_id: int, queue_offset: int, physical: int
-    ) -> None:
-        """Index a message with unreadable keys as one without."""
-        location = Location(topic, queue_id, queue_offset, physical)
-        self._dispatcher.aside.take("index", location, error)
+        return True
 
     def _drop_known(self) -> None:
         """Drop keys of the first message that are in a file; Java has more there, such as tags."""
@@ -432,7 +388,8 @@ class IndexService:
                 try:
                     collect(keys, topic, header.properties, at, header.store_timestamp)
                 except CONTENT_ERRORS as error:
-                    self._set_aside(error, topic, header.queue_id, header.queue_offset, at)
+                    where = Location(topic, header.queue_id, header.queue_offset, at)
+                    set_aside(self._dispatcher.aside, error, where)
             end = at + header.size
             self._stats.index_parsed += 1
             if number == PARSE_SLICE or len(keys) > KEYS_STEP:

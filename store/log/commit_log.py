@@ -108,6 +108,12 @@ class CommitLog:
 
     # ── Appending ──
 
+    @property
+    def room(self) -> int:
+        """Bytes of records that still fit into the last segment."""
+        tail = self.tail
+        return 0 if tail is None else tail.size - tail.wrote - BLANK_BYTES
+
     def append(self, records: bytes, store_timestamp: int) -> bool:
         """Append whole records, encoded for `max_offset`; False: roll first. Hot."""
         tail = self.tail

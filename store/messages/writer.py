@@ -14,6 +14,7 @@ import structlog
 
 from aerobee.store.errors import MessageIllegal, SegmentLate
 from aerobee.store.format.batch import encode_batch
+from aerobee.store.format.copies import copy_bytes, encode_copies
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, batch_items, encode
 from aerobee.store.format.unit import can_have_unit
@@ -21,10 +22,12 @@ from aerobee.store.queues.dispatch import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.flags import RunningFlags
+    from aerobee.store.format.batch import BatchRecords
+    from aerobee.store.format.copies import Stored
     from aerobee.store.format.record import BatchItem, MessageDraft
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.queues.consume_queue import ConsumeQueue
@@ -99,7 +102,8 @@ class Writer:
         """
         if self._flags.refusing:
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
-        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        name = draft.topic, draft.queue_id
+        queue = self._queues.table.get(name) or self._new_queue(*name)
         if queue is None or (len(draft.body) > self.config.max_message_size_bytes and not accepted):
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if len(draft.properties) > PROPERTIES_BYTES_MAX:
@@ -207,7 +211,8 @@ class Writer:
         """Why a batch cannot be stored now, whatever its content."""
         if self._flags.refusing:
             return PutStatus.SERVICE_NOT_AVAILABLE
-        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        name = draft.topic, draft.queue_id
+        queue = self._queues.table.get(name) or self._new_queue(*name)
         if queue is None or len(items) > self.config.max_message_size_bytes:
             return PutStatus.MESSAGE_ILLEGAL
         return None
@@ -231,6 +236,37 @@ class Writer:
             if not len(found) % BATCH_STEP:
                 yield
 
+    def put_copies(
+        self, topic: str, queue_id: int, messages: Sequence[tuple[Stored, bytes]]
+    ) -> PutResult:
+        """Append stored messages once more, in another queue and with these properties, in order.
+
+        `count` of the result is how many were appended, its status why the next one was not. Hot.
+        """
+        if self._flags.refusing:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+        queue = self._queues.table.get((topic, queue_id)) or self._new_queue(topic, queue_id)
+        if queue is None:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        commit_log = self._log
+        stored = max(self._clock.now_ms(), commit_log.last_store_timestamp)
+        done = size = 0
+        # No await from here to the end: queue offsets and records must match.
+        while done < len(messages):
+            rest = messages[done:] if done else messages
+            at = queue.next_offset, commit_log.max_offset, stored, commit_log.room
+            run = encode_copies(rest, topic, queue_id, *at)
+            if not run.offsets:
+                message, properties = rest[0]
+                if (refused := self._roll(copy_bytes(topic, message, properties))) is not None:
+                    return msgspec.structs.replace(self._refuse(refused), size=size, count=done)
+                continue
+            commit_log.append(run.data, stored)
+            self._offer_run(queue, run, stored)
+            done += len(run.offsets)
+            size += len(run.data)
+        return PutResult(PUT_OK, size=size, count=done, store_timestamp=stored)
+
     def _append_batch(
         self, empty: MessageDraft, items: list[BatchItem], now_ms: int | None
     ) -> PutResult:
@@ -249,25 +285,21 @@ class Writer:
                 return self._refuse(refused)
             batch = encode_batch(empty, items, queue_offset, commit_log.max_offset, stored)
             commit_log.append(batch.data, stored)
-        count = len(items)
-        queue.next_offset = queue_offset + count
+        self._offer_run(queue, batch, stored)
         offsets = batch.offsets
+        return PutResult(PUT_OK, offsets[0], queue_offset, size, len(items), stored, offsets)
+
+    def _offer_run(self, queue: ConsumeQueue, run: BatchRecords, stored: int) -> None:
+        """Count messages that were just appended, and offer them to dispatch."""
+        queue_offset, count, size = queue.next_offset, len(run.offsets), len(run.data)
+        queue.next_offset = queue_offset + count
+        first = run.offsets[0]
+        messages = Run(run.units, run.properties)
         self._dispatcher.offer(
-            DispatchRequest(
-                queue,
-                offsets[0],
-                size,
-                0,
-                queue_offset,
-                stored,
-                empty.sys_flag,
-                b"",
-                Run(batch.units, batch.properties),
-            )
+            DispatchRequest(queue, first, size, 0, queue_offset, stored, 0, b"", messages)
         )
         self._stats.messages_put += count
         self._stats.bytes_put += size
-        return PutResult(PUT_OK, offsets[0], queue_offset, size, count, stored, offsets)
 
     def _roll(self, size: int) -> PutStatus | None:
         """Make room for `size` bytes in a new segment; the reason when there can be none."""
@@ -284,19 +316,18 @@ class Writer:
         log.info("commit_log.rolled", physical_offset=self._log.max_offset)
         return None
 
-    def _new_queue(self, draft: MessageDraft) -> ConsumeQueue | None:
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue of a message that has none yet; None when it may not have one."""
-        topic = draft.topic
         length = len(topic.encode("utf-8", "replace"))
         limit = LONG_TOPIC_BYTES if topic.startswith(LONG_TOPICS) else TOPIC_BYTES
-        if not 0 < length <= limit or draft.queue_id > QUEUE_ID_MAX:
+        if not 0 < length <= limit or queue_id > QUEUE_ID_MAX:
             return None
-        if not can_have_unit(topic, draft.queue_id, 0):
+        if not can_have_unit(topic, queue_id, 0):
             return None
         if length > TOPIC_BYTES and not self._warned_long_topic:
             self._warned_long_topic = True
             log.warning("commit_log.long_topic", topic=topic)
-        return self._queues.obtain(topic, draft.queue_id)
+        return self._queues.obtain(topic, queue_id)
 
     def _refuse(self, status: PutStatus) -> PutResult:
         if status is not PutStatus.SEGMENT_LATE:

@@ -108,6 +108,19 @@ class DispatchRequest(msgspec.Struct, gc=False):
                 properties[number] if properties else b"",
             )
 
+    def rest(self, number: int) -> DispatchRequest:
+        """The messages of a run from this one on."""
+        assert self.run is not None
+        units = self.run.units[number * UNIT_SIZE :]
+        physical = UNIT.read(units, 0).physical_offset
+        return msgspec.structs.replace(
+            self,
+            physical_offset=physical,
+            size=self.physical_offset + self.size - physical,
+            queue_offset=self.queue_offset + number,
+            run=Run(units, self.run.properties[number:]),
+        )
+
 
 class Dispatcher:
     """Follows the log: consume queue units, then index entries, then arrivals.
@@ -128,6 +141,7 @@ class Dispatcher:
         "last_position",
         "last_store_timestamp",
         "pending",
+        "run_followers",
     )
 
     def __init__(
@@ -154,6 +168,8 @@ class Dispatcher:
         """Store time of the first record that found a gap in its queue."""
         self.followers: list[Callable[[DispatchRequest], None]] = []
         """Called after the consume queue and before the arrival; the index is one."""
+        self.run_followers: list[Callable[[DispatchRequest], None]] = []
+        """The same, for a run."""
         self.arrivals: Arrivals = Listeners()
         """Called for each message that consumers can see from now on."""
 
@@ -246,35 +262,25 @@ class Dispatcher:
                 unit = one.queue_offset, one.physical_offset, one.size, one.tags_code
                 if one.queue.append(*unit) is _GAP:
                     self._stop_queue(one)
+        for follower in self.run_followers:
+            follower(request)
         arrival = self.arrivals.tell
-        if arrival is None and not run.properties:
-            # To the index it is a part of the log without keys.
-            for follower in self.followers:
-                follower(request)
-        else:
-            for one in request.each():
-                self._tell(one, arrival)
+        if arrival is not None:
+            self._tell_each(request, arrival)
         return UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
 
-    def _tell(self, request: DispatchRequest, arrival: Arrival | None) -> None:
-        """Tell the followers, and those who wait, of a message that has its unit."""
-        queue, queue_offset = request.queue, request.queue_offset
-        try:
-            for follower in self.followers:
-                follower(request)
-            if arrival is not None:
-                arrival(
-                    queue.topic,
-                    queue.queue_id,
-                    queue_offset + 1,
-                    request.tags_code,
-                    request.store_timestamp,
-                    request.properties,
-                )
-        except CONTENT_ERRORS as error:
-            physical = request.physical_offset
-            location = Location(queue.topic, queue.queue_id, queue_offset, physical)
-            self.aside.take("dispatch", location, error)
+    def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> None:
+        """Tell those who wait of the messages of a run."""
+        queue = run.queue
+        for one in run.each():
+            queue_offset = one.queue_offset
+            told = queue_offset + 1, one.tags_code, one.store_timestamp, one.properties
+            try:
+                arrival(queue.topic, queue.queue_id, *told)
+            except CONTENT_ERRORS as error:
+                at = one.physical_offset
+                location = Location(queue.topic, queue.queue_id, queue_offset, at)
+                self.aside.take("dispatch", location, error)
 
     def _stop_queue(self, request: DispatchRequest) -> None:
         """A unit before this one is missing: add no more units until the queue is rebuilt."""

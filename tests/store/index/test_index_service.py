@@ -20,7 +20,7 @@ from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import running_store
-from tests.kit.store_model import draft, flush_everything, open_store
+from tests.kit.store_model import Sent, batch_body, draft, flush_everything, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,17 +160,31 @@ async def test_what_the_hand_over_forgot_is_parsed_from_the_log(tmp_path: Path) 
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("parsed", [False, True])
+@pytest.mark.parametrize("how", ["handed over", "parsed", "put at once"])
 async def test_messages_with_very_many_keys_are_indexed_in_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """R8: 128 messages with 16,000 keys each, a batch of 4 MiB, stopped the loop for 1.6 s."""
     monkeypatch.setattr(index_service, "KEYS_STEP", 50)
-    store, _ = open_store(tmp_path, Disk(), **MANY)
+    store, _ = open_store(
+        tmp_path,
+        Disk(),
+        mapped_file_size_commit_log_bytes=1 << 20,
+        max_message_size_bytes=1 << 18,
+        **MANY,
+    )
     service = store.index.service
-    for number in range(20):
-        put(store, " ".join(f"k{number}-{key}" for key in range(40 if number else 160)))
-    if parsed:
+    texts = [
+        " ".join(f"k{number}-{key}" for key in range(40 if number else 160)) for number in range(20)
+    ]
+    if how == "put at once":
+        batch = batch_body([Sent(b"", encode({"KEYS": text}).encode()) for text in texts])
+        assert store.put_batch(draft(), batch).count == 20
+        store.dispatch()
+    else:
+        for text in texts:
+            put(store, text)
+    if how == "parsed":
         service.pending.clear()
     collected = indexed = 0
     while await service.step():
@@ -218,6 +232,33 @@ async def test_what_waits_to_be_indexed_keeps_no_more_properties_than_a_part_of_
     await settle(store)
     assert store.stats.keys_indexed == 6_000
     assert store.stats.index_parsed
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_messages_put_at_once_are_indexed_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.index.handed_over.SLICE", 7)
+    monkeypatch.setattr(index_service, "PENDING_BYTES", 8_000)
+    store, _ = open_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20, **MANY)
+    service = store.index.service
+    parsed = 0
+    for runs in (2, 40):
+        for number in range(runs):
+            put(store, f"single{number}")
+            batch = [Sent(b"x", b"KEYS\x01r%d\x02" % n if n % 3 else b"") for n in range(10)]
+            assert store.put_batch(draft(), batch_body(batch)).count == 10
+            store.put_batch(draft(), batch_body([Sent(b"x", b"")] * 10))
+            store.dispatch()
+        span = store.dispatcher.dispatched - service.pending[0].physical_offset
+        assert span < 8_000 + 4_000, "what waits for the index is bounded"
+        before = parsed
+        await settle(store)
+        parsed = store.stats.index_parsed
+        assert (parsed > before) == (runs == 40)
+    assert store.stats.keys_indexed == 42 * 7
     check_index(store)
     assert await store.close()
 

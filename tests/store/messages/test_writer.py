@@ -1,14 +1,17 @@
 """Appending: order of checks, offsets, batches, the roll."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.remoting.server.routes import finished
+from aerobee.store.errors import SegmentLate
 from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
+from aerobee.store.format.copies import stored
 from aerobee.store.format.record import MAGIC_V1, MAGIC_V2, TRANSACTION_PREPARED, MessageDraft, read
 from aerobee.store.format.tags import java_hash
 from aerobee.store.message_store import MessageStore
@@ -355,3 +358,54 @@ def test_a_batch_whose_records_would_be_too_long_is_refused_before_it_is_encoded
     monkeypatch.setattr(writer, "encode_batch", encoded)
     body = batch_body([Sent(b"", b"")] * 180_000)
     assert store.put_batch(draft(), body).status is PutStatus.MESSAGE_ILLEGAL
+
+
+@given(st.lists(st.integers(0, 1_500), min_size=1, max_size=25))
+def test_copies_come_in_order_through_as_many_segments_as_they_need(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
+) -> None:
+    store, _ = open_store(tmp_path_factory.mktemp("store"), Disk())
+    sent = [Sent(bytes([number]) * size, b"a\x01b\x02") for number, size in enumerate(sizes)]
+    drafts = [draft(body=message.body, properties=message.properties) for message in sent]
+    offsets = [store.put(one).physical_offset for one in drafts]
+    messages = [stored(store.read(offset) or b"") for offset in offsets]
+    copies = [(message, message.properties) for message in messages]
+    result = store.writer.put_copies("Other", 1, copies)
+    assert (result.status, result.count) == (PutStatus.PUT_OK, len(sent))
+    assert store.stats.messages_put == 2 * len(sent)
+    store.dispatch()
+    assert read_queue(store, "Other", 1) == sent
+    check_running(store)
+
+
+def test_of_copies_for_which_there_is_no_segment_the_first_are_stored(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(draft(body=bytes(1_000)))
+    store.dispatch()
+    message = stored(store.read(0) or b"")
+    copies = [(message, b"")] * 5
+    with monkeypatch.context() as late:
+        late.setattr(store.commit_log, "new_segment", Mock(side_effect=SegmentLate("late")))
+        result = store.writer.put_copies("Other", 0, copies)
+    assert (result.status, result.count) == (PutStatus.SEGMENT_LATE, 2)
+    result = store.writer.put_copies("Other", 0, copies[2:])
+    assert (result.status, result.count) == (PutStatus.PUT_OK, 3)
+    store.dispatch()
+    assert read_queue(store, "Other", 0) == [Sent(bytes(1_000), b"")] * 5
+    check_running(store)
+
+
+def test_copies_that_no_segment_or_topic_can_take_are_illegal(store: MessageStore) -> None:
+    store.put(draft(body=bytes(1_900)))
+    store.dispatch()
+    message = stored(store.read(0) or b"")
+    long = (message, bytes(LOG_BYTES))
+    result = store.writer.put_copies("Other", 0, [(message, b""), long])
+    assert (result.status, result.count) == (ILLEGAL, 1)
+    assert store.writer.put_copies("x" * 128, 0, [(message, b"")]).status is ILLEGAL
+    store.flags.set(Flag.DISK_FULL, "full")
+    refused = store.writer.put_copies("Other", 0, [(message, b"")])
+    assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.dispatch()
+    assert store.max_offset("Other", 0) == 1

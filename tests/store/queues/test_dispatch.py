@@ -404,15 +404,14 @@ def test_of_a_run_each_message_is_told_of_even_behind_one_that_fails(store: Mess
     assert store.dispatcher.last_position == last.physical_offset
 
 
-def test_followers_get_a_run_message_by_message_or_as_a_part_of_the_log_without_keys(
-    store: MessageStore,
-) -> None:
+def test_followers_get_a_run_as_it_is(store: MessageStore) -> None:
     seen: list[DispatchRequest] = []
-    store.dispatcher.followers.append(seen.append)
+    store.dispatcher.run_followers.append(seen.append)
     put_run(store, b"a", b"bc")
     put_run(store, b"d", b"e", properties=TAGS)
     store.dispatch()
-    assert [(one.queue_offset, one.properties) for one in seen] == [(0, b""), (2, TAGS), (3, TAGS)]
+    assert [one.queue_offset for one in seen] == [0, 2]
+    assert [one.run.properties for one in seen if one.run is not None] == [[], [TAGS, TAGS]]
     ends = [one.physical_offset + one.size for one in seen]
     assert [0, *ends[:-1]] == [one.physical_offset for one in seen]
     assert ends[-1] == store.commit_log.max_offset
