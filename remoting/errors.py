@@ -41,7 +41,7 @@ class FrameError(RemotingError):
     """
 
     def __init__(
-        self, reason: str, frames: Sequence[tuple[int, memoryview, memoryview]] = ()
+        self, reason: str, frames: Sequence[tuple[int, memoryview | bytes, memoryview | bytes]] = ()
     ) -> None:
         super().__init__(reason)
         self.frames = frames

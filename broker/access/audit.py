@@ -119,7 +119,8 @@ class Audit:
         for route in routes:
             code = int(route.header.code)
             if code in CHANGES or (route.pool == POOL and code not in OF_CLIENTS):
-                yield route._replace(handler=self._followed(route.handler, code in CHANGES))
+                followed = self._followed(route.handler, code in CHANGES)
+                yield route._replace(handler=followed, run=None)
             else:
                 yield route
 

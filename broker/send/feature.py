@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.send.dead_letters import DeadLetters
 from aerobee.broker.send.destinations import Destinations
+from aerobee.broker.send.plain_sends import PlainSends
 from aerobee.broker.send.reply import ReplyProcessor
 from aerobee.broker.send.send import Send
 from aerobee.broker.send.send_back import SendBack
@@ -73,9 +74,11 @@ class SendFeature(Feature):
         )
         reply = ReplyProcessor(core, destinations=self.destinations, clients=consumers.clients)
         first = send if dedupe is None else dedupe.in_front_of(send)
+        self._plain = PlainSends(core, send, topics=topics.table, topic_file=topics.file)
+        run = self._plain.serve if first is send else None
         self.routes = (
-            Route(headers.SendMessage, first.one, "send"),
-            Route(headers.SendMessageV2, first.one, "send"),
+            Route(headers.SendMessage, first.one, "send", run),
+            Route(headers.SendMessageV2, first.one, "send", run),
             Route(headers.SendBatchMessage, first.batch, "send"),
             Route(headers.ConsumerSendMsgBack, back.take_back, "send"),
             Route(headers.SendReplyMessage, reply.reply, "reply"),
@@ -85,4 +88,5 @@ class SendFeature(Feature):
     def settings_changed(self) -> Iterator[None]:
         """Say traceOn as it is now."""
         self._send.settings_changed()
+        self._plain.settings_changed()
         yield

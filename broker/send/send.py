@@ -101,7 +101,7 @@ class Send:
         self._puts = core.puts
         self._stats = core.stats
         latencies = core.rounds.reactor.stats.latencies
-        self._stages = SendStages(core.stats.send_stages, latencies, core.clock.monotonic)
+        self.stages = SendStages(core.stats.send_stages, latencies, core.clock.monotonic)
         self._store_host = core.store_host
         self._destinations = destinations
         self._topic_file = topic_file
@@ -114,12 +114,12 @@ class Send:
     def settings_changed(self) -> None:
         """Derive from the settings what is added to each message and answer."""
         broker = self._config.broker
-        self._region = broker.region_id
-        self._trace_on = "true" if broker.trace_on else "false"
-        self._region_fields = SendMessageRefused(self._region, self._trace_on)
-        self._added = (
+        self.region = broker.region_id
+        self.trace_on = "true" if broker.trace_on else "false"
+        self._region_fields = SendMessageRefused(self.region, self.trace_on)
+        self.added = (
             f"CLUSTER\x01{broker.broker_cluster_name}\x02"
-            f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace_on}\x02"
+            f"MSG_REGION\x01{self.region}\x02TRACE_ON\x01{self.trace_on}\x02"
         )
 
     def one(
@@ -150,7 +150,7 @@ class Send:
                 draft, properties, header, command
             ):
                 text = encode({**decode(text), "DELAY": "-1"})
-            text = append(text, self._added)
+            text = append(text, self.added)
             kind, handle = NORMAL, None
             if half:
                 kind = TRANSACTION
@@ -299,12 +299,12 @@ class Send:
             queue_offset=result.queue_offset,
             transaction_id=unique,
             recall_handle=handle,
-            region=self._region,
-            trace_on=self._trace_on,
+            region=self.region,
+            trace_on=self.trace_on,
         )
         if not self._topic_file.clean:
             return Begun(self._after_save(result, response, waits=waits))
-        stages = self._stages
+        stages = self.stages
         if not waits:
             if stages.idle:
                 stages.appended(command.arrived, connection.context.now)

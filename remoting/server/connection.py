@@ -20,7 +20,7 @@ from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.peer import Peer, Wire
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["Connection", "FrameHandler"]
@@ -40,14 +41,12 @@ class FrameHandler(Protocol):
     """Serves the frames of a connection: the worker of its listener."""
 
     def serve(
-        self,
-        connection: Connection,
-        encoding: int,
-        header: memoryview | bytes,
-        body: memoryview | bytes,
-        arrived: float,
-    ) -> None:
-        """Serve one frame. Raises: FrameError when its header does not decode."""
+        self, connection: Connection, frames: Sequence[Frame], arrived: float, step: float
+    ) -> int:
+        """Serve frames in order, as far as the turn allows; returns how many that were.
+
+        Raises: FrameError when a header does not decode.
+        """
 
     def refuse_late(self, connection: Connection, piece: Piece) -> int:
         """Refuse its first requests that have waited too long; returns the place behind them."""
@@ -242,6 +241,11 @@ class Connection:
             asked = False  # the typed decoder will refuse this request
         if asked:
             self._announce = command.opaque
+
+    @property
+    def announces(self) -> bool:
+        """Whether an answer is to grant MSGPACK headers."""
+        return self._announce is not None
 
     def _announced(self, header: Header | dict[str, str] | None) -> dict[str, str]:
         self._announce = None

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.server.routes import Handler, Route, Steps
+    from aerobee.remoting.server.routes import Handler, Route, Run, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -21,6 +21,7 @@ class Resolved(NamedTuple):
     header: type[Header]
     handler: Handler
     pool: Pool
+    run: Run | None = None
 
 
 class Unfinished(NamedTuple):
@@ -41,7 +42,7 @@ def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Res
     for route in routes:
         code = int(_code(route.header))
         assert code not in table, f"request code {code} is routed twice"
-        table[code] = Resolved(route.header, route.handler, pools[route.pool])
+        table[code] = Resolved(route.header, route.handler, pools[route.pool], route.run)
     return table
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "Plain",
     "Route",
+    "Run",
     "Steps",
     "finished",
 ]
@@ -75,9 +76,17 @@ Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; the header is of the route's class."""
 
 
+Run = Callable[..., int]
+"""`run(requests, connection)` serves and answers the first of consecutive requests of the route, as
+far as it can serve them together, and returns how many these are; the next one is the handler's.
+`requests` gives pairs of command and header, and decodes each when it is asked for. An error means
+that nothing was done."""
+
+
 class Route(NamedTuple):
     """One line of the table. `header.code` is the request code."""
 
     header: type[Header]
     handler: Handler
     pool: str
+    run: Run | None = None

@@ -292,7 +292,9 @@ class Selector:
         decoder, back = connection.decoder, 0
         try:
             frames = decoder.feed(data)
-            served = self._serve(connection, frames, since, until)
+            step = (until - since) / (len(frames) or 1)
+            served = connection.worker.serve(connection, frames, since, step)
+            self._keep(connection, frames, served, since, step)
             if connection.ahead is not None and frames:
                 # A frame that begins in this piece is not begun before it is whole.
                 back = decoder.give_back()
@@ -336,46 +338,31 @@ class Selector:
             connection.watch()
         self._note(connection, renewed=True)
 
-    def _serve(
+    def _keep(
         self,
         connection: Connection,
         frames: Sequence[Frame],
+        served: int,
         since: float,
-        until: float,
-    ) -> int:
-        """Serve data that arrived from `since` to `until`, as far as the turn allows; returns how
-        many frames that were. The others are kept, except those that were read ahead.
-        """
-        serve = connection.worker.serve
-        high_water = self._limits.high_water_bytes
-        arrived, step = since, (until - since) / (len(frames) or 1)
-        for number, (encoding, header, body) in enumerate(frames, 1):
-            serve(connection, encoding, header, body, arrived)
-            arrived += step
-            if connection.unsent > high_water:
-                connection.write()
-            if connection.closed:
-                break
-            if (
-                connection.paused
-                or connection.unfinished is not None
-                or (number < len(frames) and monotonic() > self.context.turn_ends)
-            ):
-                if connection.ahead is None:
-                    # The receive buffer is reused in the next turn, so these are copied.
-                    connection.backlog.extend(
-                        (e, bytes(h), bytes(b), arrived + step * n)
-                        for n, (e, h, b) in enumerate(frames[number:])
-                    )
-                    self._wait(connection)
-                return number
-        return len(frames)
+        step: float,
+    ) -> None:
+        """Keep the frames that were not served, except those that were read ahead."""
+        if connection.closed or connection.ahead is not None:
+            return
+        if served < len(frames) or connection.paused or connection.unfinished is not None:
+            # The receive buffer is reused in the next turn, so these are copied.
+            connection.backlog.extend(
+                (e, bytes(h), bytes(b), since + step * n)
+                for n, (e, h, b) in enumerate(frames[served:], served)
+            )
+            self._wait(connection)
 
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
         """Serve the complete frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
         try:
-            self._serve(connection, frames, arrived, arrived)
+            served = connection.worker.serve(connection, frames, arrived, 0.0)
+            self._keep(connection, frames, served, arrived, 0.0)
         except FrameError as earlier:
             error = earlier
         if connection.waits:
@@ -395,11 +382,9 @@ class Selector:
             while backlog and connection.unfinished is None and monotonic() < context.turn_ends:
                 encoding, header, body, arrived = backlog.popleft()
                 arrived = max(arrived, reading.resumed)
-                worker.serve(connection, encoding, header, body, arrived)
-                if connection.unsent > self._limits.high_water_bytes:
-                    connection.write()
-                    if connection.paused:
-                        break
+                worker.serve(connection, ((encoding, header, body),), arrived, 0.0)
+                if connection.paused:
+                    break
         except FrameError as earlier:
             error = earlier
             backlog.clear()

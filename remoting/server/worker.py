@@ -24,6 +24,7 @@ from aerobee.remoting.server.pools import (
     too_fast,
 )
 from aerobee.remoting.server.refusals import refuse_late
+from aerobee.remoting.server.requests import RUN_MAX, checked_first, following, refused
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
@@ -31,17 +32,19 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     import trio
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.read_ahead import Piece
+    from aerobee.remoting.server.requests import Requests
     from aerobee.remoting.server.route_table import Resolved
     from aerobee.remoting.server.routes import Later, Plain, Steps
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.frame import Frame
 
     Checked: TypeAlias = Answer | Generator[None, None, Answer | None] | None
 
@@ -86,23 +89,45 @@ class Worker:
         """The routes of requests that are not served any more."""
 
     def serve(
+        self, connection: Connection, frames: Sequence[Frame], arrived: float, step: float
+    ) -> int:
+        """Serve frames in order, as far as the turn allows; returns how many that were.
+
+        The first one arrived then, on the loop's clock, and each other `step` seconds after the one
+        before. Raises: FrameError when a header does not decode: the selector closes the
+        connection.
+        """
+        context, number, count = connection.context, 0, len(frames)
+        high_water = context.shared.limits.high_water_bytes
+        while number < count:
+            number += self._serve(connection, frames, number, arrived + step * number, step)
+            if connection.unsent > high_water:
+                connection.write()
+            if (
+                connection.closed
+                or connection.paused
+                or connection.unfinished is not None
+                or (number < count and monotonic() > context.turn_ends)
+            ):
+                break
+        return number
+
+    def _serve(
         self,
         connection: Connection,
-        encoding: int,
-        header: memoryview | bytes,
-        body: memoryview | bytes,
+        frames: Sequence[Frame],
+        at: int,
         arrived: float,
-    ) -> None:
-        """Serve one frame; `arrived` is its arrival time on the loop's clock.
-
-        Raises: FrameError when the header does not decode: the selector closes the connection.
-        """
+        step: float,
+    ) -> int:
+        """Serve one frame, and perhaps some that follow with it; returns how many."""
+        encoding, header, body = frames[at]
         command = decode(encoding, header, body)
         command.arrived = arrived
         connection.encoding = encoding
         if command.flag & RESPONSE:
             connection.answered(command)
-            return
+            return 1
         self._stats.requests += 1
         if not connection.requests:
             connection.announce(command)
@@ -112,11 +137,11 @@ class Worker:
         ):
             self._stats.requests_too_fast += 1
             connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
-            return
+            return 1
         route = self._routes.get(command.code)
         if route is None:
             connection.answer(command, self._unserved(command))
-            return
+            return 1
         pool = route.pool
         age = connection.context.now - arrived
         if pool.depth >= pool.capacity or (
@@ -124,7 +149,7 @@ class Worker:
             and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
         ):
             self._refuse(connection, command, pool, arrived, age)
-            return
+            return 1
         if self._gate is not None:
             refusal = self._gate(command, connection)
             if connection.postponed:
@@ -133,17 +158,24 @@ class Worker:
                 if steps is not None:
                     command.body = b""
                 connection.unfinished = Unfinished(arrived, command.detached(), route, steps)
-                return
+                return 1
             if isinstance(refusal, Generator):
                 command.detached()
                 steps = checked_first(refusal, command, connection, route)
                 connection.unfinished = Unfinished(arrived, command, route, steps)
-                return
+                return 1
             if refusal is not None:
                 connection.answer(command, refusal)
-                return
+                return 1
         pool.served += 1
-        self._run(connection, command, arrived, route)
+        run = None
+        if route.run is not None and at + 1 < len(frames) and self._may_run(connection):
+            run = following(command, connection, route, frames[at + 1 : at + RUN_MAX], step)
+        return self._run(connection, command, arrived, route, run=run)
+
+    def _may_run(self, connection: Connection) -> bool:
+        """Whether requests like this one may be served together."""
+        return self._gate is None and not self._rates.per_s and not connection.announces
 
     def leave(self, pools: Collection[Pool]) -> None:
         """Serve no more requests of these pools: their clients are to go to another server."""
@@ -183,19 +215,22 @@ class Worker:
         arrived: float,
         route: Resolved,
         steps: Steps | None = None,
-    ) -> None:
+        run: Requests | None = None,
+    ) -> int:
         """Call the handler, or continue its steps; then answer, or arrange for the answer.
 
-        Hot: every request comes this way.
+        `run`: this request and those that may be served with it; returns how many were. Hot: every
+        request comes this way.
         """
         outcome: Plain = None
         try:
             if steps is None:
-                header_type, handler, _ = route
-                begun = handler(command.header(header_type), command, connection)
+                if run is not None and (count := self._run_together(run, connection, route)):
+                    return count
+                begun = route.handler(command.header(route.header), command, connection)
                 if isinstance(begun, Answer):
                     connection.answer(command, begun)
-                    return
+                    return 1
                 if isinstance(begun, Generator):
                     # The receive buffer is reused while the steps continue.
                     command.detached()
@@ -203,7 +238,7 @@ class Worker:
                     connection.unfinished = Unfinished(arrived, command, route, steps)
                     size = len(command.body)
                     if size > SHORT_BYTES and not self._long_requests.take(connection, size):
-                        return
+                        return 1
                 else:
                     outcome = begun
             if steps is not None:
@@ -211,20 +246,30 @@ class Worker:
                     next(steps)
                     if connection.postponed:
                         self._long_requests.leave(connection)
-                        return
+                        return 1
                     if monotonic() > connection.context.turn_ends or connection.closed:
-                        return
+                        return 1
         except StopIteration as end:
             connection.end_steps()
             outcome = end.value
         except Postponed:
             connection.end_steps()
             connection.postpone(Unfinished(arrived, command.detached(), route, None))
-            return
+            return 1
         except Exception as error:
             connection.end_steps()
             outcome = self.failed(command, connection, error)
         self._settle(outcome, command, connection, route.pool, arrived)
+        return 1
+
+    def _run_together(self, run: Requests, connection: Connection, route: Resolved) -> int:
+        """Let the route serve requests together; returns how many it has served."""
+        assert route.run is not None
+        count = route.run(run, connection)
+        if count:
+            self._stats.requests += count - 1
+            route.pool.served += count - 1
+        return count
 
     def _settle(
         self, outcome: Plain, command: Command, connection: Connection, pool: Pool, arrived: float
@@ -362,27 +407,6 @@ class Worker:
         self._stats.requests_failed += 1
         log.error("request.failed", code=command.code, address=peer.address, exc_info=error)
         return Answer(SYSTEM_ERROR, remark=_text(error))
-
-
-def refused(refusal: Answer) -> Steps:
-    """The one step of a request that is refused later."""
-    return refusal
-    yield
-
-
-def checked_first(
-    checking: Generator[None, None, Answer | None],
-    command: Command,
-    connection: Connection,
-    route: Resolved,
-) -> Steps:
-    """The steps of a request that the gate checks in steps."""
-    refusal = yield from checking
-    if refusal is not None:
-        return refusal
-    route.pool.served += 1
-    outcome = route.handler(command.header(route.header), command, connection)
-    return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
 
 def _text(error: Any) -> str:

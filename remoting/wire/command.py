@@ -228,9 +228,11 @@ def answer_head(
     return HEAD.pack(4 + len(head) + body_length, encoding << 24 | len(head)) + head
 
 
-def answer_around(answer_code: int, remark: str) -> tuple[bytes, bytes]:
-    """What is before and behind the opaque in the JSON header of an answer without fields."""
-    head = json_header.encode(answer_code, 0, RESPONSE, None, remark, OUR_LANGUAGE, VERSION)
+def answer_around(
+    answer_code: int, remark: str | None, fields: Mapping[str, str] | None = None
+) -> tuple[bytes, bytes]:
+    """What is before and behind the opaque in the JSON header of an answer."""
+    head = json_header.encode(answer_code, 0, RESPONSE, fields, remark, OUR_LANGUAGE, VERSION)
     before, after = head.split(OPAQUE_ZERO, 1)
     return before + OPAQUE_ZERO[:-1], after
 

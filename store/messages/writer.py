@@ -147,6 +147,58 @@ class Writer:
         stats.bytes_put += size
         return PutResult(PUT_OK, physical_offset, queue_offset, size, 1, stored)
 
+    def put_run(self, drafts: list[MessageDraft]) -> list[DispatchRequest]:
+        """Append messages of any queues side by side, all in one segment. Hot.
+
+        Returns what dispatch is told of each of them. A draft that cannot be stored so ends the
+        run, and nothing is stored where they have no room together: `put` has the reason.
+        """
+        if self._flags.refusing:
+            return []
+        commit_log, table = self._log, self._queues.table.get
+        body_max = self.config.max_message_size_bytes
+        stored = max(self._clock.now_ms(), commit_log.last_store_timestamp)
+        # No await from here to the end: queue offsets and records must match.
+        physical = commit_log.max_offset
+        ends: dict[ConsumeQueue, int] = {}
+        records: list[bytes] = []
+        requests: list[DispatchRequest] = []
+        for draft in drafts:
+            queue = table((draft.topic, draft.queue_id))
+            properties, sys_flag = draft.properties, draft.sys_flag
+            if queue is None or len(draft.body) > body_max or sys_flag & NOT_QUEUED:
+                break
+            queue_offset = ends.get(queue, queue.next_offset)
+            try:
+                record = encode(draft, queue_offset, physical, stored)
+            except MessageIllegal:
+                break
+            ends[queue] = queue_offset + 1
+            size = len(record)
+            records.append(record)
+            requests.append(
+                DispatchRequest(
+                    queue,
+                    physical,
+                    size,
+                    draft.tags_code,
+                    queue_offset,
+                    stored,
+                    sys_flag,
+                    properties,
+                )
+            )
+            physical += size
+        data = b"".join(records)
+        if not data or not commit_log.append(data, stored):
+            return []
+        for queue, end in ends.items():
+            queue.next_offset = end
+        self._dispatcher.offer_all(requests)
+        self._stats.messages_put += len(requests)
+        self._stats.bytes_put += len(data)
+        return requests
+
     def put_batch(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> PutResult:

@@ -137,6 +137,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "send": (
             "dead_letters",
             "destinations",
+            "plain_sends",
             "reply",
             "send",
             "send_back",

@@ -18,7 +18,12 @@ def test_a_code_finds_its_header_handler_and_pool() -> None:
     routes = [Route(GetMaxOffset, echo, "admin"), Route(GetMinOffset, echo, "admin")]
     table = resolve(routes, POOLS)
     assert set(table) == {RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET}
-    assert table[int(RequestCode.GET_MAX_OFFSET)] == (GetMaxOffset, echo, POOLS["admin"])
+    assert table[int(RequestCode.GET_MAX_OFFSET)] == (
+        GetMaxOffset,
+        echo,
+        POOLS["admin"],
+        None,
+    )
     # A member of the enumeration would hash slower than the int that a frame carries.
     assert {type(code) for code in table} == {int}
 

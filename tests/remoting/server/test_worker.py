@@ -172,7 +172,7 @@ async def test_late_requests_refused_together_hear_what_each_alone_would(
             assert len(frames) == 2
         with suppress(FrameError):
             for one in frames:
-                stage.worker.serve(connection, *one, piece.came(piece.at))
+                stage.worker.serve(connection, [one], piece.came(piece.at), 0.0)
                 piece.at += 8 + len(one[1]) + len(one[2])
         connection.write()
         taken.append(

@@ -1,0 +1,84 @@
+"""What a worker serves later or together: requests checked in steps, and runs of those alike."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aerobee.remoting.errors import FrameError, HeaderError
+from aerobee.remoting.server.pools import AGE_CHECK_S
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.command import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.server.routes import Steps
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.frame import Frame
+    from aerobee.remoting.wire.header import Header
+
+    Requests: TypeAlias = Iterator[tuple[Command, Header]]
+
+__all__ = ["RUN_MAX", "checked_first", "following", "refused"]
+
+RUN_MAX: Final = 32
+"""Requests that are served together, between two looks at the time."""
+JSON: Final = int(Encoding.JSON)
+
+
+def following(
+    command: Command,
+    connection: Connection,
+    route: Resolved,
+    frames: Sequence[Frame],
+    step: float,
+) -> Requests:
+    """A request, and those of the frames behind it that are like it, each decoded when it is asked
+    for; ends before one that is of another kind, waited too long, or does not decode. Hot.
+    """
+    code, header_type, arrived = command.code, route.header, command.arrived
+    pool, now = route.pool, connection.context.now
+    served_from = max(now - pool.max_wait_s, min(pool.stall.end, now - AGE_CHECK_S))
+    if command.flag or command.encoding != JSON:
+        return
+    try:
+        yield command, command.header(header_type)
+        for encoding, head, body in frames:
+            command = decode(encoding, head, body)
+            command.arrived = arrived = arrived + step
+            if (
+                command.code != code
+                or command.flag
+                or command.encoding != JSON
+                or arrived < served_from
+            ):
+                return
+            yield command, command.header(header_type)
+    except (FrameError, HeaderError):
+        # The worker meets it again, and refuses it.
+        return
+
+
+def refused(refusal: Answer) -> Steps:
+    """The one step of a request that is refused later."""
+    return refusal
+    yield
+
+
+def checked_first(
+    checking: Generator[None, None, Answer | None],
+    command: Command,
+    connection: Connection,
+    route: Resolved,
+) -> Steps:
+    """The steps of a request that the gate checks in steps."""
+    refusal = yield from checking
+    if refusal is not None:
+        return refusal
+    route.pool.served += 1
+    outcome = route.handler(command.header(route.header), command, connection)
+    return (yield from outcome) if isinstance(outcome, Generator) else outcome
