@@ -225,8 +225,10 @@ class Worker:
         outcome: Plain = None
         try:
             if steps is None:
-                if run is not None and (count := self._run_together(run, connection, route)):
-                    return count
+                if run is not None:
+                    if count := self._run_together(run, connection, route):
+                        return count
+                    run = None
                 begun = route.handler(command.header(route.header), command, connection)
                 if isinstance(begun, Answer):
                     connection.answer(command, begun)
@@ -257,6 +259,9 @@ class Worker:
             connection.postpone(Unfinished(arrived, command.detached(), route, None))
             return 1
         except Exception as error:
+            if run is not None:
+                # Alone, the request that it is about gets the answer, and no other.
+                return self._run(connection, command, arrived, route)
             connection.end_steps()
             outcome = self.failed(command, connection, error)
         self._settle(outcome, command, connection, route.pool, arrived)

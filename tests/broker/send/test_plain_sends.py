@@ -207,3 +207,15 @@ async def test_most_sends_of_a_read_are_put_together(tmp_path: Path, nursery: tr
     assert len(answers) == RUN_MAX + 4
     assert run.call_count == 1
     assert put.call_count == 4
+
+
+@pytest.mark.trio
+async def test_when_a_run_fails_each_send_is_served_by_itself(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    frames = [*map(one, range(RUN_MAX))]
+    alone = await served(tmp_path / "alone", nursery, frames)
+    with patch.object(Writer, "put_run", autospec=True, side_effect=RuntimeError("test")) as run:
+        together = await served(tmp_path / "together", nursery, [b"".join(frames)])
+    assert run.called
+    assert together == alone
