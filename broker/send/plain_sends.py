@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["PlainSends"]
 
 RUN_BYTES: Final = 64 << 10
-"""A run ends with the message that takes its bodies to this size."""
+"""A run ends with the message that takes its bodies and properties to this size: a millisecond."""
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
@@ -95,7 +95,7 @@ class PlainSends:
             commands.append(command)
             uniques.append(unique)
             drafts.append(draft)
-            size += len(draft.body)
+            size += len(draft.body) + len(draft.properties)
             if size > RUN_BYTES:
                 break
         stored = self._store.writer.put_run(drafts)
