@@ -39,10 +39,10 @@ class Part(NamedTuple):
     beside: bool = True
 
 
-# Most of the suite waits: for Java, for time limits, for disks. Spark's tests share a JVM for each
-# process, and one of those is enough, since it is at work as long as the others are.
+# Most of the suite waits: for Java, for time limits, for disks; so more workers than two cores run.
+# Spark's tests share a JVM for each process, and one of those is enough: it ends before the others.
 PARTS = (
-    Part("beside each other", "not alone and not spark and not image", 3),
+    Part("beside each other", "not alone and not spark and not image", 4),
     Part("spark", "spark", 1),
     Part("alone", "alone and not spark", 1, beside=False),
 )
