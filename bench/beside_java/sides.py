@@ -55,6 +55,14 @@ class Plan:
     """One broker of each for all rows of a kind, and not a fresh one for each row."""
     stall_s: float = 60.0
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Of our brokers: as behind an installation their modules are compiled only once, although
+        the shell of the bench may say PYTHONDONTWRITEBYTECODE.
+        """
+        cache = str(self.directory / "bytecode")
+        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": cache}
+
     def place(self) -> Path:
         """A new directory."""
         return Path(tempfile.mkdtemp(dir=self.directory))
@@ -124,7 +132,9 @@ def standing(
         stack.callback(shutil.rmtree, place, ignore_errors=True)
         sides = []
         for name, python in plan.pythons.items():
-            ours = BrokerProcess(data=place / name / "data", settings=given, python=python)
+            data = place / name / "data"
+            env = plan.environment
+            ours = BrokerProcess(data=data, settings=given, python=python, env=env)
             ours.log.parent.mkdir()
             stack.callback(ours.__exit__, None, None, None)
             sides.append(Side(name, ours))
