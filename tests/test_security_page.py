@@ -1,4 +1,4 @@
-"""`docs/security.md`: a row for every attack, and each test that it names exists."""
+"""`docs/security.md`: a row for every attack, and each test and campaign that it names exists."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.campaigns import CAMPAIGNS
+
 ROOT = Path(__file__).parents[1]
 ROW = re.compile(r"^\| (S\d+) \|.*\| (done|in part|open|not applicable) \| (.+) \|$", re.MULTILINE)
+CAMPAIGN = re.compile(r"campaign (\w+)")
 NAMED = re.compile(r"`(tests/\S+?\.py)::(test_\w+)`")
 ROWS = {row[0]: row[1:] for row in ROW.findall((ROOT / "docs" / "security.md").read_text("utf-8"))}
 
@@ -35,3 +38,4 @@ def test_what_is_done_is_tested_and_what_is_not_says_why(attack: str) -> None:
         assert len(proof) > 20, f"{attack} gives no reason"
     for path, name in named:
         assert name in functions(path), f"{path} has no {name}"
+    assert set(CAMPAIGN.findall(proof)) <= {one.key for one in CAMPAIGNS}

@@ -24,6 +24,15 @@ def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
     return [*java, pytest.mark.alone] if campaign.key in BY_THE_CLOCK else java
 
 
+SERVICE = {"R8", "R9", "R10", "R11", "R15", "R16", "R17", "R18", "R23", "S16H"}
+"""What a broker in the open is to stand; R19, the stop under load, is in `test_stop.py`."""
+
+
+def test_what_a_service_stands_is_part_of_every_run_of_the_tests() -> None:
+    """R8 to R11, R15 to R19, R23."""
+    assert {one.key for one in CAMPAIGNS} - ELSEWHERE >= SERVICE
+
+
 def test_the_keys_of_campaigns_are_their_own() -> None:
     keys = [campaign.key for campaign in CAMPAIGNS]
     assert len(set(keys)) == len(keys)

@@ -1,4 +1,4 @@
-"""The real broker told to stop in the middle of its work: a clean directory, no promise broken."""
+"""R19: the real broker told to stop in the middle of its work: a clean directory, no promise broken."""
 
 import signal
 
