@@ -101,8 +101,8 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
-        pops = None if self.pop is None else self.pop.hold.quota
-        limits = LimitUses(core, topics, consumers, pulls=self.pull.hold.quota, pops=pops)
+        pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
+        limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
         self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))
         self.admin = add(
             AdminFeature(

@@ -135,6 +135,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/live_settings/test_live_settings.py"
         "::test_a_bad_body_changes_nothing_and_is_told_why",
     ),
+    "users and ACL entries": (
+        "broker/users/test_users.py::test_there_are_so_many_users_and_no_more",
+        "broker/users/test_policies.py::test_a_user_has_a_limited_number_of_entries",
+    ),
     "queue locks": (
         f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",
         "broker/consumers/test_queue_locks.py::test_a_full_table_grants_no_new_lock",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.holds.quota import HoldQuota
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.broker.users.directory import UserDirectory
 
 __all__ = ["LimitUse", "LimitUses"]
 
@@ -34,6 +35,7 @@ class LimitUses:
         core: Core,
         topics: TopicTable,
         consumers: ConsumerTables,
+        users: UserDirectory,
         *,
         pulls: HoldQuota[Any],
         pops: HoldQuota[Any] | None,
@@ -42,6 +44,7 @@ class LimitUses:
         self._core = core
         self._topics = topics
         self._consumers = consumers
+        self._users = users
         self._pulls = pulls
         self._pops = pops
 
@@ -78,13 +81,17 @@ class LimitUses:
         yield LimitUse("maxTopics", number, topics.max_topics)
         queues = max(config.write_queue_nums for config in topics.configs.values())
         yield LimitUse("maxQueuesOfTopic", queues, topics.max_queues)
-        yield LimitUse("maxConsumerGroups", len(groups.configs), groups.max_groups)
+        most = max(len(groups.configs), len(clients.consumers), len(clients.producers))
+        yield LimitUse("maxConsumerGroups", most, groups.max_groups)
         subscribed = (len(group.subscriptions) for group in clients.consumers.values())
         subscriptions = max(subscribed, default=0)
         yield LimitUse("maxSubscriptionsOfGroup", subscriptions, clients.max_subscriptions)
         yield LimitUse("maxConsumerOffsets", offsets.count, offsets.max_entries)
         created = max(topics.rate.taken(now_ms), groups.rate.taken(now_ms))
         yield LimitUse("autoCreateBurst", created, topics.rate.burst)
+        auth, users = self._core.config.auth, self._users
+        yield LimitUse("maxUsers", len(users.users), auth.max_users)
+        yield LimitUse("maxAclEntries", users.acls.entries, auth.max_acl_entries)
 
     def _held(self) -> Iterator[LimitUse]:
         pulls, pops = self._pulls, self._pops

@@ -56,7 +56,11 @@ ATTEMPT_CHARS: Final = 255
 LATE_MS: Final = 500
 """A pop that runs this long after its deadline is refused."""
 TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
-FULL: Final = Answer(int(ResponseCode.POLLING_FULL))
+FULL: Final = Answer(
+    int(ResponseCode.POLLING_FULL),
+    remark="no room for another pop that waits: maxPopPollingSize, popPollingSize of its queue,"
+    " popPollingMapSize, maxHeldRequestsOfConnection or maxHeldRequestsOfGroup",
+)
 NOTHING: Final = Answer(int(ResponseCode.PULL_NOT_FOUND))
 
 

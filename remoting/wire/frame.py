@@ -32,7 +32,7 @@ NOTHING = memoryview(b"")
 
 
 class FrameDecoder:
-    """The receiving half of one connection.
+    """The receiving half of one connection; its errors name the limits as a broker's settings.
 
     Invariant: `_tail` is the beginning of one incomplete frame, or empty; never a whole frame.
     """
@@ -140,7 +140,9 @@ class FrameDecoder:
         """Say what is wrong with a frame. Raises: FrameError, always."""
         header_length = mark & HEADER_LENGTH_MASK
         if length > self._max_length:
-            reason = f"frame of {length} bytes, at most {self._max_length} are taken"
+            reason = (
+                f"frame of {length} bytes, at most {self._max_length} are taken (maxFrameBytes)"
+            )
         elif length < 4:
             reason = f"frame of {length} bytes has no room for a header length"
         elif mark >= MARK_LIMIT:
@@ -148,5 +150,6 @@ class FrameDecoder:
         elif header_length > length - 4:
             reason = f"header of {header_length} bytes in a frame of {length}"
         else:
-            reason = f"header of {header_length} bytes, at most {self._max_header} are taken"
+            most = self._max_header
+            reason = f"header of {header_length} bytes, at most {most} are taken (maxHeaderBytes)"
         raise FrameError(reason)

@@ -125,6 +125,7 @@ def test_a_frame_beyond_its_limit_closes_its_connection(broker: BrokerProcess) -
     with RawConnection(broker.address) as peer:
         peer.send_bytes(struct.pack(">I", FRAME_BYTES + 1))
         peer.hear_close()
+    assert f"at most {FRAME_BYTES - 4} are taken (maxFrameBytes)" in broker.log.read_text()
 
 
 def test_beyond_max_connections_a_peer_is_closed_and_places_come_back(
@@ -244,6 +245,16 @@ def test_every_limit_is_shown_with_what_is_used_of_it(broker: BrokerProcess) -> 
         assert f"`{key}`" in page, f"{key} has no row"
     assert used["maxConnections"] == (1, MAX_CONNECTIONS)
     assert used["maxTopics"][0] >= 1
+    assert used["maxUsers"] == (0, DEFAULTS["maxUsers"])
+    assert used["maxAclEntries"] == (0, DEFAULTS["maxAclEntries"])
+
+
+def test_connected_groups_of_producers_count_for_their_limit(broker: BrokerProcess) -> None:
+    before, _ = dict(used_of(broker))["maxConsumerGroups"]
+    with RawConnection(broker.address) as peer:
+        groups = [{"groupName": f"senders-{number}"} for number in range(int(before) + 5)]
+        assert peer.call(HEART_BEAT, {}, heartbeat(producerDataSet=groups)).code == 0
+        assert dict(used_of(broker))["maxConsumerGroups"][0] == before + 5
 
 
 def test_idle_connections_of_the_metrics_port_take_neither_slots_nor_descriptors(

@@ -1,4 +1,4 @@
-"""R19: the real broker told to stop in the middle of its work: a clean directory, no promise broken."""
+"""R19: a broker is told to stop in the middle of its work: a clean directory, no promise broken."""
 
 import signal
 

@@ -375,6 +375,7 @@ async def test_a_pop_too_many_is_refused(tmp_path: Path, mock_clock: MockClock) 
             assert pops.desk.begin(pops.header(poll_time=15_000)) is None
         answer = pops.desk.begin(pops.header(poll_time=15_000))
         assert answer.code == ResponseCode.POLLING_FULL
+        assert "popPollingSize" in answer.remark
         other = pops.header(poll_time=15_000, consumer_group="other")
         assert pops.desk.begin(other) is None
 

@@ -1,4 +1,4 @@
-"""Tables of 100,000 users: neither a list of them nor a save keeps the loop for 10 ms."""
+"""There are so many users; of 100,000 neither a list nor a save keeps the loop for 10 ms."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.users.users import Users
+from aerobee.remoting.wire.bodies.auth import UserInfo
 from aerobee.remoting.wire.headers import auth
 from tests.broker.desk import open_desk
 
@@ -52,6 +55,16 @@ def longest_ms(steps: Iterator[Any]) -> float:
             ended = True
         longest = max(longest, (thread_time() - began) * 1_000)
     return longest
+
+
+def test_there_are_so_many_users_and_no_more() -> None:
+    users = Users(lambda: 2)
+    for name in ("a", "b"):
+        users.create(UserInfo(username=name, password="a-secret"))
+    with pytest.raises(LimitReached, match="raise maxUsers"):
+        users.create(UserInfo(username="c", password="a-secret"))
+    users.delete("a")
+    users.create(UserInfo(username="c", password="a-secret"))
 
 
 @pytest.mark.trio
