@@ -125,7 +125,7 @@ class MessageStore:
             runtime,
             self.flags,
             root=self.root,
-            followers=(self.index.service.delete_before,),
+            followers=(self.index.service.files.delete_before,),
             on_failed=self._sync_failed,
         )
         log.new_segment = self.space.allocator.new_segment

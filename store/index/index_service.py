@@ -401,19 +401,3 @@ class IndexService:
                 end = min(resumes_at(stop, readable_end, file.end), until)
         self._keys_end = end
         self._drop_known()
-
-    # ── The front ──
-
-    async def delete_before(self, min_physical_offset: int) -> None:
-        """The log begins there now: files that lead only to what is gone go, never the last."""
-        expired = self.files.take_expired(min_physical_offset)
-        if not expired:
-            return
-        try:
-            await self._disk.in_thread(self.files.remove, expired)
-        except OSError as error:
-            # What keeps its name is found by the next start, and goes with the next file.
-            log.warning("index.delete_failed", path=str(expired[0].path), error=str(error))
-            return
-        for file in expired:
-            log.info("index.file_deleted", path=str(file.path), **file.head._asdict())
