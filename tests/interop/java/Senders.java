@@ -22,6 +22,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The verbs of those who send, and of those who ask about queues. */
 final class Senders {
+    private static final int SEND_WITHIN_MS = 15_000;
+
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
 
     void register(Map<String, Driver.Verb> verbs) {
@@ -49,6 +51,8 @@ final class Senders {
         producer.setInstanceName(name + System.nanoTime());
         producer.setNamespace(command.get("namespace", null));
         producer.setVipChannelEnabled(command.has("vip"));
+        // Its own three seconds are short for the first send of a JVM on a busy machine.
+        producer.setSendMsgTimeout(SEND_WITHIN_MS);
         producer.start();
         producers.put(name, producer);
     }
