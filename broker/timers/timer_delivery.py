@@ -17,10 +17,13 @@ import trio
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_deliverable
+from aerobee.broker.core.puts import Copy
+from aerobee.broker.core.targets import Target
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
 from aerobee.store.errors import NotInMemory
-from aerobee.store.format.properties import value_of
+from aerobee.store.format.copies import stored
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
 from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
 from aerobee.store.results import UNSTORABLE, PutStatus, location_of
@@ -46,6 +49,8 @@ EMPTY_SLOTS: Final = 5_000
 """Empty slots passed in one step, about 2 ms."""
 SERVICE: Final = "timers"
 """The service name for messages that were set aside."""
+
+_WHEEL_BYTES: Final = WHEEL_TOPIC.encode()
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -97,6 +102,37 @@ class TimerPuts:
         elif not roll:
             self._stats.timer(timed.topic).dequeued += 1
         return True
+
+    def copy(self, view: memoryview, enqueued_ms: int) -> Copy | None:
+        """The copy of an ordinary timer for its target; None when there is more to it. Hot."""
+        try:
+            message = stored(view)
+            timed = Timed.of(message.properties)
+            if timed is None or message.topic != _WHEEL_BYTES or not is_deliverable(timed.topic):
+                return None
+            if self._puts.is_deleted(timed.topic, message):
+                return None
+            properties = come_back(message.properties, enqueued_ms, self._clock.now_ms())
+        except CONTENT_ERRORS:
+            return None
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            return None
+        return Copy(message, properties, Target(timed.topic, timed.queue_id))
+
+    def put_copies(self, copies: Sequence[Copy]) -> tuple[int, bool]:
+        """Put timers into their targets, and count them; how many, and whether the store takes more
+        now. The next one may be one that it never takes.
+        """
+        done = 0
+        for begin, result in self._puts.put_copies(copies):
+            done = begin + result.count
+            target = copies[begin].target
+            if target is not None and result.count:
+                self.count(target.topic, -result.count)
+                self._stats.timer(target.topic).dequeued += result.count
+            if result.status is not PutStatus.PUT_OK:
+                return done, result.status in UNSTORABLE
+        return done, True
 
 
 class BegunSlot:
@@ -195,17 +231,41 @@ class TimerDelivery:
     def _put_all(
         self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot
     ) -> int:
-        """Put timers; returns how many are finished."""
-        for number, (due, view) in enumerate(zip(part, views, strict=True)):
-            record = None if view is None else read(view)
-            timed = None if record is None else Timed.of(record.properties)
-            if record is None or timed is None or record.topic != WHEEL_TOPIC:
-                self.lost += 1
-            elif not self._put(due, record, timed, slot):
-                return number
-        return len(part)
+        """Put timers, ordinary ones in a row together; returns how many are finished."""
+        done = 0
+        while done < len(part):
+            count, going = self._timer_puts.put_copies(self._copies(part, views, slot, done))
+            done += count
+            if not going:
+                break
+            if done < len(part):
+                if not self._put(part[done], views[done], slot):
+                    break
+                done += 1
+        return done
 
-    def _put(self, due: Due, record: Record, timed: Timed, slot: BegunSlot) -> bool:
+    def _copies(
+        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot, at: int
+    ) -> list[Copy]:
+        """Copies of the ordinary timers from `at` on, up to the first of another kind."""
+        copies: list[Copy] = []
+        if slot.taken_back is None:
+            for due, view in zip(part[at:], views[at:], strict=True):
+                if view is None or due.magic & (DELETE | ROLL):
+                    break
+                copy = self._timer_puts.copy(view, due.enqueued_ms)
+                if copy is None:
+                    break
+                copies.append(copy)
+        return copies
+
+    def _put(self, due: Due, view: memoryview | None, slot: BegunSlot) -> bool:
+        """Finish any timer; False: retry later."""
+        record = None if view is None else read(view)
+        timed = None if record is None else Timed.of(record.properties)
+        if record is None or timed is None or record.topic != WHEEL_TOPIC:
+            self.lost += 1
+            return True
         count = self._timer_puts.count
         if due.magic & (DELETE | ROLL) == DELETE:
             count(timed.topic, 1)

@@ -6,8 +6,10 @@ import errno
 import random
 import shutil
 from contextlib import asynccontextmanager, suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -19,6 +21,7 @@ from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record, read
 from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, open_desk, said
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.timers.timers import Timers
     from aerobee.remoting.wire.answer import Answer
     from aerobee.store.files.disk import Disk
+    from aerobee.store.format.copies import Stored
 
 START_MS = 1_700_000_000_000
 DAY_S = 86_400
@@ -496,12 +500,21 @@ async def test_a_slot_goes_on_where_the_store_refused(
         await bench.pass_s(mock_clock, 1)
         puts = bench.desk.puts
         rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
-        put = puts.put_again
+        put, put_copies = puts.put_again, Writer.put_copies
 
         def put_if_room(draft: MessageDraft) -> PutResult:
             return put(draft) if next(rooms) else PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
+        def put_while_room(
+            writer: Writer, topic: str, queue_id: int, run: list[tuple[Stored, bytes]]
+        ) -> PutResult:
+            fitting = len([*takewhile(lambda _: next(rooms), run)])
+            result = put_copies(writer, topic, queue_id, run[:fitting])
+            status = PutStatus.PUT_OK if fitting == len(run) else PutStatus.SERVICE_NOT_AVAILABLE
+            return msgspec.structs.replace(result, status=status)
+
         monkeypatch.setattr(puts, "put_again", put_if_room)
+        monkeypatch.setattr(Writer, "put_copies", put_while_room)
         await bench.pass_s(mock_clock, 5)
         assert bench.bodies() == [b"%d" % number for number in range(200)]
 
@@ -515,7 +528,9 @@ async def test_a_message_whose_properties_leave_no_room_comes_as_it_was(
         (waiting,) = bench.records(WHEEL_TOPIC)
         filler = "x" * (32_767 - len(waiting.properties) - 20)
         await bench.send(b"full", TIMER_DELAY_SEC=2, f=filler)
+        await bench.send(b"y", TIMER_DELAY_SEC=2)
         await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == [b"x", b"full", b"y"]
         full = bench.records()[1]
         assert bytes(full.body) == b"full"
         assert "TIMER_DEQUEUE_MS" not in decode(full.properties)
