@@ -41,8 +41,9 @@ __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 
 RETRY_S: Final = 0.5
 """The pause before a refused put is retried."""
-READ_MAX: Final = 64
-"""Messages read and put before others may get their turn."""
+READ_MAX: Final = 256
+READ_BYTES: Final = 1 << 20
+"""Messages read and put before others may get their turn, 1 to 2 ms."""
 WALK_STEPS: Final = 2_000
 """Units of a chain that are read in one step, about 1 ms."""
 EMPTY_SLOTS: Final = 5_000
@@ -198,8 +199,8 @@ class TimerDelivery:
         chain = slot.chain
         lost = self.lost
         while slot.done < len(chain):
-            end = min(slot.done + READ_MAX, len(chain))
-            part = [chain.due(at) for at in range(slot.done, end)]
+            part = _next(chain, slot.done)
+            end = slot.done + len(part)
             views = await self._store.complete(partial(self._read, part))
             slot.done += self._put_all(part, views, slot)
             self._puts.finish_round()
@@ -312,3 +313,16 @@ class TimerDelivery:
         if missing:
             raise NotInMemory(tuple(missing))
         return found
+
+
+def _next(chain: Chain, begin: int) -> list[Due]:
+    """The timers to be read together, at least one."""
+    part: list[Due] = []
+    size = 0
+    for at in range(begin, min(begin + READ_MAX, len(chain))):
+        due = chain.due(at)
+        size += due.size
+        if part and size > READ_BYTES:
+            break
+        part.append(due)
+    return part

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from aerobee.broker.timers import timer_delivery
 from aerobee.broker.timers.timers import window_ms
 from aerobee.remoting.wire.headers.send import RecallMessage
 from aerobee.store.config import FlushDiskType, StoreConfig
@@ -426,7 +427,7 @@ async def test_who_follows_the_links_alone_finds_no_more_than_the_rest(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_bench(tmp_path) as bench:
-        for number in range(100):
+        for number in range(300):
             await bench.send(b"%d" % number, TIMER_DELAY_MS=3_000)
             if number == 10:
                 await bench.send(b"-", TIMER_DELAY_MS=3_000, TIMER_DEL_UNIQKEY="t+nobody")
@@ -435,7 +436,7 @@ async def test_who_follows_the_links_alone_finds_no_more_than_the_rest(
         bench.timers.delivery.pace = SomeTurns(1)  # type: ignore[assignment]  # no clock of its own
         await bench.pass_s(mock_clock, 5)
         there = set(bench.bodies())
-        assert 0 < len(there) < 100
+        assert 0 < len(there) < 300
         await bench.timers.close()
         rest = [records[at] for at in linked(bench)]
         assert rest == [body for body in records.values() if body not in there]
@@ -534,6 +535,30 @@ async def test_a_message_whose_properties_leave_no_room_comes_as_it_was(
         full = bench.records()[1]
         assert bytes(full.body) == b"full"
         assert "TIMER_DEQUEUE_MS" not in decode(full.properties)
+
+
+@pytest.mark.trio
+async def test_long_timers_are_put_a_few_at_a_time(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step has at most a mebibyte of them, or one; else 256 of 4 MiB would be copied in one."""
+    put_copies, sizes = Writer.put_copies, []
+
+    def put(
+        writer: Writer, topic: str, queue_id: int, run: list[tuple[Stored, bytes]]
+    ) -> PutResult:
+        sizes.append(sum(message.size for message, _ in run))
+        return put_copies(writer, topic, queue_id, run)
+
+    async with open_bench(tmp_path) as bench:
+        bodies = [b"%d" % number * 400_000 for number in range(6)] + [b"s" * 10] * 3
+        for body in bodies:
+            await bench.send(body, TIMER_DELAY_SEC=2)
+        monkeypatch.setattr(Writer, "put_copies", put)
+        await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == bodies
+    assert len(sizes) == 3
+    assert max(sizes) < timer_delivery.READ_BYTES
 
 
 @pytest.mark.trio
