@@ -55,7 +55,6 @@ class PlainSends:
         self._send = send
         self._topics = topics
         self._topic_file = topic_file
-        self._waits_for_disk = core.config.store.sync_flush
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -78,8 +77,7 @@ class PlainSends:
         """Store and answer the first requests, as far as they are plain; returns how many."""
         options = self._options
         if (
-            self._waits_for_disk
-            or options.start_accept_send_request_time_stamp_ms
+            options.start_accept_send_request_time_stamp_ms
             or not options.broker_permission & WRITE_BIT
             or not self._topic_file.clean
         ):

@@ -10,6 +10,7 @@ Source: semantics §9.4 (TimerMessageStore).
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -29,7 +30,7 @@ from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
 from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timing_counts import TimingCounts
@@ -199,7 +200,7 @@ class TimerDelivery:
         chain = slot.chain
         lost = self.lost
         while slot.done < len(chain):
-            part = _next(chain, slot.done)
+            part = _together(chain.due(at) for at in range(slot.done, len(chain)))
             end = slot.done + len(part)
             views = await self._store.complete(partial(self._read, part))
             slot.done += self._put_all(part, views, slot)
@@ -291,8 +292,10 @@ class TimerDelivery:
         if not numbers:
             return None
         found: set[tuple[str, str]] = set()
-        for begin in range(0, len(numbers), READ_MAX):
-            part = [chain.due(number) for number in numbers[begin : begin + READ_MAX]]
+        done = 0
+        while done < len(numbers):
+            part = _together(chain.due(numbers[at]) for at in range(done, len(numbers)))
+            done += len(part)
             for view in await self._store.complete(partial(self._read, part)):
                 record = None if view is None else read(view)
                 timed = None if record is None else Timed.of(record.properties)
@@ -315,12 +318,11 @@ class TimerDelivery:
         return found
 
 
-def _next(chain: Chain, begin: int) -> list[Due]:
-    """The timers to be read together, at least one."""
+def _together(dues: Iterable[Due]) -> list[Due]:
+    """The first of them, to be read in one step: at least one."""
     part: list[Due] = []
     size = 0
-    for at in range(begin, min(begin + READ_MAX, len(chain))):
-        due = chain.due(at)
+    for due in islice(dues, READ_MAX):
         size += due.size
         if part and size > READ_BYTES:
             break

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Requests: TypeAlias = Iterator[tuple[Command, Header]]
 
-__all__ = ["RUN_MAX", "checked_first", "following", "refused"]
+__all__ = ["JSON", "RUN_MAX", "checked_first", "following", "refused"]
 
 RUN_MAX: Final = 32
 """Requests that are served together, between two looks at the time."""
@@ -43,8 +43,6 @@ def following(
     code, header_type, arrived = command.code, route.header, command.arrived
     pool, now = route.pool, connection.context.now
     served_from = max(now - pool.max_wait_s, min(pool.stall.end, now - AGE_CHECK_S))
-    if command.flag or command.encoding != JSON:
-        return
     try:
         yield command, command.header(header_type)
         for encoding, head, body in frames:

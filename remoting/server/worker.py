@@ -24,7 +24,7 @@ from aerobee.remoting.server.pools import (
     too_fast,
 )
 from aerobee.remoting.server.refusals import refuse_late
-from aerobee.remoting.server.requests import RUN_MAX, checked_first, following, refused
+from aerobee.remoting.server.requests import JSON, RUN_MAX, checked_first, following, refused
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
@@ -169,13 +169,19 @@ class Worker:
                 return 1
         pool.served += 1
         run = None
-        if route.run is not None and at + 1 < len(frames) and self._may_run(connection):
+        if route.run is not None and at + 1 < len(frames) and self._may_run(command, connection):
             run = following(command, connection, route, frames[at + 1 : at + RUN_MAX], step)
         return self._run(connection, command, arrived, route, run=run)
 
-    def _may_run(self, connection: Connection) -> bool:
+    def _may_run(self, command: Command, connection: Connection) -> bool:
         """Whether requests like this one may be served together."""
-        return self._gate is None and not self._rates.per_s and not connection.announces
+        return (
+            self._gate is None
+            and not self._rates.per_s
+            and not connection.announces
+            and not command.flag
+            and command.encoding == JSON
+        )
 
     def leave(self, pools: Collection[Pool]) -> None:
         """Serve no more requests of these pools: their clients are to go to another server."""
