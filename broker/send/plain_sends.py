@@ -1,4 +1,4 @@
-"""Consecutive sends of one connection that ask for nothing special: one append, one answer buffer.
+"""Consecutive sends that ask for nothing special: one append, one buffer of answers per connection.
 
 The checks are those of `Send.one`. A message that one of them would not let through, or that needs
 more than a put (a delay, a transaction, a new topic), ends the run: `Send.one` serves it, and says
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.queues.dispatch import DispatchRequest
 
-    Requests: TypeAlias = Iterator[tuple[Command, SendMessage | SendMessageV2]]
+    Requests: TypeAlias = Iterator[tuple[Command, SendMessage | SendMessageV2, Connection]]
+    Sends: TypeAlias = list[tuple[Command, Connection, bytes]]
+    """Those of a run, each with its unique key."""
 
 __all__ = ["PlainSends"]
 
@@ -73,7 +75,7 @@ class PlainSends:
         self._answer = before + b"%d" + after
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
 
-    def serve(self, requests: Requests, connection: Connection) -> int:
+    def serve(self, requests: Requests) -> int:
         """Store and answer the first requests, as far as they are plain; returns how many."""
         options = self._options
         if (
@@ -82,23 +84,21 @@ class PlainSends:
             or not self._topic_file.clean
         ):
             return 0
-        commands: list[Command] = []
-        uniques: list[bytes] = []
+        sends: Sends = []
         drafts: list[MessageDraft] = []
         size = 0
-        for command, header in requests:
+        for command, header, connection in requests:
             unique, draft = self._draft(header, command, connection)
             if draft is None:
                 break
-            commands.append(command)
-            uniques.append(unique)
+            sends.append((command, connection, unique))
             drafts.append(draft)
             size += len(draft.body) + len(draft.properties)
             if size > RUN_BYTES:
                 break
         stored = self._store.writer.put_run(drafts)
         if stored:
-            self._answer_all(stored, commands, uniques, connection)
+            self._answer_all(stored, sends)
         return len(stored)
 
     def _draft(
@@ -138,18 +138,21 @@ class PlainSends:
             tags_code(properties.get("TAGS")),
         )
 
-    def _answer_all(
-        self,
-        stored: list[DispatchRequest],
-        commands: list[Command],
-        uniques: list[bytes],
-        connection: Connection,
-    ) -> None:
-        """Count the stored messages, and queue their answers as one buffer. Hot."""
+    def _answer_all(self, stored: list[DispatchRequest], sends: Sends) -> None:
+        """Count the stored messages, and queue consecutive answers of a connection as one buffer.
+        Hot.
+        """
         template, pack, topic_in = self._answer, HEAD.pack, self._stats.topic_in
+        first, peer, _ = sends[0]
+        context = peer.context
+        ended = context.stats.latencies.ended[first.code, SUCCESS, False, SUCCESS_RESULT]
         answers: list[bytes] = []
         topic, counters = "", None
-        for request, command, unique in zip(stored, commands, uniques, strict=False):
+        for request, (command, connection, unique) in zip(stored, sends, strict=False):
+            if connection is not peer:
+                peer.put(b"".join(answers))
+                answers.clear()
+                peer = connection
             queue = request.queue
             if counters is None or queue.topic != topic:
                 topic = queue.topic
@@ -163,9 +166,7 @@ class PlainSends:
                 unique,
             )
             answers += (pack(4 + len(head), len(head)), head)
-        connection.put(b"".join(answers))
-        context, first = connection.context, commands[0]
-        ended = context.stats.latencies.ended[first.code, SUCCESS, False, SUCCESS_RESULT]
-        ended.extend([command.arrived for command in commands[: len(stored)]])
+            ended.append(command.arrived)
+        peer.put(b"".join(answers))
         if self._send.stages.idle:
             self._send.stages.appended(first.arrived, context.now)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
-    Requests: TypeAlias = Iterator[tuple[Command, Header]]
+    Requests: TypeAlias = Iterator[tuple[Command, Header, Connection]]
 
 __all__ = ["JSON", "RUN_MAX", "checked_first", "following", "refused"]
 
@@ -44,7 +44,7 @@ def following(
     pool, now = route.pool, connection.context.now
     served_from = max(now - pool.max_wait_s, min(pool.stall.end, now - AGE_CHECK_S))
     try:
-        yield command, command.header(header_type)
+        yield command, command.header(header_type), connection
         for encoding, head, body in frames:
             command = decode(encoding, head, body)
             command.arrived = arrived = arrived + step
@@ -55,7 +55,7 @@ def following(
                 or arrived < served_from
             ):
                 return
-            yield command, command.header(header_type)
+            yield command, command.header(header_type), connection
     except (FrameError, HeaderError):
         # The worker meets it again, and refuses it.
         return

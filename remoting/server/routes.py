@@ -77,9 +77,9 @@ Handler = Callable[..., Outcome]
 
 
 Run = Callable[..., int]
-"""`run(requests, connection)` serves and answers the first of consecutive requests of the route, as
-far as it can serve them together, and returns how many these are; the next one is the handler's.
-`requests` gives pairs of command and header, and decodes each when it is asked for. An error means
+"""`run(requests)` serves and answers the first of consecutive requests of the route, as far as it
+can serve them together, and returns how many these are; the next one is the handler's. `requests`
+gives command, header and connection of each, and decodes it when it is asked for. An error means
 that nothing was done."""
 
 

@@ -232,7 +232,7 @@ class Worker:
         try:
             if steps is None:
                 if run is not None:
-                    if count := self._run_together(run, connection, route):
+                    if count := self._run_together(run, route):
                         return count
                     run = None
                 begun = route.handler(command.header(route.header), command, connection)
@@ -273,10 +273,10 @@ class Worker:
         self._settle(outcome, command, connection, route.pool, arrived)
         return 1
 
-    def _run_together(self, run: Requests, connection: Connection, route: Resolved) -> int:
+    def _run_together(self, run: Requests, route: Resolved) -> int:
         """Let the route serve requests together; returns how many it has served."""
         assert route.run is not None
-        count = route.run(run, connection)
+        count = route.run(run)
         if count:
             self._stats.requests += count - 1
             route.pool.served += count - 1
