@@ -330,8 +330,12 @@ class Life:
     ) -> bool:
         """Serve and obey signals; settings are read again once it is ready.
 
+        Cyclic garbage is searched for from here on, but not among what the imports have made.
+
         `parent`: what to do beside that where another process has started this one.
         """
+        gc.freeze()
+        gc.enable()
         self._signals.start()
         StallWatch(self._controller.loop, SystemClock()).start()
         try:

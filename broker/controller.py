@@ -46,6 +46,9 @@ DRAIN_S: Final = 3.0
 LAME_CLOSE_S: Final = 1.0
 """The longest pause between two connections that a lame duck closes."""
 DRAIN_LOOK_S: Final = 0.01
+HTTP_WAITS_S: Final = 0.5
+"""How long probes wait for the ready line. The import of the web framework takes a quarter of the
+time of a short start; only a start that lasts needs probes before it is over."""
 PROGRESS_S: Final = 2.0
 """Seconds between two log lines about a long recovery."""
 CLOSE_S: Final = 60.0
@@ -87,6 +90,7 @@ class BrokerController:
         self.stop_wanted = trio.Event()
         self.lame = trio.Event()
         self.serving = False
+        self.ready_told = trio.Event()
 
     def stop(self) -> None:
         """Ask for a clean stop; callable from anywhere in the loop."""
@@ -188,6 +192,8 @@ class BrokerController:
             await house.start(service.run)
 
     async def _serve_http(self, listener: socket.socket) -> None:
+        with trio.move_on_after(HTTP_WAITS_S):
+            await self.ready_told.wait()
         core = self.broker.core
         health = make_health(
             serving=lambda: self.serving,
@@ -228,6 +234,7 @@ class BrokerController:
             await door.start(core.rounds.reactor.run, listeners)
             self.serving = True
             ready(self._ready(recovery))
+            self.ready_told.set()
             house.start_soon(self._leave_slowly)
             await self.stop_wanted.wait()
             log.info("broker.stopping")

@@ -5,6 +5,7 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -90,6 +91,8 @@ def run(
 
     Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
+    # What the imports make stays: until `Life.run` a search for garbage would find none.
+    gc.disable()
     from aerobee.broker.process.signals import block
 
     # Until they can be obeyed; otherwise one would kill the process in the imports.

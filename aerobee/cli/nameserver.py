@@ -5,6 +5,7 @@ Every import costs start-up time, so this module and `broker` load nothing of th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -60,6 +61,8 @@ def run(
     Aerobee's and RocketMQ's brokers register with it. Run several name servers, and give their
     addresses to all brokers and clients.
     """
+    # What the imports make stays: until `Life.run` a search for garbage would find none.
+    gc.disable()
     from aerobee.broker.process.signals import block
 
     # Until they can be obeyed; otherwise one would kill the process in the imports.

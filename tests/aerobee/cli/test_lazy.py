@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.main import cli
+from tests.kit.ports import free_block
 
 HEAVY = ("aerobee.client", "aerobee.broker", "aerobee.remoting", "aerobee.store", "rich", "msgspec")
 MODULES_AT_MOST = 40
@@ -36,6 +38,30 @@ def test_the_servers_start_without_rich_and_others_can_import_it_later() -> None
         "import aerobee.broker.__main__, structlog\n"
         "assert not [name for name in sys.modules if name.startswith('rich')]\n"
         "import rich.console; import_structlog(); assert sys.modules['rich'] is rich\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.service
+def test_a_broker_looks_for_garbage_once_it_runs_and_not_among_what_was_imported(
+    tmp_path: Path,
+) -> None:
+    ports = free_block()
+    settings = (
+        f"listenPort={ports.listen}",
+        f"metricsPromExporterPort={ports.metrics}",
+        f"storePathRootDir={tmp_path / 'data'}",
+    )
+    arguments = ["broker", "run", "--ephemeral", *(f"--set={setting}" for setting in settings)]
+    script = (
+        "import gc, os; from aerobee.cli import lazy\n"
+        "known = lazy.import_structlog\n"
+        "def imported():\n"
+        "    from aerobee.broker import __main__ as main\n"
+        "    told = lambda _: os._exit(not gc.isenabled() or gc.get_freeze_count() < 50_000)\n"
+        "    assert not gc.isenabled(); known(); main._announce = told\n"
+        "lazy.import_structlog = imported\n"
+        f"from aerobee.cli.main import main; main({arguments!r})"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
