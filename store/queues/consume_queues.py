@@ -72,9 +72,12 @@ class ConsumeQueues:
         """The queue, created in memory when it is new; its file is created with its first unit."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
-            directory = self.directory / topic / str(queue_id)
-            queue = ConsumeQueue(topic, queue_id, directory, self.file_size, self._disk, self._open)
-            self.table[topic, queue_id] = queue
+            queue = self._add(topic, queue_id, self.directory / topic / str(queue_id))
+        return queue
+
+    def _add(self, topic: str, queue_id: int, directory: Path) -> ConsumeQueue:
+        queue = ConsumeQueue(topic, queue_id, directory, self.file_size, self._disk, self._open)
+        self.table[topic, queue_id] = queue
         return queue
 
     def put(
@@ -103,10 +106,11 @@ class ConsumeQueues:
         sizes: Counter[int] = Counter()
         for topic in disk.folders(self.directory):
             known = {extent.queue_id: extent for extent in extents.topics.get(topic, ())}
-            for name in disk.folders(self.directory / topic):
+            folder = self.directory / topic
+            for name in disk.folders(folder):
                 if not name.isdigit() or name != str(int(name)):
                     continue
-                queue = self.obtain(topic, int(name))
+                queue = self._add(topic, int(name), folder / name)
                 extent = known.get(queue.queue_id)
                 if extent is not None and queue.holds(extent, extents.file_size):
                     sizes[extents.file_size] += 1

@@ -43,7 +43,7 @@ Pieces = list[tuple[int, bytes]]
 class TimerWheel:
     """Slots by time in ms, a multiple of the precision. For the loop, but for `write`."""
 
-    __slots__ = ("_dirty", "_disk", "_memory", "path", "precision_ms", "slots")
+    __slots__ = ("_dirty", "_disk", "_memory", "_used", "path", "precision_ms", "slots")
 
     def __init__(
         self, disk: Disk, path: Path, *, precision_ms: int, slots: int = WHEEL_SLOTS
@@ -51,6 +51,8 @@ class TimerWheel:
         self._disk = disk
         self._memory = disk.memory(slots * SLOT_BYTES)
         self._dirty: set[int] = set()
+        self._used: set[int] = set()
+        """The blocks that hold chains: others are not read, since reading all takes 10 ms."""
         self.path = path
         self.precision_ms = precision_ms
         self.slots = slots
@@ -77,7 +79,9 @@ class TimerWheel:
         step = time_ms // self.precision_ms
         at = step % self.slots * SLOT_BYTES
         _pack_into(self._memory, at, step, first, last, count, 0)
-        self._dirty.add(at // BLOCK_BYTES)
+        block = at // BLOCK_BYTES
+        self._dirty.add(block)
+        self._used.add(block)
 
     def clear(self, time_ms: int) -> None:
         """Empty the slot of that time; pages without chains are freed."""
@@ -89,16 +93,16 @@ class TimerWheel:
         if self.size - begin >= BLOCK_BYTES and (
             self._memory[begin : begin + BLOCK_BYTES] == _ZERO_BLOCK
         ):
+            self._used.discard(block)
             self._memory.madvise(mmap.MADV_DONTNEED, begin, BLOCK_BYTES)
 
     def chains(self) -> Iterator[tuple[int, WheelSlot]]:
         """Every chain with its time in ms. The wheel must not change meanwhile."""
-        for begin in range(0, self.size, BLOCK_BYTES):
-            block = self._memory[begin : begin + BLOCK_BYTES]
-            if block != _ZERO_BLOCK:
-                for slot in WHEEL_SLOT.iter_unpack(block):
-                    if slot[0]:
-                        yield slot[0] * self.precision_ms, WheelSlot(*slot)
+        for block in sorted(self._used):
+            begin = block * BLOCK_BYTES
+            for slot in WHEEL_SLOT.iter_unpack(self._memory[begin : begin + BLOCK_BYTES]):
+                if slot[0]:
+                    yield slot[0] * self.precision_ms, WheelSlot(*slot)
 
     def count(self, begin_ms: int, end_ms: int) -> int:
         """Timers in the slots from one time up to another, at most those of one turn."""
@@ -179,6 +183,7 @@ class TimerWheel:
             if not (near and chain and abs(timers) <= _room(first, last)):
                 return False
             _pack_into(self._memory, row * SLOT_BYTES, *slot)
+            self._used.add(row * SLOT_BYTES // BLOCK_BYTES)
         return True
 
     def forget(self) -> None:
