@@ -20,9 +20,10 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageResponse
 from aerobee.store.errors import MessageIllegal, NotInMemory
+from aerobee.store.format.batch import batch_item_size, batch_items
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
-from aerobee.store.format.record import Record, batch_item_size, batch_items
+from aerobee.store.format.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

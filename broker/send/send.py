@@ -26,14 +26,10 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
 from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.batch import batch_item_size, batch_items
 from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.format.properties import append, decode, encode
-from aerobee.store.format.record import (
-    TRANSACTION_PREPARED,
-    MessageDraft,
-    batch_item_size,
-    batch_items,
-)
+from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft
 from aerobee.store.format.tags import tags_code
 from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.results import PutStatus

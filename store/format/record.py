@@ -1,4 +1,4 @@
-"""A commit-log record, encoded and decoded; batch bodies; the blank that ends a file.
+"""A commit-log record, encoded and decoded; the blank that ends a file.
 
 Pure: values in, bytes out, and back. A record is 91 bytes + body + topic + properties (V1, two IPv4
 hosts), 12 more per IPv6 host, 1 more as V2. Source: store format §1.2, §5.2 (MessageExtEncoder,
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -46,13 +46,10 @@ __all__ = [
     "TRANSACTION_MASK",
     "TRANSACTION_PREPARED",
     "TRANSACTION_ROLLBACK",
-    "BatchItem",
     "MessageDraft",
     "Record",
     "RecordDamaged",
     "RecordHeader",
-    "batch_item_size",
-    "batch_items",
     "blank",
     "encode",
     "parse",
@@ -107,16 +104,6 @@ class Start(NamedTuple):
     magic: u32
 
 
-class BatchHead(NamedTuple):
-    """The fixed fields of one message in a batch body; `magic` and `body_crc` are 0."""
-
-    size: i32
-    magic: u32
-    body_crc: u32
-    flag: i32
-    body_length: i32
-
-
 class Length8(NamedTuple):
     """Topic length of V1."""
 
@@ -130,7 +117,6 @@ class Length16(NamedTuple):
 
 
 START = Layout(Start, size=BLANK_BYTES)
-BATCH_HEAD = Layout(BatchHead, size=20)
 LENGTH8 = Layout(Length8, size=1)
 LENGTH16 = Layout(Length16, size=2)
 HEAD = Layout(Head, size=88)
@@ -428,38 +414,3 @@ def queue_offsets(views: Iterable[Buffer]) -> list[int]:
 def store_timestamp_at(sys_flag: int) -> int:
     """Position of the store timestamp within a record, by its address family."""
     return 68 if sys_flag & BORN_HOST_IPV6 else 56
-
-
-# ── Batches ──
-
-BatchItem: TypeAlias = "tuple[int, bytes | memoryview, bytes]"
-"""One message of a batch: flag, body, properties."""
-_batch_head = BATCH_HEAD.unpack_from
-_BATCH_HEAD_BYTES = BATCH_HEAD.size
-
-
-def batch_item_size(body_length: int, properties_length: int) -> int:
-    """Bytes of one message in a batch body."""
-    return BATCH_HEAD.size + body_length + LENGTH16.size + properties_length
-
-
-def batch_items(body: bytes | memoryview) -> Iterator[BatchItem]:
-    """Flag, body and properties of each message in a batch body. Hot.
-
-    Raises: MessageIllegal as soon as a length contradicts what is left. Source: remoting §4.6.
-    """
-    at, end = 0, len(body)
-    while at < end:
-        body_at = at + _BATCH_HEAD_BYTES
-        if end < body_at + 2:
-            raise MessageIllegal(f"batch ends within the head of a message at byte {at}")
-        size, _, _, flag, body_length = _batch_head(body, at)
-        body_end = body_at + body_length
-        next_at = at + size
-        if body_length < 0 or not body_end + 2 <= next_at <= end:
-            raise MessageIllegal(f"batch message at byte {at}: size {size}, body {body_length}")
-        properties_length = body[body_end] << 8 | body[body_end + 1]
-        if body_end + 2 + properties_length != next_at or properties_length > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"batch message at byte {at}: properties {properties_length}")
-        yield flag, body[body_at:body_end], bytes(body[body_end + 2 : next_at])
-        at = next_at

@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from aerobee.store.errors import MessageIllegal, SegmentLate
-from aerobee.store.format.batch import encode_batch
+from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.copies import copy_bytes, encode_copies
-from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
-from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, batch_items, encode
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, encode
 from aerobee.store.format.unit import can_have_unit
 from aerobee.store.queues.dispatch import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.store.flags import RunningFlags
     from aerobee.store.format.batch import BatchRecords
     from aerobee.store.format.copies import Stored
-    from aerobee.store.format.record import BatchItem, MessageDraft
+    from aerobee.store.format.record import MessageDraft
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.shared import Contents, Runtime
@@ -45,8 +45,8 @@ QUEUE_ID_MAX = (1 << 31) - 1
 
 BATCH_STEP = 500
 """Messages of a batch that are parsed in one step: less than a millisecond."""
-BATCH_TOGETHER = 4_096
-"""Messages of a batch that are stored in one step: about five milliseconds."""
+PIECES_TOGETHER = 8
+"""So many times as many messages of a batch are stored in one step: about three milliseconds."""
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
@@ -209,35 +209,36 @@ class Writer:
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
         empty = msgspec.structs.replace(draft, body=b"", properties=b"")
-        messages: list[BatchItem] = []
         try:
-            for _ in self._split(empty, items, messages):
-                pass
+            pieces = [*self._split(empty, items)]
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        return self._append_batch(empty, messages, now_ms)
+        return self._append_batch(empty, pieces, now_ms)
 
     def put_batch_in_steps(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> Generator[None, None, PutResult]:
         """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
-        it has been checked. Parts of `BATCH_TOGETHER` messages are stored in a step each: appends
-        of others to the same queue may come between two parts, and when one is refused, those
+        it has been checked. Parts of some thousand messages are stored in a step each: appends of
+        others to the same queue may come between two parts, and when one is refused, those
         before it stay.
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
         empty = msgspec.structs.replace(draft, body=b"", properties=b"")
-        messages: list[BatchItem] = []
+        pieces: list[BatchItems] = []
         try:
-            yield from self._split(empty, items, messages)
+            for piece in self._split(empty, items):
+                if pieces:
+                    yield
+                pieces.append(piece)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
         parts = []
-        for begin in range(0, max(1, len(messages)), BATCH_TOGETHER):
-            part = messages[begin : begin + BATCH_TOGETHER]
+        for begin in range(0, max(1, len(pieces)), PIECES_TOGETHER):
+            part = pieces[begin : begin + PIECES_TOGETHER]
             append = partial(self._append_batch, empty, part, now_ms)
             result = (yield from self._append_next(append)) if begin else append()
             if result.status is not PUT_OK:
@@ -269,10 +270,8 @@ class Writer:
             return PutStatus.MESSAGE_ILLEGAL
         return None
 
-    def _split(
-        self, empty: MessageDraft, items: bytes | memoryview, found: list[BatchItem]
-    ) -> Iterator[None]:
-        """Add the messages of a batch body to `found`, `BATCH_STEP` in each step.
+    def _split(self, empty: MessageDraft, items: bytes | memoryview) -> Iterator[BatchItems]:
+        """The messages of a batch body, in pieces of `BATCH_STEP`.
 
         `empty` is a message of it without content. Raises: MessageIllegal, also when their records
         would be too long.
@@ -280,13 +279,12 @@ class Writer:
         overhead = len(encode(empty, 0, 0, 0))
         limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
         left = min(limit, self._log.segment_bytes - BLANK_BYTES)
-        for item in batch_items(items):
-            left -= overhead + len(item[1]) + len(closed(item[2]))
+        for piece in batch_columns(items, BATCH_STEP):
+            _, bodies, properties = closed = piece.closed()
+            left -= overhead * len(bodies) + sum(map(len, bodies)) + sum(map(len, properties))
             if left < 0:
                 raise MessageIllegal("the records of the batch would be too long")
-            found.append(item)
-            if not len(found) % BATCH_STEP:
-                yield
+            yield closed
 
     def put_copies(
         self, topic: str, queue_id: int, messages: Sequence[tuple[Stored, bytes]]
@@ -320,10 +318,11 @@ class Writer:
         return PutResult(PUT_OK, size=size, count=done, store_timestamp=stored)
 
     def _append_batch(
-        self, empty: MessageDraft, items: list[BatchItem], now_ms: int | None
+        self, empty: MessageDraft, pieces: list[BatchItems], now_ms: int | None
     ) -> PutResult:
-        if not items or empty.sys_flag & NOT_QUEUED:
+        if not pieces or empty.sys_flag & NOT_QUEUED:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        items = BatchItems.joined(pieces)
         queue = self._queues.obtain(empty.topic, empty.queue_id)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms
@@ -339,7 +338,7 @@ class Writer:
             commit_log.append(batch.data, stored)
         self._offer_run(queue, batch, stored)
         offsets = batch.offsets
-        return PutResult(PUT_OK, offsets[0], queue_offset, size, len(items), stored, offsets)
+        return PutResult(PUT_OK, offsets[0], queue_offset, size, len(offsets), stored, offsets)
 
     def _offer_run(self, queue: ConsumeQueue, run: BatchRecords, stored: int) -> None:
         """Count messages that were just appended, and offer them to dispatch."""

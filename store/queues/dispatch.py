@@ -26,7 +26,7 @@ from aerobee.store.listeners import Listeners
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from aerobee.store.clock import Clock
     from aerobee.store.format.faults import Stop
@@ -71,7 +71,7 @@ class Run(NamedTuple):
 
     units: bytes
     """Their units."""
-    properties: list[bytes]
+    properties: Sequence[bytes]
     """The properties of each; empty if none has any."""
 
 

@@ -1,6 +1,7 @@
 """Bytes written by the Java broker; every reader and writer here must agree with them."""
 
 from aerobee.store.format import record
+from aerobee.store.format.batch import batch_items
 from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
 from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexEntry, IndexHead
 from aerobee.store.format.message_id import offset_id, read_offset_id
@@ -120,7 +121,7 @@ def test_the_checkpoint_begins_with_the_three_times() -> None:
 
 
 def test_a_batch_item_is_read() -> None:
-    [(flag, body, properties)] = record.batch_items(BATCH_ITEM)
+    [(flag, body, properties)] = batch_items(BATCH_ITEM)
     assert (flag, bytes(body)) == (3, b"hi")
     assert decode(properties) == {"WAIT": "true", "TAGS": "tagA"}
 
@@ -129,5 +130,5 @@ def test_an_older_batch_item_is_one_byte_shorter() -> None:
     shorter = bytearray(BATCH_ITEM[:-1])
     shorter[3] -= 1
     shorter[23] -= 1
-    [(_, _, properties)] = record.batch_items(bytes(shorter))
+    [(_, _, properties)] = batch_items(bytes(shorter))
     assert decode(properties) == {"WAIT": "true", "TAGS": "tagA"}

@@ -22,8 +22,9 @@ from aerobee.remoting.wire.command import Command, decode, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.store.errors import MessageIllegal, RecordDamaged
 from aerobee.store.format import properties
+from aerobee.store.format.batch import batch_items
 from aerobee.store.format.faults import NoRecord
-from aerobee.store.format.record import batch_items, parse, read
+from aerobee.store.format.record import parse, read
 from aerobee.store.format.sql_parser import parse as parse_sql
 from tests.broker.filters import oracle
 from tests.kit.strategies import HEADERS, cut

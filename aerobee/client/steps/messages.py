@@ -14,6 +14,7 @@ from aerobee.client.message import BUYER_ID, MessageQueue, ReceivedMessage, time
 from aerobee.client.namespaces import plain
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import message_id, properties, record
+from aerobee.store.format.batch import BATCH_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,11 +82,11 @@ def checked_length(text: str, topic: str) -> str:
 def batch_item(flag: int, body: bytes, properties: str) -> bytes:
     """One message of a batch body. Source: remoting §4.6."""
     named = properties.encode()
-    fixed = record.BATCH_HEAD.size + record.LENGTH16.size
+    fixed = BATCH_HEAD.size + record.LENGTH16.size
     size = fixed + len(body) + len(named)
     return b"".join(
         (
-            record.BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
+            BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
             body,
             record.LENGTH16.pack(len(named)),
             named,

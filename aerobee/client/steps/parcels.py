@@ -20,7 +20,8 @@ from aerobee.remoting.wire.headers.send import (
     SendMessageV2,
     SendReplyMessageV2,
 )
-from aerobee.store.format import properties, record
+from aerobee.store.format import properties
+from aerobee.store.format.batch import batch_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ def dressed(parcel: Parcel, more: Mapping[str, str]) -> Parcel:
 
     if not parcel.batch:
         return replace(parcel, properties=with_more(parcel.properties))
-    items = record.batch_items(parcel.body)
+    items = batch_items(parcel.body)
     body = b"".join([batch_item(flag, bytes(own), with_more(text)) for flag, own, text in items])
     return replace(parcel, body=body)
 

@@ -26,8 +26,9 @@ from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
 from aerobee.spark.sink.properties import PropertyTexts, milliseconds
+from aerobee.store.format.batch import BATCH_HEAD
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
-from aerobee.store.format.record import BATCH_HEAD, LENGTH16
+from aerobee.store.format.record import LENGTH16
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

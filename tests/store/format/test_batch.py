@@ -1,5 +1,7 @@
 """A batch gives the records that its messages give one by one."""
 
+import struct
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format import record
-from aerobee.store.format.batch import encode_batch
+from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code_of
@@ -31,9 +33,17 @@ EMPTY = st.builds(
 )
 PROPERTIES = st.sampled_from([b"", b"TAGS\x01A\x02", b"a\x01b", b"TAGS\x01B", b"x" * 32_767])
 ITEMS = st.lists(st.tuples(I32, st.binary(max_size=50), PROPERTIES), min_size=1, max_size=5)
+ALIKE = st.builds(
+    lambda flags, length, properties: [
+        (flag, bytes([flag & 255]) * length, properties) for flag in flags
+    ],
+    st.lists(I32, min_size=1, max_size=5),
+    st.integers(0, 50),
+    PROPERTIES,
+)
 
 
-@given(EMPTY, ITEMS, OFFSETS, OFFSETS, I64)
+@given(EMPTY, ITEMS | ALIKE, OFFSETS, OFFSETS, I64)
 def test_a_batch_is_its_messages_one_by_one(
     empty: MessageDraft,
     items: list[tuple[int, bytes, bytes]],
@@ -41,7 +51,8 @@ def test_a_batch_is_its_messages_one_by_one(
     physical_offset: int,
     stored: int,
 ) -> None:
-    batch = encode_batch(empty, items, queue_offset, physical_offset, stored)
+    columns = BatchItems(*zip(*items, strict=True)).closed()
+    batch = encode_batch(empty, columns, queue_offset, physical_offset, stored)
     data, units, offsets = [], [], []
     at = physical_offset
     for number, (flag, body, properties) in enumerate(items, queue_offset):
@@ -53,7 +64,7 @@ def test_a_batch_is_its_messages_one_by_one(
         at += len(one)
     assert batch.data == b"".join(data)
     assert batch.units == b"".join(units)
-    assert batch.offsets == offsets
+    assert list(batch.offsets) == offsets
     if any(properties for _, _, properties in items):
         assert [closed(one) for _, _, one in items] == batch.properties
     else:
@@ -64,4 +75,39 @@ def test_a_number_that_no_field_holds_makes_the_batch_illegal() -> None:
     host = bytes(8)
     empty = MessageDraft("T", 0, b"", b"", host, host, born_timestamp=1 << 63)
     with pytest.raises(MessageIllegal):
-        encode_batch(empty, [(0, b"x", b"")], 0, 0, 0)
+        encode_batch(empty, BatchItems([0], [b"x"], [b""]), 0, 0, 0)
+
+
+@given(st.lists(ITEMS | ALIKE, max_size=4), st.integers(1, 6))
+def test_pieces_of_a_batch_are_its_messages(
+    parts: list[list[tuple[int, bytes, bytes]]], most: int
+) -> None:
+    """Whether neighbours are alike or not, wherever a piece ends."""
+    items = [item for part in parts for item in part]
+    pieces = list(batch_columns(body_of(items), most))
+    assert [item for piece in pieces for item in zip(*piece, strict=True)] == items
+    assert all(len(piece.flags) <= most for piece in pieces)
+    if pieces:
+        joined = BatchItems.joined(pieces)
+        assert list(zip(*joined, strict=True)) == items
+
+
+@pytest.mark.parametrize("at", [0, 16, 22])
+@pytest.mark.parametrize("number", range(5))
+def test_a_wrong_length_among_messages_alike_is_found(number: int, at: int) -> None:
+    """Size, length of the body and length of the properties, of each message."""
+    item = body_of([(0, b"hi", b"")])
+    body = bytearray(item * 5)
+    body[number * len(item) + at + (3 if at < 22 else 1)] += 1
+    with pytest.raises(MessageIllegal, match="batch"):
+        list(batch_columns(bytes(body), 500))
+
+
+def body_of(items: list[tuple[int, bytes, bytes]]) -> bytes:
+    return b"".join(
+        struct.pack(">iiiii", 22 + len(body) + len(properties), 0, 0, flag, len(body))
+        + body
+        + len(properties).to_bytes(2, "big")
+        + properties
+        for flag, body, properties in items
+    )

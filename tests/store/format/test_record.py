@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from aerobee.store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
 from aerobee.store.format import record
+from aerobee.store.format.batch import batch_items
 from aerobee.store.format.faults import (
     BAD_LENGTHS,
     BAD_MAGIC,
@@ -209,7 +210,7 @@ def batch(items: list[tuple[int, bytes, bytes]]) -> bytes:
 
 @given(ITEMS)
 def test_a_batch_gives_its_messages(items: list[tuple[int, bytes, bytes]]) -> None:
-    found = [(flag, bytes(body), props) for flag, body, props in record.batch_items(batch(items))]
+    found = [(flag, bytes(body), props) for flag, body, props in batch_items(batch(items))]
     assert found == items
 
 
@@ -221,13 +222,13 @@ def test_a_batch_cut_anywhere_else_is_illegal(
     ends = {len(batch(items[:count])) for count in range(len(items) + 1)}
     at = data.draw(st.integers(0, len(whole)).filter(lambda at: at not in ends))
     with pytest.raises(MessageIllegal):
-        list(record.batch_items(whole[:at]))
+        list(batch_items(whole[:at]))
 
 
 @given(st.binary(max_size=100))
 def test_any_batch_is_read_or_refused(body: bytes) -> None:
     try:
-        found = list(record.batch_items(body))
+        found = list(batch_items(body))
     except MessageIllegal:
         return
     assert batch([(flag, bytes(item), props) for flag, item, props in found])[:4] == body[:4]
@@ -241,4 +242,4 @@ def test_a_lying_length_is_illegal(at: int, value: int) -> None:
     body = bytearray(batch([(0, b"hi", b"a\x01b\x02")]))
     struct.pack_into(">i", body, at, value)
     with pytest.raises(MessageIllegal, match="batch"):
-        list(record.batch_items(bytes(body)))
+        list(batch_items(bytes(body)))

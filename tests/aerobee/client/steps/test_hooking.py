@@ -13,7 +13,8 @@ from aerobee.errors import ConfigurationError, MessageIllegalError
 from aerobee.hooks import Hook, SendContext
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
-from aerobee.store.format import properties, record
+from aerobee.store.format import properties
+from aerobee.store.format.batch import batch_items
 from tests.aerobee.client.steps.stage import Stage, answer, route
 
 
@@ -81,7 +82,7 @@ def test_each_message_of_a_batch_has_what_a_hook_adds(stage: Stage) -> None:
     messages = [Message("T", b"1"), Message("T", b"2", properties={"a": "b"})]
     results = stage.perform(sender(stage, hook).send_batch(messages, None))
     (ask,) = stage.asked(SendBatchMessage)
-    items = list(record.batch_items(ask.body))
+    items = list(batch_items(ask.body))
     assert [properties.decode(named)["hook"] for _, _, named in items] == 2 * ["was here"]
     assert [bytes(body) for _, body, _ in items] == [b"1", b"2"]
     (heard,) = hook.after

@@ -11,6 +11,7 @@ from aerobee.client.message import Message, MessageQueue
 from aerobee.client.steps.messages import UniqIds, batch_item, month_of, property_string, received
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import properties, record
+from aerobee.store.format.batch import batch_items
 
 EXAMPLE = bytes.fromhex(
     "00000065daa320a758932aac0000000100000000"
@@ -103,7 +104,7 @@ def test_a_batch_body_splits_into_what_went_in(
 ) -> None:
     message = Message("T", body, tag=tag, keys=keys, properties=named)
     both = [batch_item(0, message.body, property_string(message, one)) for one in ("one", "two")]
-    items = list(record.batch_items(b"".join(both)))
+    items = list(batch_items(b"".join(both)))
     assert [bytes(item[1]) for item in items] == [body, body]
     found = properties.decode(items[1][2])
     assert found.pop("UNIQ_KEY") == "two"

@@ -22,7 +22,7 @@ from aerobee.errors import (
 )
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
-from aerobee.store.format import record
+from aerobee.store.format.batch import batch_items
 from tests.aerobee.client.steps.stage import Stage, answer, route
 from tests.aerobee.client.steps.test_sending import stored
 
@@ -55,7 +55,7 @@ class Play:
 
 def bodies(ask: Ask) -> list[bytes]:
     if isinstance(ask.header, SendBatchMessage):
-        return [bytes(body) for _, body, _ in record.batch_items(ask.body)]
+        return [bytes(body) for _, body, _ in batch_items(ask.body)]
     return [ask.body]
 
 

@@ -31,7 +31,8 @@ from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
-from aerobee.store.format import properties, record
+from aerobee.store.format import properties
+from aerobee.store.format.batch import batch_items
 from tests.aerobee.client.steps.stage import Line, Stage, answer, no_topic, route
 
 FAST = RetryPolicy(attempts=3, per_try=3.0, backoff=0.0, patient=False)
@@ -41,7 +42,7 @@ def stored(ask: Ask, code: int = 0, **more: object) -> Command:
     """The broker takes it: offset 7, offset ids that count."""
     header = ask.header
     assert isinstance(header, SendMessageV2)
-    count = len(list(record.batch_items(ask.body))) if header.batch else 1
+    count = len(list(batch_items(ask.body))) if header.batch else 1
     ids = ",".join(f"OID{n}" for n in range(count))
     place = {"msgId": ids, "queueId": header.queue_id, "queueOffset": 7}
     said: dict[str, Any] = {**place, "transactionId": "t", "MSG_REGION": "R", **more}
@@ -378,7 +379,7 @@ def test_a_batch_is_one_request_and_one_result_per_message(stage: Stage) -> None
     messages = [Message("T", b"%d" % n) for n in range(3)]
     results = stage.perform(sender(stage).send_batch(messages, None))
     (ask,) = stage.asked(SendBatchMessage)
-    assert [bytes(item[1]) for item in record.batch_items(ask.body)] == [b"0", b"1", b"2"]
+    assert [bytes(item[1]) for item in batch_items(ask.body)] == [b"0", b"1", b"2"]
     assert [result.queue_offset for result in results] == [7, 8, 9]
     assert [result.offset_message_id for result in results] == ["OID0", "OID1", "OID2"]
     assert len({result.message_id for result in results}) == 3

@@ -19,7 +19,7 @@ from aerobee.errors import ConfigurationError
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import BODY_BYTES_MAX, Encoder, Packing, Shipment, pieces
 from aerobee.store.format import properties
-from aerobee.store.format.record import batch_items
+from aerobee.store.format.batch import batch_items
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [MessageQueue("any", broker, number) for broker in ("a", "b") for number in range(4)]
