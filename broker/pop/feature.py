@@ -60,7 +60,7 @@ class PopFeature(Feature):
             broker.pop_polling_map_size,
         )
         self.held = self.hold = PopHold(limits, self._listening, core.rounds.finish)
-        self.revive_log = ReviveLog(core)
+        self.revive_log = ReviveLog(core, timers)
         self.revive = Revive(
             core,
             revive_log=self.revive_log,

@@ -1,27 +1,37 @@
 """Writes check points and acknowledgements to the revive log, by way of the timers.
 
 Both are ordinary messages of a system topic with a due time: so they survive a stop, a kill and a
-take-over by a Java broker without a file of their own. `revive` reads them. Source: semantics §11.2
+take-over by a Java broker without a file of their own. `revive` reads them. A pop that is
+acknowledged before the timers have read its check point is over: it needs neither timers nor the
+revive log any more, only a start after a kill may read its records again. Source: semantics §11.2
 (PopMessageProcessor.buildCkMsg, AckMessageProcessor).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, revive_topic
+from aerobee.broker.answers import STORED
+from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, PopKey, revive_topic
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.pop_hold import PopHold
     from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.pop.pop_records import Ack, CheckPoint
+    from aerobee.broker.timers.timers import Timers
     from aerobee.store.results import PutStatus
 
-__all__ = ["PopsOut", "ReviveLog"]
+__all__ = ["FreshPops", "PopsOut", "ReviveLog", "Written"]
 
+FRESH_MAX: Final = 20_000
+"""Pops that are followed until the timers read them; others get timers in any case."""
 AHEAD_MS: Final = 1_000
 """How long before its time is over a check point arrives in the revive log."""
 
@@ -37,57 +47,124 @@ class PopsOut(NamedTuple):
     """Whether the timers run."""
 
 
+class Written(NamedTuple):
+    """Identifies the records of a pop that meet in the revive log: key, revive queue, due time."""
+
+    key: PopKey
+    revive_qid: int
+    due_ms: int
+
+
+class FreshPop:
+    """A pop of which no record has a timer yet."""
+
+    __slots__ = ("begin", "left", "name", "records")
+
+    def __init__(self, name: Written, left: set[int], begin: int) -> None:
+        self.name = name
+        self.left = left
+        """Unacknowledged queue offsets."""
+        self.begin = begin
+        """The offset of its check point in the timers' queue."""
+        self.records = [begin]
+
+
+class FreshPops:
+    """Pops whose check points the timers have not read; those acknowledged by then are `needless`.
+
+    `read_to` is the offset that they read next. Invariant: a check point and its acknowledgements
+    become needless together, before the timers read the first of them.
+    """
+
+    def __init__(self, read_to: Callable[[], int], needless: set[int]) -> None:
+        self._read_to = read_to
+        self._needless = needless
+        self.open: dict[Written, FreshPop] = {}
+        self._in_order: deque[FreshPop] = deque()
+
+    def begin(self, name: Written, offsets: Iterable[int], at: int) -> None:
+        """A check point was put, at this offset of the timers' queue."""
+        read_to, in_order = self._read_to(), self._in_order
+        while in_order and (in_order[0].begin < read_to or not in_order[0].left):
+            self._forget(in_order.popleft())
+        if known := self.open.get(name):
+            # Two with one key count once in the revive log, so both have to get there.
+            self._forget(known)
+        elif len(in_order) < FRESH_MAX:
+            pop = self.open[name] = FreshPop(name, set(offsets), at)
+            in_order.append(pop)
+
+    def acknowledge(self, name: Written, offsets: Iterable[int], at: int) -> None:
+        """An acknowledgement was put, at this offset of the timers' queue."""
+        pop = self.open.get(name)
+        if pop is None:
+            return
+        if pop.begin < self._read_to():
+            self._forget(pop)
+            return
+        pop.records.append(at)
+        pop.left.difference_update(offsets)
+        if not pop.left:
+            self._forget(pop)
+            self._needless.update(pop.records)
+
+    def _forget(self, pop: FreshPop) -> None:
+        if self.open.get(pop.name) is pop:
+            del self.open[pop.name]
+
+
 class ReviveLog:
     """The writer. It returns the status of the put."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, timers: Timers | None) -> None:
         self.topic = revive_topic(core.config.broker.broker_cluster_name)
         self._puts = core.puts
         self._clock = core.clock
         self._host = core.store_host
         self._stats = core.stats.pop
         self._stats.since_ms = core.clock.now_ms()
+        self.fresh: FreshPops | None = None
+        if timers is not None:
+            store = timers.timers
+            self.fresh = FreshPops(lambda: store.queue_offset, timers.enqueue.needless)
 
     def check_point(
         self, point: CheckPoint, revive_qid: int, *, accepted: bool = False
     ) -> PutStatus:
         """Put the check point of a pop; `accepted`: one was put before. Raises: Refused."""
-        point.revive_time = point.due_ms
-        status = self._put(
-            point.to_bytes(),
-            revive_qid,
-            tag=CHECK_POINT_TAG,
-            deliver_ms=point.due_ms - AHEAD_MS,
-            unique_key=point.unique_key,
-            accepted=accepted,
-        )
-        key = (point.topic, point.group, "CK", status.name)
+        point.revive_time = due_ms = point.due_ms
+        draft = self._draft(point.to_bytes(), revive_qid)
+        properties = {
+            "TAGS": CHECK_POINT_TAG,
+            "TIMER_DELIVER_MS": str(due_ms - AHEAD_MS),
+            "UNIQ_KEY": point.unique_key,
+        }
+        result = self._puts.put(draft, properties, accepted=accepted)
+        if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
+            name = Written(point.key, revive_qid, due_ms)
+            self.fresh.begin(name, point.offsets(), result.queue_offset)
+        key = (point.topic, point.group, "CK", result.status.name)
         self._stats.add(self._stats.revive_in, key)
-        return status
+        return result.status
 
     def acknowledge(self, ack: Ack, revive_qid: int, due_ms: int) -> PutStatus:
         """Put an acknowledgement. Raises: Refused."""
-        status = self._put(
-            ack.to_bytes(),
-            revive_qid,
-            tag=ack.tag,
-            deliver_ms=due_ms,
-            unique_key=ack.unique_key,
-        )
-        self._stats.add(self._stats.revive_in, (ack.topic, ack.group, "ACK", status.name))
-        return status
+        draft = self._draft(ack.to_bytes(), revive_qid)
+        properties = {
+            "TAGS": ack.tag,
+            "TIMER_DELIVER_MS": str(due_ms),
+            "UNIQ_KEY": ack.unique_key,
+        }
+        result = self._puts.put(draft, properties)
+        if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
+            name = Written(ack.key, revive_qid, due_ms)
+            self.fresh.acknowledge(name, ack.all_offsets(), result.queue_offset)
+        self._stats.add(self._stats.revive_in, (ack.topic, ack.group, "ACK", result.status.name))
+        return result.status
 
-    def _put(
-        self,
-        body: bytes,
-        revive_qid: int,
-        *,
-        tag: str,
-        deliver_ms: int,
-        unique_key: str,
-        accepted: bool = False,
-    ) -> PutStatus:
-        draft = MessageDraft(
+    def _draft(self, body: bytes, revive_qid: int) -> MessageDraft:
+        """A message of the revive log without its properties."""
+        return MessageDraft(
             self.topic,
             revive_qid,
             body,
@@ -96,9 +173,3 @@ class ReviveLog:
             self._host,
             born_timestamp=self._clock.now_ms(),
         )
-        properties = {
-            "TAGS": tag,
-            "TIMER_DELIVER_MS": str(deliver_ms),
-            "UNIQ_KEY": unique_key,
-        }
-        return self._puts.put(draft, properties, accepted=accepted).status

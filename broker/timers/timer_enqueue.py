@@ -2,7 +2,8 @@
 
 A message due beyond the window gets an earlier slot, from which it is rolled. Before a timer is
 delivered late, because the broker was down or the loop lags, the rest of the topic is searched for
-its recall. Source: semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
+its recall. A message that its owner has declared `needless` by then is passed over. Source:
+semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class TimerEnqueue:
         self._searched_ms = 0
         """The time of the last search: a timer late since then may have a newer recall."""
         self._search_due = False
+        self.needless: set[int] = set()
+        """Queue offsets of unread messages that need no timer any more: their owners add them."""
 
     @property
     def behind(self) -> int:
@@ -102,13 +105,14 @@ class TimerEnqueue:
         timers = self._timers
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
-        begin = timers.queue_offset
-        result = await self._store.complete(partial(self._get, begin))
+        begin = self._pass_needless()
+        result = await self._store.complete(partial(self._get, begin, self._together(begin)))
         if not result.count:
             if result.next_begin_offset <= begin:
                 return False
             log.warning("timer.queue_jumped", old=begin, new=result.next_begin_offset)
             timers.queue_offset = result.next_begin_offset
+            self.needless.difference_update(range(begin, timers.queue_offset))
             return True
         taken = self._take(result)
         if self._search_due:
@@ -117,13 +121,34 @@ class TimerEnqueue:
             return True
         return taken
 
+    def _pass_needless(self) -> int:
+        """Pass over messages that need no timer, unread; returns the first that may need one."""
+        needless = self.needless
+        at = self._timers.queue_offset
+        if at in needless:
+            end = self._store.max_offset(WHEEL_TOPIC, 0)
+            while at < end and at in needless:
+                needless.remove(at)
+                at += 1
+            self._timers.queue_offset = at
+        return at
+
+    def _together(self, begin: int) -> int:
+        """How many messages from there on to read at once: up to one that needs no timer."""
+        if not self.needless:
+            return READ_MAX
+        end = begin + 1
+        while end - begin < READ_MAX and end not in self.needless:
+            end += 1
+        return end - begin
+
     async def _search(self) -> None:
         """Search the rest of the topic for recalls. Raises: OSError."""
         began_ms = self._timers.floor(self._clock.now_ms())
         self._searched_to = max(self._searched_to, self._timers.queue_offset)
         while self._searched_to < self._store.max_offset(WHEEL_TOPIC, 0):
             begin = self._searched_to
-            result = await self._store.complete(partial(self._get, begin))
+            result = await self._store.complete(partial(self._get, begin, READ_MAX))
             self._searched_to = max(begin + 1, result.next_begin_offset)
             with suppress(*CONTENT_ERRORS):  # set aside when its turn comes
                 self._note_recalls(result)
@@ -139,14 +164,9 @@ class TimerEnqueue:
                 for recall in _recalls(record, timed):
                     self.recalls_ahead[recall] = record.queue_offset
 
-    def _get(self, queue_offset: int) -> GetResult:
+    def _get(self, queue_offset: int, most: int) -> GetResult:
         return self._store.get(
-            WHEEL_TOPIC,
-            0,
-            queue_offset,
-            READ_MAX,
-            max_bytes=READ_BYTES,
-            max_count=READ_MAX,
+            WHEEL_TOPIC, 0, queue_offset, most, max_bytes=READ_BYTES, max_count=most
         )
 
     def _take(self, result: GetResult) -> bool:
@@ -155,12 +175,15 @@ class TimerEnqueue:
         aside = self._store.aside
         taken = True
         for record in aside.records(SERVICE, result, WHEEL_TOPIC, 0, timers.queue_offset):
-            try:
-                taken = self._take_one(record, now_ms)
-            except CONTENT_ERRORS as error:
-                aside.take(SERVICE, location_of(record), error)
-            if not taken:
-                break
+            if record.queue_offset in self.needless:
+                self.needless.remove(record.queue_offset)
+            else:
+                try:
+                    taken = self._take_one(record, now_ms)
+                except CONTENT_ERRORS as error:
+                    aside.take(SERVICE, location_of(record), error)
+                if not taken:
+                    break
             timers.queue_offset = record.queue_offset + 1
             self.last_store_timestamp = record.store_timestamp
         else:

@@ -122,6 +122,9 @@ def key_hash(key: str) -> int:
 _UNIQUE: Final = b"UNIQ_KEY\x01"
 _UNIQUE_BYTES: Final = len(_UNIQUE)
 _KEYS: Final = b"KEYS\x01"
+_OF_POPS: Final = (b"@ck", b"@ack")
+"""How the unique keys of check points and acknowledgements end."""
+_OWN_TOPICS: Final = ("rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_")
 
 
 def keys_of(properties: bytes) -> list[bytes]:
@@ -247,7 +250,9 @@ class KeyHasher:
             if value < 0:
                 # New, of another length, the last property, or no UNIQ_KEY at all.
                 key = _value(properties, _UNIQUE)
-                value = self._slow(topic, key) if key else -1
+                # Nobody looks for the broker's own records of pops by their keys.
+                if key and not (key.endswith(_OF_POPS) and topic.startswith(_OWN_TOPICS)):
+                    value = self._slow(topic, key)
             if value >= 0:
                 value = value if value < 0x8000_0000 else positive(value)
                 keys.append((value, physical_offset, stored))

@@ -122,3 +122,17 @@ def test_bytes_that_are_no_text_are_hashed_as_their_replacement() -> None:
     hasher = KeyHasher()
     hasher.hashes("T", b"UNIQ_KEY\x01" + b"A" * 32 + b"\x02")
     assert hasher.hashes("T", raw) == [key_hash("T#" + "A" * 31 + "\ufffd")]
+
+
+def test_the_records_of_pops_are_not_found_by_their_keys() -> None:
+    """Neither in the queue of the timers nor in the revive log; what looks alike elsewhere is."""
+    wheel, log = "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster"
+    hasher = KeyHasher()
+    for key in ("t@0@5@g@1700000000000@b@ck", "t@0@5@g@1700000000000@b@ack"):
+        own = f"TAGS\x01ck\x02UNIQ_KEY\x01{key}\x02".encode()
+        assert hasher.hashes(wheel, own) == hasher.hashes(log, own) == []
+        assert hasher.hashes("t", own) == [key_hash(f"t#{key}")]
+        named = own + b"KEYS\x01k\x02"
+        assert hasher.hashes(wheel, named) == [key_hash(f"{wheel}#k")]
+    other = f"UNIQ_KEY\x01{UNIQUE}\x02".encode()
+    assert hasher.hashes(wheel, other) == [key_hash(f"{wheel}#{UNIQUE}")]
