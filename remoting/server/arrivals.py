@@ -93,7 +93,7 @@ class Arrivals:
         `received` bytes were read by `now`, and `unread` more were left in the socket.
         """
         since = reading.until
-        if since < self._came_since and reading.round != self._round - 1:
+        if since < self._came_since and reading.round < self._round - 1:
             since = self._came_since
         if since < reading.resumed:
             since = reading.resumed

@@ -39,7 +39,18 @@ BACKLOG_FRAME_BYTES: Final = 200
 def read_ahead(
     connection: Connection, ahead: ReadAhead, buffer: memoryview, arrivals: Arrivals
 ) -> None:
-    """Read what the socket has now, if there is room for more."""
+    """Read all that the socket has now, as far as there is room for it.
+
+    What were left there would keep the peer from sending, and wait where nobody knows since when.
+    """
+    while _read_piece(connection, ahead, buffer, arrivals):
+        pass
+
+
+def _read_piece(
+    connection: Connection, ahead: ReadAhead, buffer: memoryview, arrivals: Arrivals
+) -> bool:
+    """Read once; whether the socket may have more."""
     budget, context, reading = connection.budget, connection.context, connection.reading
     room = ahead.size < AHEAD_BYTES and budget.total < budget.limit_bytes // 2
     received = 0
@@ -53,12 +64,13 @@ def read_ahead(
             ahead.ended = True
     if not received:
         arrivals.unasked(reading)
-        return
+        return False
     context.stats.bytes_in += received
     connection.last_active = now = context.now
     unread = unread_bytes(connection.sock) if received == len(buffer) else 0
     since = arrivals.read(reading, now, received, unread)
     ahead.add(Piece(bytes(buffer[:received]), since, reading.until))
+    return unread > 0
 
 
 def refuse_ahead(connection: Connection, ahead: ReadAhead) -> Piece | None:

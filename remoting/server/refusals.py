@@ -3,11 +3,16 @@
 Under overload most requests end here, and each refusal takes time from one that could be served.
 So nothing is made for a request that its refusal does not need: no frame, no command, no answer of
 its own. Anything but an ordinary request that waited too long is left to the worker.
+
+Most requests of one client are alike: of one length, with headers that differ only in the opaque
+and the ext fields. One of them is decoded, and the opaques of those behind it are taken from where
+its own is: a fifth of the time.
 """
 
 from __future__ import annotations
 
-from itertools import groupby, repeat
+from itertools import groupby, repeat, takewhile
+from struct import iter_unpack
 from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.latency import SUCCESS_RESULT
@@ -17,7 +22,7 @@ from aerobee.remoting.wire.command import request_line
 from aerobee.remoting.wire.frame import HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.read_ahead import Piece
@@ -28,7 +33,13 @@ __all__ = ["refuse_late"]
 JSON: Final = int(Encoding.JSON)
 SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 MANY: Final = 1_000
-"""Refused at most in one call: about half a millisecond."""
+"""Refused at most in one call: half a millisecond, or a quarter if they are alike."""
+ALIKE_MIN: Final = 16
+"""Looking for those that are alike costs as much as to decode half of them."""
+OPAQUE_DIGITS: Final = 9
+"""A longer opaque may be beyond 32 bits."""
+FIELDS: Final = b'"extFields":{'
+OPAQUE: Final = b'"opaque":'
 
 
 def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, Resolved]) -> int:
@@ -38,7 +49,8 @@ def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, Resol
     All are told the time that the last of them waited. Hot.
     """
     data, at, now = piece.data, piece.at, connection.context.now
-    view, end, unpack = memoryview(data), len(data), HEAD.unpack_from
+    end, unpack = len(data), HEAD.unpack_from
+    texts: list[bytes] = []
     opaques: list[int] = []
     late_to, code, last = end, None, at
     route = None
@@ -48,8 +60,9 @@ def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, Resol
         # The mark of a header that is not JSON is larger than any length.
         if stop > end or mark > length - 4:
             break
+        header = data[at + 8 : at + 8 + mark]
         try:
-            line = request_line(view[at + 8 : at + 8 + mark])
+            line = request_line(header)
         except (ValueError, RecursionError):
             break
         if line.code != code:
@@ -61,11 +74,60 @@ def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, Resol
                 break
         if line.flag:
             break
+        if last == at and (texts := alike(data, at, late_to, header, b"%d" % line.opaque)):
+            last = at + (len(texts) - 1) * (4 + length)
+            at = last + 4 + length
+            continue
         opaques.append(line.opaque)
         last, at = at, stop
-    if route is not None and opaques:
-        _answer(connection, route, opaques, piece.came(last))
+    if route is not None and at > piece.at:
+        texts += [b"%d" % opaque for opaque in opaques]
+        _answer(connection, route, texts, piece.came(last))
     return at
+
+
+def alike(data: bytes, at: int, to: int, header: bytes, opaque: bytes) -> list[bytes]:
+    """The opaques of the request at this place, whose header and opaque are given, and of those
+    behind it that are alike and begin before `to`; empty where it does not pay.
+
+    Bytes between the ext fields' braces are not looked at: whoever sends others that only look
+    like a request is told that it is refused.
+    """
+    length, _ = HEAD.unpack_from(data, at)
+    size = 4 + length
+    count = min(len(data) - at, to - at + size - 1, MANY * size) // size
+    far = at + (ALIKE_MIN - 1) * size
+    if count < ALIKE_MIN or data[far : far + 8] != data[at : at + 8]:
+        return []
+    fields_at = header.find(FIELDS) + len(FIELDS)
+    fields_to = header.rfind(b"}", 0, -1)
+    opaque_at = header.rfind(OPAQUE + opaque) + len(OPAQUE)
+    opaque_to = opaque_at + len(opaque)
+    if header[opaque_to : opaque_to + 1] not in (b",", b"}") or len(opaque) > OPAQUE_DIGITS:
+        return []
+    parts = sorted(((fields_at, fields_to, "x"), (opaque_at, opaque_to, "s")))
+    (begin, end, first), (begin_2, end_2, second) = parts
+    if not len(FIELDS) <= begin <= end <= begin_2 <= end_2:
+        return []
+    form = (
+        f"{8 + begin}s{end - begin}{first}{begin_2 - end}s{end_2 - begin_2}{second}"
+        f"{len(header) - end_2}s{size - 8 - len(header)}x"
+    )
+    frames = memoryview(data)[at : at + count * size]
+    columns: list[tuple[bytes, ...]] = list(zip(*iter_unpack(form, frames), strict=True))
+    opaques = columns.pop(1 if first == "s" else 2)
+    opaques = opaques[: min(map(_alike, columns))]
+    # JSON has no number that begins with 0 but 0.
+    if not b"".join(opaques).isdigit() or min(opaques) < b"1":
+        return []
+    return list(opaques)
+
+
+def _alike(column: Sequence[bytes]) -> int:
+    """How many of a column are like its first, up to one that is not."""
+    if (count := column.count(column[0])) == len(column):
+        return count
+    return len(list(takewhile(column[0].__eq__, column)))
 
 
 def _late_to(piece: Piece, route: Resolved, now: float) -> int:
@@ -76,13 +138,15 @@ def _late_to(piece: Piece, route: Resolved, now: float) -> int:
     return piece.before(now - max(pool.max_wait_s, AGE_CHECK_S))
 
 
-def _answer(connection: Connection, route: Resolved, opaques: list[int], arrived: float) -> None:
+def _answer(
+    connection: Connection, route: Resolved, opaques: Sequence[bytes], arrived: float
+) -> None:
     """Tell them all; they count as having come at `arrived`."""
     pool, context, count = route.pool, connection.context, len(opaques)
     waited_ms = round((context.now - arrived) * 1000)
     before, after = timeout_around(waited_ms, len(pool.queue))
     answers: list[bytes] = []
-    for digits, texts in groupby([b"%d" % opaque for opaque in opaques], len):
+    for digits, texts in groupby(opaques, len):
         length = len(before) + digits + len(after)
         start = HEAD.pack(4 + length, length) + before
         answers += (start, (after + start).join(texts), after)

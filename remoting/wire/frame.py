@@ -51,12 +51,12 @@ class FrameDecoder:
         """The buffered bytes of an incomplete frame."""
         return len(self._tail)
 
-    def give_back(self) -> int:
-        """Forget the incomplete frame: its so many bytes will be fed again."""
-        pending = len(self._tail)
-        if pending:
+    def give_back(self) -> bytes | bytearray:
+        """The bytes of the incomplete frame, which are forgotten here and will be fed again."""
+        tail = self._tail
+        if tail:
             self._tail = bytearray()
-        return pending
+        return tail
 
     def feed(self, data: memoryview | bytes) -> list[Frame]:
         """The frames that `data` completes, in order.

@@ -209,6 +209,36 @@ async def test_what_a_turn_does_not_serve_is_read_all_the_same_and_its_age_known
 
 
 @pytest.mark.trio
+async def test_all_that_the_socket_has_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R23: what stays in a socket keeps its peer from sending, and nobody knows how old that is."""
+    broker = Overloaded(monkeypatch)
+    flood(broker, 400)
+    assert broker.connection.inbound > 2 * SHARE * SHARES
+    assert not broker.sock.incoming
+
+
+@pytest.mark.trio
+async def test_late_requests_behind_the_beginning_of_one_are_refused_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Overloaded(monkeypatch)
+    first = Sent(40).frame(10)
+    broker.sock.incoming += first[:100]
+    broker.round()
+    assert broker.connection.decoder.pending_bytes == 100
+    rest = [Sent(40).frame(number) for number in range(11, 20)]
+    broker.sock.incoming += b"".join([first[100:], *rest])[:-50]
+    broker.time.now += 3.0
+    while broker.round():
+        pass
+    told = [decode(*one) for one in FrameDecoder().feed(bytes(broker.sock.taken))]
+    assert [one.opaque for one in told] == list(range(10, 19))
+    assert [one.code for one in told[:2]] == [ResponseCode.SYSTEM_BUSY] * 2
+    assert told[0].remark == told[1].remark, "each was told another time"
+    assert broker.connection.decoder.pending_bytes == len(rest[-1]) - 50
+
+
+@pytest.mark.trio
 async def test_a_peer_that_has_sent_its_last_request_is_served_before_it_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -148,14 +148,15 @@ ODD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("count", [3, 40])
 async def test_late_requests_refused_together_hear_what_each_alone_would(
-    odd: str, time: HandTime
+    odd: str, count: int, time: HandTime
 ) -> None:
     """R23: the first frames of a read are refused as one, with the codes that `serve` gives; only
-    the time that they are told is that of the last of them.
+    the time that they are told is that of the last of them. 40 are enough to be taken for alike.
     """
     stages = [Stage(pool=Pool("admin", width=1, capacity=9, max_wait_ms=200)) for _ in range(2)]
-    sent = b"".join(frame(number) for number in range(3)) + ODD[odd] + frame(4)
+    sent = b"".join(frame(number) for number in range(10, 10 + count)) + ODD[odd] + frame(50)
     taken = []
     for together, stage in enumerate(stages):
         connection, sock = stage.connect()
@@ -163,7 +164,10 @@ async def test_late_requests_refused_together_hear_what_each_alone_would(
         stage.round(sock)
         connection.context.now = time.now
         begun = time.now - 0.7
-        until = time.now + (0.5 if odd.startswith("young") else -0.69)
+        until = time.now - 0.69
+        if odd.startswith("young"):
+            # What came 200 ms ago or later begins in the last frame but two.
+            until = begun + 0.5 * (count + 1) / (count - 1.5)
         frames = FrameDecoder().feed(sent)
         piece = Piece(sent, begun, until)
         if together:
