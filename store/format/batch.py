@@ -16,14 +16,12 @@ from zlib import crc32
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format.layout import Layout, i32, u32
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
-from aerobee.store.format.record import HEAD, HEADS, HOST_FLAGS, LENGTH16, encode
+from aerobee.store.format.record import HEAD, HEADS, HOST_FLAGS, LENGTH16, store_timestamp_at
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from aerobee.store.format.record import MessageDraft
 
     Pack = Callable[..., bytes]
 
@@ -198,15 +196,24 @@ def _whole(family: int, body_length: int, topic_length: int, properties_length: 
     return Struct(f"{head}{body_length}s{topic_length}s{properties_length}s").pack
 
 
+def _common(model: bytes, family: int, stored: int) -> bytes:
+    """The fields between a record's own offsets and the length of its body."""
+    common, at = COMMON[family], store_timestamp_at(family)
+    return (
+        model[common.start : at]
+        + stored.to_bytes(8, "big", signed=True)
+        + model[at + 8 : common.stop]
+    )
+
+
 def encode_batch(
-    empty: MessageDraft, items: BatchItems, queue_offset: int, physical_offset: int, stored: int
+    model: bytes, items: BatchItems, queue_offset: int, physical_offset: int, stored: int
 ) -> BatchRecords:
     """The records of messages, at least one, with ascending offsets. Hot.
 
-    `empty` is a message without content: it has what they have in common. The properties of the
-    items are closed. Raises: MessageIllegal where a number of it does not fit its field.
+    `model` is the record of a message without content: it has what they have in common but for
+    `stored`, their store timestamp. The properties of the items are closed.
     """
-    model = encode(empty, 0, 0, stored)
     family = model[SYS_FLAG][-1] & HOST_FLAGS
     flags, bodies, properties = items
     topic = model[HEADS[family].size : -LENGTH16.size]
@@ -229,7 +236,7 @@ def encode_batch(
         flags,
         range(queue_offset, queue_offset + count),
         offsets,
-        repeat(model[COMMON[family]]),
+        repeat(_common(model, family, stored)),
         lengths,
     )
     if alike:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.store.queues.dispatch import Dispatcher, DispatchRequest
     from aerobee.store.set_aside import SetAside
 
-__all__ = ["HandedOver", "set_aside"]
+__all__ = ["PENDING_MAX", "HandedOver", "set_aside"]
 
 PENDING_MAX: Final = 16_384
 """Requests that are queued."""

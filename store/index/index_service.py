@@ -22,7 +22,7 @@ from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.format.walk import Walk, claimed_size, resumes_at
-from aerobee.store.index.handed_over import HandedOver, set_aside
+from aerobee.store.index.handed_over import PENDING_MAX, HandedOver, set_aside
 from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
 
@@ -49,6 +49,9 @@ KEYS_STEP: Final = 4_000
 a millisecond or two. One message may have 16,000."""
 PAUSE_S: Final = 0.002
 """The pause between two slices, so that the loop's other work comes first."""
+HURRY: Final = PENDING_MAX // 4
+"""Requests that wait to be taken, beyond which there is no pause but a turn of the loop: what is
+dropped from the queue has to be parsed from the log, which takes more than twice as long."""
 CHUNK_BYTES: Final = 64 << 10
 """The size of one read from the log."""
 TICK_S: Final = 0.1
@@ -175,7 +178,7 @@ class IndexService:
         while await self.step():
             await self._write_if_due()
             self._publish()
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(PAUSE_S if len(self.pending) < HURRY else 0)
         await self._write_if_due()
         self._publish()
 

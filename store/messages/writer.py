@@ -208,12 +208,12 @@ class Writer:
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        empty = msgspec.structs.replace(draft, body=b"", properties=b"")
         try:
-            pieces = [*self._split(empty, items)]
+            model = _model(draft)
+            pieces = [*self._split(model, items)]
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        return self._append_batch(empty, pieces, now_ms)
+        return self._append_batch(draft, model, pieces, now_ms)
 
     def put_batch_in_steps(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
@@ -225,10 +225,10 @@ class Writer:
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        empty = msgspec.structs.replace(draft, body=b"", properties=b"")
         pieces: list[BatchItems] = []
         try:
-            for piece in self._split(empty, items):
+            model = _model(draft)
+            for piece in self._split(model, items):
                 if pieces:
                     yield
                 pieces.append(piece)
@@ -239,7 +239,7 @@ class Writer:
         parts = []
         for begin in range(0, max(1, len(pieces)), PIECES_TOGETHER):
             part = pieces[begin : begin + PIECES_TOGETHER]
-            append = partial(self._append_batch, empty, part, now_ms)
+            append = partial(self._append_batch, draft, model, part, now_ms)
             result = (yield from self._append_next(append)) if begin else append()
             if result.status is not PUT_OK:
                 return result
@@ -270,13 +270,13 @@ class Writer:
             return PutStatus.MESSAGE_ILLEGAL
         return None
 
-    def _split(self, empty: MessageDraft, items: bytes | memoryview) -> Iterator[BatchItems]:
+    def _split(self, model: bytes, items: bytes | memoryview) -> Iterator[BatchItems]:
         """The messages of a batch body, in pieces of `BATCH_STEP`.
 
-        `empty` is a message of it without content. Raises: MessageIllegal, also when their records
-        would be too long.
+        `model` is the record of one without content. Raises: MessageIllegal, also when their
+        records would be too long.
         """
-        overhead = len(encode(empty, 0, 0, 0))
+        overhead = len(model)
         limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
         left = min(limit, self._log.segment_bytes - BLANK_BYTES)
         for piece in batch_columns(items, BATCH_STEP):
@@ -318,23 +318,23 @@ class Writer:
         return PutResult(PUT_OK, size=size, count=done, store_timestamp=stored)
 
     def _append_batch(
-        self, empty: MessageDraft, pieces: list[BatchItems], now_ms: int | None
+        self, draft: MessageDraft, model: bytes, pieces: list[BatchItems], now_ms: int | None
     ) -> PutResult:
-        if not pieces or empty.sys_flag & NOT_QUEUED:
+        if not pieces or draft.sys_flag & NOT_QUEUED:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         items = BatchItems.joined(pieces)
-        queue = self._queues.obtain(empty.topic, empty.queue_id)
+        queue = self._queues.obtain(draft.topic, draft.queue_id)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
         # No await from here to the end: queue offsets and records must match.
         queue_offset = queue.next_offset
-        batch = encode_batch(empty, items, queue_offset, commit_log.max_offset, stored)
+        batch = encode_batch(model, items, queue_offset, commit_log.max_offset, stored)
         size = len(batch.data)
         if not commit_log.append(batch.data, stored):
             if (refused := self._roll(size)) is not None:
                 return self._refuse(refused)
-            batch = encode_batch(empty, items, queue_offset, commit_log.max_offset, stored)
+            batch = encode_batch(model, items, queue_offset, commit_log.max_offset, stored)
             commit_log.append(batch.data, stored)
         self._offer_run(queue, batch, stored)
         offsets = batch.offsets
@@ -384,6 +384,11 @@ class Writer:
         if status is not PutStatus.SEGMENT_LATE:
             self._stats.puts_refused += 1
         return PutResult(status)
+
+
+def _model(draft: MessageDraft) -> bytes:
+    """The record of a message of a batch without its content. Raises: MessageIllegal."""
+    return encode(msgspec.structs.replace(draft, body=b"", properties=b""), 0, 0, 0)
 
 
 def _joined(parts: list[PutResult]) -> PutResult:

@@ -52,7 +52,8 @@ def test_a_batch_is_its_messages_one_by_one(
     stored: int,
 ) -> None:
     columns = BatchItems(*zip(*items, strict=True)).closed()
-    batch = encode_batch(empty, columns, queue_offset, physical_offset, stored)
+    model = record.encode(empty, 0, 0, 0)
+    batch = encode_batch(model, columns, queue_offset, physical_offset, stored)
     data, units, offsets = [], [], []
     at = physical_offset
     for number, (flag, body, properties) in enumerate(items, queue_offset):
@@ -69,13 +70,6 @@ def test_a_batch_is_its_messages_one_by_one(
         assert [closed(one) for _, _, one in items] == batch.properties
     else:
         assert batch.properties == []
-
-
-def test_a_number_that_no_field_holds_makes_the_batch_illegal() -> None:
-    host = bytes(8)
-    empty = MessageDraft("T", 0, b"", b"", host, host, born_timestamp=1 << 63)
-    with pytest.raises(MessageIllegal):
-        encode_batch(empty, BatchItems([0], [b"x"], [b""]), 0, 0, 0)
 
 
 @given(st.lists(ITEMS | ALIKE, max_size=4), st.integers(1, 6))

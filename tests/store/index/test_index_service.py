@@ -25,6 +25,8 @@ from tests.kit.store_model import Sent, batch_body, draft, flush_everything, ope
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trio.testing import MockClock
+
     from aerobee.store.index.index_file import IndexFile
     from aerobee.store.message_store import MessageStore
 
@@ -142,6 +144,29 @@ def test_every_key_is_found_and_an_index_from_the_log_has_the_same_bytes(
         assert await store.close()
 
     trio.run(live)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("hurry", "pauses"), [(10_000, 4), (1_000, 2), (0, 0)])
+async def test_a_long_queue_is_taken_without_pauses(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    hurry: int,
+    pauses: int,
+) -> None:
+    """Five slices: 2,000 messages wait, then 1,600, 1,200, 800 and 400."""
+    monkeypatch.setattr(index_service, "HURRY", hurry)
+    store, _ = open_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20)
+    put(store, unique="first")
+    await settle(store)
+    for number in range(2_000):
+        put(store, unique=f"{number:032X}")
+    began = trio.current_time()
+    await store.index.service._round()
+    assert store.index.service.behind_bytes == 0
+    assert trio.current_time() - began == pytest.approx(pauses * index_service.PAUSE_S)
+    await store.close()
 
 
 @pytest.mark.trio

@@ -243,6 +243,14 @@ def test_singles_and_batches_in_any_order_keep_the_laws(
     check_running(store)
 
 
+def test_a_number_that_no_field_holds_makes_a_batch_illegal(store: MessageStore) -> None:
+    shared = MessageDraft("T", 0, b"", b"", HOST, HOST, born_timestamp=1 << 63)
+    body = batch_body(items(3))
+    assert store.put_batch(shared, body).status is ILLEGAL
+    assert finished(store.writer.put_batch_in_steps(shared, body)).status is ILLEGAL
+    assert store.commit_log.max_offset == 0
+
+
 def test_the_records_of_a_batch_may_not_outgrow_the_limit_by_much(tmp_path: Path) -> None:
     store, _ = open_store(
         tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20, max_message_size_bytes=50_000
