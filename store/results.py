@@ -29,6 +29,9 @@ __all__ = [
 class PutStatus(Enum):
     """How an append ended. Source: store format §2.5 (PutMessageStatus)."""
 
+    # That of Enum is a Python function over the name.
+    __hash__ = object.__hash__
+
     PUT_OK = auto()
     FLUSH_DISK_TIMEOUT = auto()
     """In the log, but not known to be on disk within the timeout."""

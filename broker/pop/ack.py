@@ -18,7 +18,6 @@ from aerobee.broker.pop.pop import check_hidden, check_timers
 from aerobee.broker.pop.pop_orders import OffsetIllegal
 from aerobee.broker.pop.pop_records import (
     ORDER_REVIVE_QID,
-    Ack,
     CheckPoint,
     PopKey,
     Receipt,
@@ -59,6 +58,8 @@ ACKS_STEP: Final = 32
 """Acknowledgements that are checked, or stored, in one step."""
 BITS_STEP: Final = 1_024
 """A longer bit set takes a step by itself."""
+BITS_SHORT: Final = 128
+"""No more characters of bit sets need no steps: less than a millisecond."""
 TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
 
 
@@ -93,19 +94,30 @@ class Acknowledge:
             self._done(key, 1)
         return DONE
 
-    def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
+    def batch(
+        self, header: BatchAckMessage, command: Command, connection: Connection
+    ) -> Answer | Steps:
         """BATCH_ACK_MESSAGE: everything is checked before anything is stored."""
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
             raise Refused(NO_MESSAGE, "the request acknowledges nothing")
         if len(request.acks) > ACKS_MAX:
             raise Refused(ILLEGAL, f"{len(request.acks)} acks in one request, {ACKS_MAX} are read")
-        characters = sum(len(ack.bits) for ack in request.acks)
+        characters = sum([len(ack.bits) for ack in request.acks])
         if characters > BITS_MAX:
             raise Refused(ILLEGAL, f"bit sets of {characters} characters, {BITS_MAX} are read")
         broker = request.broker_name or self._config.broker.broker_name
+        steps = self._in_steps(request.acks, broker)
+        if len(request.acks) > ACKS_STEP or characters > BITS_SHORT:
+            return steps
+        for _ in steps:
+            pass
+        return DONE
+
+    def _in_steps(self, acks: list[BatchAck], broker: str) -> Steps:
+        """Check all entries of a batch, then store them."""
         work = []
-        for number, ack in enumerate(request.acks, 1):
+        for number, ack in enumerate(acks, 1):
             work.append(self._looked_at(ack, broker))
             if number % ACKS_STEP == 0 or len(ack.bits) > BITS_STEP:
                 yield
@@ -235,9 +247,9 @@ class Acknowledge:
         self._check_queue(topic, ack.queue_id)
         first = self._store.min_offset(topic, ack.queue_id)
         end = self._store.max_offset(topic, ack.queue_id)
-        offsets = [
-            offset for offset in offsets_in(ack.bits, ack.start_offset) if first <= offset <= end
-        ]
+        offsets = offsets_in(ack.bits, ack.start_offset)
+        if offsets and not (first <= offsets[0] and offsets[-1] <= end):
+            offsets = [offset for offset in offsets if first <= offset <= end]
         receipt = Receipt(
             ack.start_offset,
             ack.pop_time,
@@ -266,7 +278,7 @@ class Acknowledge:
         Raises: the error of `refused` when it cannot be stored.
         """
         due_ms = receipt.pop_time + receipt.invisible_time
-        status = self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
+        status = self._revive_log.acknowledge(key, offsets, receipt.revive_qid, due_ms)
         if status not in STORED:
             raise refused(status, self._store)
 

@@ -78,11 +78,11 @@ class Part(NamedTuple):
     start: int
     result: GetResult
 
-    def offsets(self) -> Sequence[int]:
+    def offsets(self) -> list[int]:
         """Their queue offsets."""
         result = self.result
         if result.next_begin_offset - self.start == result.count:
-            return range(self.start, result.next_begin_offset)
+            return list(range(self.start, result.next_begin_offset))
         return queue_offsets(result.views)
 
 
@@ -203,25 +203,29 @@ class PopReader:
         found = Found()
         enough_bytes = self._store.config.max_transfer_bytes_on_message_in_memory
         began = self._clock.monotonic()
-        max_offset = self._store.max_offset
+        known_queue, resets = self._store.queues.table.get, self._offsets.resets
         looked_at = 0
         for source in self._sources(wanted):
+            topic, known_offset = source.topic, source.offsets.get
             for queue_id in source.queues:
                 looked_at += 1
                 if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
                     # The next pop starts with another queue.
                     found.cut = True
                     return found
-                start = self._start(wanted, source, queue_id)
-                left = max_offset(source.topic, queue_id) - start
+                start = known_offset(queue_id, NO_OFFSET)
+                if start < 0 or resets:
+                    start = self._start(wanted, source, queue_id)
+                queue = known_queue((topic, queue_id))
+                left = (0 if queue is None else queue.end_offset) - start
                 if left == 0:
                     if self._is_news(wanted, source, queue_id):
-                        found.moves.append(Move(source.topic, queue_id, start))
+                        found.moves.append(Move(topic, queue_id, start))
                     continue
                 full = found.count >= wanted.max_messages or found.size >= enough_bytes
                 if full and len(source.queues) > COUNTED_MAX:
                     break
-                if full or self._is_blocked(wanted, source, queue_id, found):
+                if full or (wanted.order and self._is_blocked(wanted, source, queue_id, found)):
                     found.rest += max(0, left)
                 elif (
                     isinstance(wanted.matches, SqlFilter)

@@ -9,15 +9,12 @@ Source: semantics §11.2, remoting §3.12 (PopCheckPoint, AckMsg, BatchAckMsg, E
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import I64, Body
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "ACK_TAG",
@@ -148,12 +145,12 @@ class Ack(OfPop, kw_only=True, omit_defaults=True):
     offsets: list[int] = msgspec.field(name="aol", default_factory=list)
 
     @classmethod
-    def of(cls, key: PopKey, offsets: Sequence[int]) -> Ack:
+    def of(cls, key: PopKey, offsets: list[int]) -> Ack:
         """The acknowledgement of one or more messages of a pop."""
         single = len(offsets) == 1
         return cls(
             offset=offsets[0] if single else BATCHED,
-            offsets=[] if single else list(offsets),
+            offsets=[] if single else offsets,
             start_offset=key.start_offset,
             group=key.group,
             topic=key.topic,

@@ -13,18 +13,18 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.answers import STORED
-from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, PopKey, revive_topic
+from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, PopKey, revive_topic
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.pop_hold import PopHold
     from aerobee.broker.pop.pop_orders import PopOrderTable
-    from aerobee.broker.pop.pop_records import Ack, CheckPoint
+    from aerobee.broker.pop.pop_records import CheckPoint
     from aerobee.broker.timers.timers import Timers
     from aerobee.store.results import PutStatus
 
@@ -60,7 +60,7 @@ class FreshPop:
 
     __slots__ = ("begin", "left", "name", "records")
 
-    def __init__(self, name: Written, left: set[int], begin: int) -> None:
+    def __init__(self, name: Written, left: list[int], begin: int) -> None:
         self.name = name
         self.left = left
         """Unacknowledged queue offsets."""
@@ -82,7 +82,7 @@ class FreshPops:
         self.open: dict[Written, FreshPop] = {}
         self._in_order: deque[FreshPop] = deque()
 
-    def begin(self, name: Written, offsets: Iterable[int], at: int) -> None:
+    def begin(self, name: Written, offsets: list[int], at: int) -> None:
         """A check point was put, at this offset of the timers' queue."""
         read_to, in_order = self._read_to(), self._in_order
         while in_order and (in_order[0].begin < read_to or not in_order[0].left):
@@ -91,10 +91,10 @@ class FreshPops:
             # Two with one key count once in the revive log, so both have to get there.
             self._forget(known)
         elif len(in_order) < FRESH_MAX:
-            pop = self.open[name] = FreshPop(name, set(offsets), at)
+            pop = self.open[name] = FreshPop(name, offsets, at)
             in_order.append(pop)
 
-    def acknowledge(self, name: Written, offsets: Iterable[int], at: int) -> None:
+    def acknowledge(self, name: Written, offsets: list[int], at: int) -> None:
         """An acknowledgement was put, at this offset of the timers' queue."""
         pop = self.open.get(name)
         if pop is None:
@@ -103,7 +103,11 @@ class FreshPops:
             self._forget(pop)
             return
         pop.records.append(at)
-        pop.left.difference_update(offsets)
+        if offsets == pop.left:
+            pop.left = []
+        else:
+            done = frozenset(offsets)
+            pop.left = [offset for offset in pop.left if offset not in done]
         if not pop.left:
             self._forget(pop)
             self._needless.update(pop.records)
@@ -147,8 +151,11 @@ class ReviveLog:
         self._stats.add(self._stats.revive_in, key)
         return result.status
 
-    def acknowledge(self, ack: Ack, revive_qid: int, due_ms: int) -> PutStatus:
-        """Put an acknowledgement. Raises: Refused."""
+    def acknowledge(
+        self, key: PopKey, offsets: list[int], revive_qid: int, due_ms: int
+    ) -> PutStatus:
+        """Put the acknowledgement of messages of a pop. Raises: Refused."""
+        ack = Ack.of(key, offsets)
         draft = self._draft(ack.to_bytes(), revive_qid)
         properties = {
             "TAGS": ack.tag,
@@ -157,9 +164,8 @@ class ReviveLog:
         }
         result = self._puts.put(draft, properties)
         if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
-            name = Written(ack.key, revive_qid, due_ms)
-            self.fresh.acknowledge(name, ack.all_offsets(), result.queue_offset)
-        self._stats.add(self._stats.revive_in, (ack.topic, ack.group, "ACK", result.status.name))
+            self.fresh.acknowledge(Written(key, revive_qid, due_ms), offsets, result.queue_offset)
+        self._stats.add(self._stats.revive_in, (key.topic, key.group, "ACK", result.status.name))
         return result.status
 
     def _draft(self, body: bytes, revive_qid: int) -> MessageDraft:

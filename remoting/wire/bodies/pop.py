@@ -5,7 +5,8 @@ Source: remoting §3.12, §3.13.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
+from binascii import a2b_base64
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,6 +44,8 @@ LONG_NAMES = {
 """Other spellings of the members of an acknowledgement."""
 BITS_MAX = 1 << 16
 """No pop returns more messages of one queue than that."""
+BITS_OF = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
+"""The bits that are set in each byte."""
 
 
 class BatchAck(Body, msgspec.Struct, kw_only=True):
@@ -80,20 +83,15 @@ class BatchAckRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
 def offsets_in(bits: str, start_offset: int) -> list[int]:
     """The offsets of a bit set, ascending. Raises: BodyError."""
     try:
-        raw = b64decode(bits, validate=True)
+        raw = a2b_base64(bits, strict_mode=True)
     except ValueError as error:
         raise BodyError(f"BatchAckRequest: b is no Base64: {bits[:40]!r}") from error
     if len(raw) * 8 > BITS_MAX:
         raise BodyError(
             f"BatchAckRequest: b has {len(raw)} bytes, at most {BITS_MAX // 8} are read"
         )
-    return [
-        start_offset + 8 * at + bit
-        for at, byte in enumerate(raw)
-        if byte
-        for bit in range(8)
-        if byte >> bit & 1
-    ]
+    places = zip(range(start_offset, start_offset + 8 * len(raw), 8), raw, strict=True)
+    return [place + bit for place, byte in places if byte for bit in BITS_OF[byte]]
 
 
 def bit_set(offsets: Iterable[int], start_offset: int) -> str:

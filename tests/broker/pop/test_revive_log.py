@@ -205,7 +205,7 @@ def test_records_become_needless_together_and_only_unread_ones_of_pops_that_are_
             continue
         before = set(needless)
         written.append((kind, what, offsets))
-        (fresh.begin if kind == "pop" else fresh.acknowledge)(what, offsets, end)
+        (fresh.begin if kind == "pop" else fresh.acknowledge)(what, sorted(offsets), end)
         end += 1
         new = needless - before
         if new:
