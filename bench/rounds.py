@@ -1,11 +1,11 @@
 """What the rounds of a broker cost per message: everything from the receive to the send of answers.
 
-    python -m bench.rounds [--only NAME] [--rounds 300]
+    python -m bench.rounds [--only NAME] [--rounds 300] [--sync]
 
 A whole broker in this process, its sockets included. For each round the frames are sent first,
 then the selectors serve all of them at once, and the CPU time of the thread is taken. The fastest
 tenth of many rounds hardly depends on what else the machine does. "behind" is what the tasks behind
-the rounds take, the index above all.
+the rounds take, the index above all; with `--sync`, under SYNC_FLUSH, the answers are among them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,13 @@ from aerobee.broker.controller import BrokerController
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.wire.command import encode_request
-from aerobee.store.config import StoreConfig
+from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 from bench.machine import describe
 from tests.kit.ports import free_block, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aerobee.remoting.server.selector import Selector
 
 QUEUES = 16
@@ -136,7 +134,7 @@ class Bench:
     def take_answers(self) -> None:
         """Read the answers, so that the sockets never fill."""
         for client in self.clients:
-            ready, _, _ = select.select([client], [], [], 1)
+            ready, _, _ = select.select([client], [], [], 0)
             if ready:
                 client.recv(RECEIVE_BYTES)
 
@@ -148,21 +146,23 @@ class Bench:
             began = time.thread_time_ns()
             self.serve()
             took.append(time.thread_time_ns() - began)
-            self.take_answers()
             began = time.thread_time_ns()
             await trio.sleep(0.003)
             behind += time.thread_time_ns() - began
+            self.take_answers()
         messages = self.case.messages
         return statistics.quantiles(took, n=10)[
             0
         ] / messages / 1e3, behind / rounds / messages / 1e3
 
 
-def in_process(directory: Path, port: int) -> BrokerController:
+def in_process(
+    directory: Path, port: int, flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+) -> BrokerController:
     """A broker with Java's defaults that refuses nothing because the machine is busy."""
     config = replace(
         BrokerConfig(),
-        store=StoreConfig(store_path_root_dir=str(directory / "data")),
+        store=StoreConfig(store_path_root_dir=str(directory / "data"), flush_disk_type=flush),
         remoting=RemotingConfig(
             listen_port=port,
             vip_listen_port=0,
@@ -175,10 +175,10 @@ def in_process(directory: Path, port: int) -> BrokerController:
     return BrokerController(config, disk=Disk(), clock=SystemClock())
 
 
-async def run(directory: Path, cases: list[Case], rounds: int) -> None:
+async def run(directory: Path, cases: list[Case], rounds: int, flush: FlushDiskType) -> None:
     """Print a line per case."""
     port = free_block().listen
-    controller = in_process(directory, port)
+    controller = in_process(directory, port, flush)
     served = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(controller.run, lambda _: served.set())
@@ -198,23 +198,25 @@ async def run(directory: Path, cases: list[Case], rounds: int) -> None:
         controller.stop()
 
 
-def wanted() -> Iterator[tuple[list[Case], int]]:
+def wanted() -> tuple[list[Case], int, FlushDiskType]:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m bench.rounds")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--sync", action="store_true")
     arguments = parser.parse_args()
-    yield [case for case in CASES if arguments.only in case.name], arguments.rounds
+    flush = FlushDiskType.SYNC_FLUSH if arguments.sync else FlushDiskType.ASYNC_FLUSH
+    return [case for case in CASES if arguments.only in case.name], arguments.rounds, flush
 
 
 def main() -> None:
     """Print the table."""
-    [(cases, rounds)] = wanted()
+    cases, rounds, flush = wanted()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(describe())
     print(f"{'µs of CPU per message':<44} {'round':>8} {'behind':>8}")
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
-        trio.run(run, Path(directory), cases, rounds)
+        trio.run(run, Path(directory), cases, rounds, flush)
 
 
 if __name__ == "__main__":

@@ -75,9 +75,7 @@ class SendFeature(Feature):
         reply = ReplyProcessor(core, destinations=self.destinations, clients=consumers.clients)
         first = send if dedupe is None else dedupe.in_front_of(send)
         self._plain = PlainSends(core, send, topics=topics.table, topic_file=topics.file)
-        # What waits for the disk is answered one by one.
-        together = first is send and not core.config.store.sync_flush
-        run = self._plain.serve if together else None
+        run = self._plain.serve if first is send else None
         self.routes = (
             Route(headers.SendMessage, first.one, "send", run),
             Route(headers.SendMessageV2, first.one, "send", run),

@@ -2,7 +2,8 @@
 
 The checks are those of `Send.one`. A message that one of them would not let through, or that needs
 more than a put (a delay, a transaction, a new topic), ends the run: `Send.one` serves it, and says
-what is wrong with it.
+what is wrong with it. Under SYNC_FLUSH the answers of a run are made while the disk works, and go
+out together when all of it is there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.send.destinations import WRITE_BIT
 from aerobee.broker.send.send import GROUP_MARK, LOOKED_AT, TRANSACTION_BITS
-from aerobee.remoting.latency import SUCCESS_RESULT
+from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
 from aerobee.remoting.wire.frame import HEAD
@@ -22,7 +23,7 @@ from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.saved.save import SavedTable
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
     Requests: TypeAlias = Iterator[tuple[Command, SendMessage | SendMessageV2, Connection]]
     Sends: TypeAlias = list[tuple[Command, Connection, bytes]]
     """Those of a run, each with its unique key."""
+    Answers: TypeAlias = list[tuple[Connection, bytes, list[float]]]
+    """The answers of consecutive sends of a connection, and when these arrived."""
 
 __all__ = ["PlainSends"]
 
 RUN_BYTES: Final = 64 << 10
 """A run ends with the message that takes its bodies and properties to this size: a millisecond."""
 SUCCESS: Final = int(ResponseCode.SUCCESS)
+FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class PlainSends:
@@ -57,6 +61,9 @@ class PlainSends:
         self._send = send
         self._topics = topics
         self._topic_file = topic_file
+        self._waits_for_disk = core.config.store.sync_flush
+        self._pool = core.rounds.reactor.pools["send"]
+        """The pool of the routes."""
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -71,8 +78,9 @@ class PlainSends:
             trace_on=send.trace_on,
         )
         fields = {**answer.ext(), "queueId": "%d", "queueOffset": "%d"}
-        before, after = answer_around(SUCCESS, None, fields)
-        self._answer = before + b"%d" + after
+        self._stored, self._late = (
+            b"%d".join(answer_around(code, None, fields)) for code in (SUCCESS, FLUSH_DISK_TIMEOUT)
+        )
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
 
     def serve(self, requests: Requests) -> int:
@@ -86,7 +94,7 @@ class PlainSends:
             return 0
         sends: Sends = []
         drafts: list[MessageDraft] = []
-        size = 0
+        size, waits, pool = 0, self._waits_for_disk, self._pool
         for command, header, connection in requests:
             unique, draft = self._draft(header, command, connection)
             if draft is None:
@@ -94,11 +102,13 @@ class PlainSends:
             sends.append((command, connection, unique))
             drafts.append(draft)
             size += len(draft.body) + len(draft.properties)
-            if size > RUN_BYTES:
+            if size > RUN_BYTES or (waits and pool.depth + len(sends) >= pool.capacity):
                 break
         stored = self._store.writer.put_run(drafts)
         if stored:
-            self._answer_all(stored, sends)
+            del sends[len(stored) :]
+            self._count(stored)
+            (self._answer_when_durable if waits else self._answer_now)(stored, sends)
         return len(stored)
 
     def _draft(
@@ -123,6 +133,8 @@ class PlainSends:
         unique = properties.get("UNIQ_KEY", "").encode()
         if not unique.isalnum() or not LOOKED_AT.isdisjoint(properties):
             return b"", None
+        if self._waits_for_disk and properties.get("WAIT", "true").lower() != "true":
+            return b"", None
         return unique, MessageDraft(
             name,
             queue_id,
@@ -138,35 +150,76 @@ class PlainSends:
             tags_code(properties.get("TAGS")),
         )
 
-    def _answer_all(self, stored: list[DispatchRequest], sends: Sends) -> None:
-        """Count the stored messages, and queue consecutive answers of a connection as one buffer.
-        Hot.
-        """
-        template, pack, topic_in = self._answer, HEAD.pack, self._stats.topic_in
-        first, peer, _ = sends[0]
-        context = peer.context
-        ended = context.stats.latencies.ended[first.code, SUCCESS, False, SUCCESS_RESULT]
-        answers: list[bytes] = []
+    # ── Effects ──
+
+    def _count(self, stored: list[DispatchRequest]) -> None:
+        topic_in = self._stats.topic_in
         topic, counters = "", None
-        for request, (command, connection, unique) in zip(stored, sends, strict=False):
-            if connection is not peer:
-                peer.put(b"".join(answers))
-                answers.clear()
-                peer = connection
-            queue = request.queue
-            if counters is None or queue.topic != topic:
-                topic = queue.topic
+        for request in stored:
+            if counters is None or request.queue.topic != topic:
+                topic = request.queue.topic
                 counters = topic_in(topic)
             counters.put(1, request.size)
-            head = template % (
-                command.opaque,
-                request.physical_offset,
-                queue.queue_id,
-                request.queue_offset,
-                unique,
-            )
-            answers += (pack(4 + len(head), len(head)), head)
-            ended.append(command.arrived)
-        peer.put(b"".join(answers))
+
+    def _answer_now(self, stored: list[DispatchRequest], sends: Sends) -> None:
+        first, peer, _ = sends[0]
+        _send(_answers(self._stored, stored, sends), first.code, SUCCESS)
         if self._send.stages.idle:
-            self._send.stages.appended(first.arrived, context.now)
+            self._send.stages.appended(first.arrived, peer.context.now)
+
+    def _answer_when_durable(self, stored: list[DispatchRequest], sends: Sends) -> None:
+        """Answer once the last of them is on disk, or all of them with FLUSH_DISK_TIMEOUT."""
+        (first, peer, _), last = sends[0], stored[-1]
+        answers, late = _answers(self._stored, stored, sends), self._late
+        pool, count = self._pool, len(sends)
+        for command, _, _ in sends:
+            command.release()
+
+        def durable(on_disk: bool) -> None:
+            pool.depth -= count
+            if on_disk:
+                _send(answers, first.code, SUCCESS)
+            else:
+                _send(_answers(late, stored, sends), first.code, FLUSH_DISK_TIMEOUT)
+
+        call: Callable[[bool], None] = durable
+        if self._send.stages.idle:
+            call = self._send.stages.until_durable(first.arrived, peer.context.now, durable)
+        pool.depth += count
+        self._store.when_durable(last.physical_offset + last.size, call)
+
+
+def _answers(template: bytes, stored: list[DispatchRequest], sends: Sends) -> Answers:
+    """The answers of stored sends. Hot."""
+    pack = HEAD.pack
+    answers: Answers = []
+    frames: list[bytes] = []
+    arrivals: list[float] = []
+    peer = sends[0][1]
+    for request, (command, connection, unique) in zip(stored, sends, strict=True):
+        if connection is not peer:
+            answers.append((peer, b"".join(frames), arrivals))
+            frames.clear()
+            peer, arrivals = connection, []
+        queue = request.queue
+        head = template % (
+            command.opaque,
+            request.physical_offset,
+            queue.queue_id,
+            request.queue_offset,
+            unique,
+        )
+        frames += (pack(4 + len(head), len(head)), head)
+        arrivals.append(command.arrived)
+    answers.append((peer, b"".join(frames), arrivals))
+    return answers
+
+
+def _send(answers: Answers, request_code: int, response_code: int) -> None:
+    """Queue them, and note that their requests have ended."""
+    ended = answers[0][0].context.stats.latencies.ended
+    for peer, data, arrivals in answers:
+        result = UNSENT_RESULT if peer.closed else SUCCESS_RESULT
+        ended[request_code, response_code, False, result].extend(arrivals)
+        if not peer.closed:
+            peer.put(data)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from contextlib import suppress
+import threading
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -20,15 +21,23 @@ from aerobee.remoting.server.requests import RUN_MAX
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.store.config import FlushDiskType
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import Record, read
 from aerobee.store.messages.writer import Writer
-from tests.broker.desk import Desk, open_desk
+from tests.broker.desk import Desk, Gate, open_desk
+from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.raw_client import batch_body, request_frame, send_fields
 from tests.test_depth import Named
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from trio.testing import MockClock
+
+SYNC = FlushDiskType.SYNC_FLUSH
 GENERATED = re.compile(rb'(?<=UNIQ_KEY\x01)[0-9A-F]{32}|(?<=transactionId":")[0-9A-F]{32}')
 """Unique keys that the broker makes."""
 
@@ -65,6 +74,8 @@ ODD = {
     "a flag that is no number": one(500, h=1 << 40),
     "no topic": one(500, b=None),
     "a batch": one(500, batch_body({b"one": "", b"two": ""}), m=True),
+    "not to wait for the disk": one(500, i="UNIQ_KEY\x01abc\x02WAIT\x01false"),
+    "to wait for the disk": one(500, i="UNIQ_KEY\x01abc\x02WAIT\x01TRUE"),
     "one-way": one(500, flag=2),
     "a response": one(500, flag=1),
     "another code": request_frame(31, 500, {"topic": "t", "queueId": "0"}),
@@ -88,6 +99,9 @@ ODD = {
     "not JSON": b"\0\0\0\x08\0\0\0\x04{{{{",
     "of another encoding": b"\0\0\0\x08\2\0\0\x04\xff\xff\xff\xff",
 }
+
+WAITING = ("not to wait for the disk", "to wait for the disk", "delayed", "another topic", "large")
+"""Those of them that are other than others under SYNC_FLUSH, and two that are not."""
 
 
 class Client:
@@ -116,11 +130,23 @@ class Client:
                 data = data[self.theirs.send(data) :] if data else data
             if data or unread_bytes(self.ours) or self.desk.reactor.pools["send"].depth:
                 calm = 0
-                await trio.sleep(0.001)
-            self.selector.round([(self.ours.fileno(), READ)])
+                # Real time: the loop's own may be a test's.
+                await trio.to_thread.run_sync(threading.Event().wait, 0.001)
+            self.round()
             await trio.testing.wait_all_tasks_blocked()
             answers += self.received()
         return answers
+
+    def round(self) -> None:
+        """Serve what is there."""
+        self.selector.round([(self.ours.fileno(), READ)])
+
+    async def now(self, data: bytes) -> bytes:
+        """The answers to these bytes that come at once."""
+        self.theirs.send(data)
+        self.round()
+        await trio.testing.wait_all_tasks_blocked()
+        return self.received()
 
     def received(self) -> bytes:
         try:
@@ -159,12 +185,15 @@ def by_opaque(answers: bytes) -> dict[int, tuple[bytes, bytes]]:
 
 
 async def served(
-    root: Path, nursery: trio.Nursery, pieces: list[bytes]
+    root: Path,
+    nursery: trio.Nursery,
+    pieces: list[bytes],
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
 ) -> tuple[dict[int, tuple[bytes, bytes]], list[Record]]:
     """The answers, and what is in the log then."""
     # A busy machine must not have sends refused.
     patient = RemotingConfig(wait_time_mills_in_send_queue=600_000)
-    async with open_desk(root, remoting=patient) as desk:
+    async with open_desk(root, remoting=patient, flush_disk_type=flush) as desk:
         desk.topic()
         desk.topic("single", write_queue_nums=1, read_queue_nums=1)
         client = Client(desk, nursery)
@@ -178,14 +207,17 @@ async def served(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize(
+    ("name", "flush"),
+    [*((name, FlushDiskType.ASYNC_FLUSH) for name in ODD), *((name, SYNC) for name in WAITING)],
+)
 async def test_sends_together_are_answered_and_stored_as_one_by_one(
-    tmp_path: Path, nursery: trio.Nursery, name: str
+    tmp_path: Path, nursery: trio.Nursery, name: str, flush: FlushDiskType
 ) -> None:
     """A run ends with anything odd, which is answered by itself, in its place."""
     pieces = [*map(one, range(5)), ODD[name], *map(one, range(5, RUN_MAX + 9))]
     alone = await served(tmp_path / "alone", nursery, pieces)
-    together = await served(tmp_path / "together", nursery, [b"".join(pieces)])
+    together = await served(tmp_path / "together", nursery, [b"".join(pieces)], flush)
     for opaque, answer in alone[0].items():
         assert together[0].get(opaque) == answer, opaque
     assert len(together[0]) == len(alone[0])
@@ -197,13 +229,17 @@ async def test_sends_together_are_answered_and_stored_as_one_by_one(
 
 
 @pytest.mark.trio
-async def test_most_sends_of_a_read_are_put_together(tmp_path: Path, nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("flush", FlushDiskType)
+async def test_most_sends_of_a_read_are_put_together(
+    tmp_path: Path, nursery: trio.Nursery, flush: FlushDiskType
+) -> None:
     pieces = [one(100 + queue) for queue in range(4)]
     with (
         patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run,
         patch.object(Writer, "put", autospec=True, side_effect=Writer.put) as put,
     ):
-        answers, _ = await served(tmp_path, nursery, [*pieces, b"".join(map(one, range(RUN_MAX)))])
+        pieces.append(b"".join(map(one, range(RUN_MAX))))
+        answers, _ = await served(tmp_path, nursery, pieces, flush)
     assert len(answers) == RUN_MAX + 4
     assert run.call_count == 1
     assert put.call_count == 4
@@ -219,3 +255,143 @@ async def test_when_a_run_fails_each_send_is_served_by_itself(
         together = await served(tmp_path / "together", nursery, [b"".join(frames)])
     assert run.called
     assert together == alone
+
+
+# ── Runs whose answers wait for the disk ──
+
+FLUSH_DISK_TIMEOUT, SYSTEM_BUSY = 10, 2
+BATCHED = range(100, 100 + RUN_MAX)
+"""The sends of a run, by their opaques."""
+
+
+class Disk(FaultyDisk):
+    """A disk whose syncs of the log wait while its gate is closed."""
+
+    def close_gate(self) -> Gate:
+        return Gate(self, "fdatasync", f"commitlog.{segment_name(0)}")
+
+
+@asynccontextmanager
+async def waiting_run(
+    root: Path, nursery: trio.Nursery, **settings: Any
+) -> AsyncIterator[tuple[Desk, Client, Gate]]:
+    """A run has been stored, and waits for the disk."""
+    disk = Disk(root)
+    async with open_desk(root, disk, flush_disk_type=SYNC, **settings) as desk:
+        desk.topic()
+        client = Client(desk, nursery)
+        for queue in range(4):
+            assert await client.take(one(queue))
+        gate = disk.close_gate()
+        client.theirs.send(b"".join(map(one, BATCHED)))
+        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
+            client.round()
+        assert run.call_count == 1
+        await gate.wait_for_a_call()
+        yield desk, client, gate
+        gate.let_go()
+        await settled(desk)
+        client.close()
+
+
+async def settled(desk: Desk) -> None:
+    """All that waited for the disk is answered."""
+    with trio.fail_after(20):
+        while desk.reactor.pools["send"].depth:
+            await trio.lowlevel.checkpoint()
+
+
+def codes(answers: bytes) -> dict[int, int]:
+    """The response code of each answer by its opaque, in their order."""
+    heads = [json.loads(bytes(header)) for _, header, _ in FrameDecoder().feed(answers)]
+    return {head["opaque"]: head["code"] for head in heads}
+
+
+@pytest.mark.trio
+async def test_the_answers_of_a_run_come_when_it_is_on_disk(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with waiting_run(tmp_path, nursery) as (desk, client, gate):
+        pool, latencies = desk.reactor.pools["send"], desk.reactor.stats.latencies
+        counted = sum(latencies.kinds[310, 0, False, "success"].counts)
+        assert pool.depth == RUN_MAX
+        # What needs no disk is answered meanwhile.
+        assert codes(await client.now(request_frame(9_999, 7, {}))) == {7: 3}
+        assert client.received() == b""
+        assert desk.stats.topic_in("t").messages_in == 4 + RUN_MAX, "it is stored"
+        gate.let_go()
+        await settled(desk)
+        assert list(codes(client.received()).items()) == [(number, 0) for number in BATCHED]
+        assert pool.depth == 0
+        assert sum(latencies.kinds[310, 0, False, "success"].counts) == counted + RUN_MAX
+        assert desk.store.commit_log.flushed == desk.store.commit_log.max_offset
+
+
+@pytest.mark.trio
+async def test_a_run_whose_sync_takes_too_long_is_told_so_with_the_whole_header(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with waiting_run(tmp_path, nursery) as (desk, client, gate):
+        mock_clock.jump(4.9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.received() == b""
+        mock_clock.jump(0.2)
+        await settled(desk)
+        late = client.received()
+        assert codes(late) == dict.fromkeys(BATCHED, FLUSH_DISK_TIMEOUT)
+        gate.let_go()
+        good = await client.take(one(100))
+        # The same message in its place, but for its offsets.
+        numbers = re.compile(rb'"(queueOffset|msgId)":"[0-9A-F]+"')
+        told = numbers.sub(b"", by_opaque(late)[100][0])
+        assert told == numbers.sub(b"", by_opaque(good)[100][0]).replace(b'"code":0', b'"code":10')
+        assert desk.store.max_offset("t", 0) == 1 + RUN_MAX // 4 + 1
+
+
+@pytest.mark.trio
+async def test_a_run_whose_sync_fails_is_not_acknowledged_and_no_other_is_taken(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """D3."""
+    disk = Disk(tmp_path)
+    async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
+        desk.topic()
+        client = Client(desk, nursery)
+        assert await client.take(one(0))
+        disk.faults.append(Fault(name="fdatasync", path=segment_name(0)))
+        answers = await client.take(b"".join(map(one, BATCHED)))
+        assert codes(answers) == dict.fromkeys(BATCHED, FLUSH_DISK_TIMEOUT)
+        assert desk.store.flags.has(Flag.NOT_WRITEABLE)
+        refused = codes(await client.take(b"".join(map(one, BATCHED))))
+        assert refused == dict.fromkeys(BATCHED, 14)
+        client.close()
+
+
+@pytest.mark.trio
+async def test_a_peer_that_goes_while_its_run_waits_disturbs_nobody(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with waiting_run(tmp_path, nursery) as (desk, client, gate):
+        for connection in [*client.selector.connections.values()]:
+            connection.close("test")
+        gate.let_go()
+        await settled(desk)
+        await trio.testing.wait_all_tasks_blocked()
+        unsent = desk.reactor.stats.latencies.kinds[310, 0, False, "write_channel_failed"]
+        assert sum(unsent.counts) == RUN_MAX
+        assert desk.store.max_offset("t", 0) == 1 + RUN_MAX // 4
+
+
+@pytest.mark.trio
+async def test_a_run_is_no_longer_than_its_pool_has_room(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    small = RemotingConfig(send_thread_pool_queue_capacity=RUN_MAX + 5)
+    async with waiting_run(tmp_path, nursery, remoting=small) as (desk, client, gate):
+        more = range(200, 210)
+        busy = codes(await client.now(b"".join(map(one, more))))
+        assert busy == dict.fromkeys(more[5:], SYSTEM_BUSY)
+        assert desk.reactor.pools["send"].depth == RUN_MAX + 5
+        gate.let_go()
+        await settled(desk)
+        assert codes(client.received()) == dict.fromkeys([*BATCHED, *more[:5]], 0)
