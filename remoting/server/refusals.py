@@ -90,8 +90,8 @@ def alike(data: bytes, at: int, to: int, header: bytes, opaque: bytes) -> list[b
     """The opaques of the request at this place, whose header and opaque are given, and of those
     behind it that are alike and begin before `to`; empty where it does not pay.
 
-    Bytes between the ext fields' braces are not looked at: whoever sends others that only look
-    like a request is told that it is refused.
+    The ext fields are not looked at: a peer that sends something there which is no JSON is told
+    that its request is refused, as it is, and its connection stays open.
     """
     length, _ = HEAD.unpack_from(data, at)
     size = 4 + length
