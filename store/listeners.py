@@ -16,7 +16,8 @@ class Listeners(Generic[P]):
     """Callbacks for one kind of event, called in the order in which they were added.
 
     `tell` calls all of them. It is None when there are none, and the callback itself when there is
-    only one: an event that occurs for each message should cost one call at most.
+    only one: an event that occurs for each message should cost one call at most. It returns whether
+    all of them returned a true value, which an event may give a meaning.
     """
 
     __slots__ = ("_all", "tell")
@@ -46,11 +47,11 @@ class Listeners(Generic[P]):
                 self.tell = _to_each(several)
 
 
-def _to_each(listeners: tuple[Callable[P, object], ...]) -> Callable[P, None]:
+def _to_each(listeners: tuple[Callable[P, object], ...]) -> Callable[P, bool]:
     """One listener that tells all of them."""
 
-    def tell(*args: P.args, **kwargs: P.kwargs) -> None:
-        for listener in listeners:
-            listener(*args, **kwargs)
+    def tell(*args: P.args, **kwargs: P.kwargs) -> bool:
+        told = [listener(*args, **kwargs) for listener in listeners]
+        return all(told)
 
     return tell

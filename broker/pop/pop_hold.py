@@ -183,13 +183,13 @@ class PopHold:
         tags_code: int,
         store_timestamp: int,
         properties: bytes,
-    ) -> None:
+    ) -> bool:
         """A message became readable; called by the dispatch of the store while there are
-        waiters.
+        waiters. Returns whether nobody waits for later ones of the topic.
         """
         lines = self.by_topic.get(topic)
         if lines is None:
-            return
+            return True
         for key, line in list(lines.items()):
             back = topic != key.topic
             first = line.first(ALL_QUEUES, tags_code, properties)
@@ -205,6 +205,7 @@ class PopHold:
                 first = None
             if first is not None:
                 self._mark(first, last=False)
+        return topic not in self.by_topic
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """A blocked queue is free, or the time when it will be has changed: one of each kind tries

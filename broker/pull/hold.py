@@ -135,18 +135,19 @@ class Hold:
         tags_code: int,
         store_timestamp: int,
         properties: bytes,
-    ) -> None:
+    ) -> bool:
         """A message became readable; called for each one by the dispatch of the store, while it is
-        asked to.
+        asked to. Returns whether nobody waits for later ones of the queue.
         """
         lines = self._lines.get((topic, queue_id))
         if lines is None:
-            return
+            return True
         for line in [one for one in lines.values() if passes(one.matches, tags_code, properties)]:
             if max_offset > line.highest:
                 self._wake_line((topic, queue_id), line)
             else:
                 self._wake_overtaken(line, max_offset)
+        return (topic, queue_id) not in self._lines
 
     def wake(self, most: int = WAKE_PULLS) -> int:
         """Run marked pulls again; called once at the end of a round. 0: pulls put nothing.

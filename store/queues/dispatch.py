@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher", "Run"]
 
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
-"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
+"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties; a true
+value says that nobody waits for later messages of the queue.
+"""
 
 PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
@@ -276,13 +278,14 @@ class Dispatcher:
         return UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
 
     def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> None:
-        """Tell those who wait of the messages of a run."""
+        """Tell those who wait of the messages of a run, until nobody waits for this queue."""
         queue = run.queue
         for one in run.each():
             queue_offset = one.queue_offset
             told = queue_offset + 1, one.tags_code, one.store_timestamp, one.properties
             try:
-                arrival(queue.topic, queue.queue_id, *told)
+                if arrival(queue.topic, queue.queue_id, *told):
+                    return
             except CONTENT_ERRORS as error:
                 at = one.physical_offset
                 location = Location(queue.topic, queue.queue_id, queue_offset, at)

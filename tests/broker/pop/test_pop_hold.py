@@ -91,6 +91,16 @@ def test_a_message_wakes_the_longest_wait_of_each_group() -> None:
     assert bench.hold.parked == 1
 
 
+def test_an_arrival_says_whether_anybody_waits_for_the_next() -> None:
+    bench = Bench()
+    bench.park("one")
+    bench.park("two")
+    assert bench.hold.arrived("other", 0, 1, 0, 0, b"")
+    assert not bench.hold.arrived("t", 0, 1, 0, 0, b"")
+    assert bench.hold.arrived("t", 0, 2, 0, 0, b"")
+    assert bench.wake() == ["one", "two"]
+
+
 def test_who_waits_for_all_queues_comes_first_and_who_waits_for_one_hears_of_its_own() -> None:
     bench = Bench()
     bench.park("of 1", queue_id=1)

@@ -79,9 +79,9 @@ class Bench:
         topic: str = QUEUE[0],
         queue_id: int = QUEUE[1],
         properties: bytes = b"",
-    ) -> None:
+    ) -> bool:
         self.end += 1
-        self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, properties)
+        return self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, properties)
 
     def sweep(self) -> None:
         """As `run` does it, with nobody in between."""
@@ -127,6 +127,17 @@ def test_a_pull_wakes_once_however_many_messages_come() -> None:
     bench.sweep()
     assert bench.woke == ["one"]
     assert bench.hold.parked == 0
+
+
+def test_an_arrival_says_whether_anybody_waits_for_the_next() -> None:
+    bench = Bench()
+    bench.park("all")
+    bench.park("paid only", tags="paid")
+    assert bench.arrive(queue_id=4)
+    assert not bench.arrive(tags="open")
+    assert bench.arrive(tags="paid")
+    bench.hold.wake()
+    assert bench.woke == ["all", "paid only"]
 
 
 def test_a_filtered_pull_sleeps_through_messages_it_does_not_want() -> None:

@@ -404,6 +404,31 @@ def test_of_a_run_each_message_is_told_of_even_behind_one_that_fails(store: Mess
     assert store.dispatcher.last_position == last.physical_offset
 
 
+def test_of_a_run_nobody_is_told_more_when_nobody_waits_for_its_queue(
+    store: MessageStore,
+) -> None:
+    """M1: a batch of 40,000 was told one by one to pulls that wait for other queues."""
+    seen: list[int] = []
+    more: list[int] = []
+
+    def content(topic: str, queue_id: int, max_offset: int, *_: object) -> bool:
+        seen.append(max_offset)
+        return max_offset >= 2
+
+    def eager(topic: str, queue_id: int, max_offset: int, *_: object) -> bool:
+        more.append(max_offset)
+        return max_offset >= 5
+
+    store.arrivals.add(content)
+    put_run(store, b"a", b"b", b"c")
+    store.dispatch()
+    assert seen == [1, 2]
+    store.arrivals.add(eager)
+    put_run(store, b"d", b"e", b"f")
+    store.dispatch()
+    assert seen[2:] == more == [4, 5]
+
+
 def test_followers_get_a_run_as_it_is(store: MessageStore) -> None:
     seen: list[DispatchRequest] = []
     store.dispatcher.run_followers.append(seen.append)
