@@ -53,6 +53,11 @@ CASES = (
     Case("produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")),
     Case("TLS, produce 128 B, 64 x 1", (*SENDS, TLS)),
     Case("ACL 1.0, produce 128 B, 64 x 1", SENDS + SIGNED, access={"aclEnable": True}),
+    Case(
+        "ACL 1.0, produce 128 B, 8 x 32",
+        ("-m", "produce", "-c", "8", "-d", "32", "-s", "128", *SIGNED),
+        access={"aclEnable": True},
+    ),
     Case("users, produce 128 B, 64 x 1", SENDS + SIGNED, access=USERS),
     Case("TLS, pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1", TLS)),
     Case("produce 1 KiB, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
@@ -62,6 +67,7 @@ CASES = (
     Case("pop of 32, 32 acks, 16 x 1", ("-m", "popack", "-c", "16", *FEW_QUEUES)),
     Case("sync produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1"), sync=True),
     Case("sync produce 128 B, 1 x 1", ("-m", "produce", "-c", "1", "-d", "1"), sync=True),
+    Case("sync produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32"), sync=True),
 )
 
 

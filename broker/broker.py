@@ -132,7 +132,7 @@ class Broker:
         authority = users if files is None else files.acl
         if authority is not None:
             gate = Gate(authority, cluster, core.stats.access)
-            core.rounds.reactor.guard(audit.behind(gate.check))
+            core.rounds.reactor.guard(audit.behind(gate.check), gate.lets_pass)
             self.transactions.half_messages.may_publish = gate.may_publish
         if files is not None:
             self.settings.live.when_asked.append(files.reload)

@@ -110,7 +110,7 @@ class NamesrvController:
         authority = self.users.authority if self.acl is None else self.acl.acl
         if authority is not None:
             gate = Gate(authority, config.broker.broker_cluster_name, self.access)
-            self.reactor.guard(self.audit.behind(gate.check))
+            self.reactor.guard(self.audit.behind(gate.check), gate.lets_pass)
         if self.acl is not None:
             self.live.when_asked.append(self.acl.reload)
         self.health = self._health(http.loop_turns(self.loop, clock))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.server.requests import LetsPass
     from aerobee.remoting.server.routes import Route
     from aerobee.remoting.server.shared import Limits
     from aerobee.remoting.server.worker import Gate
@@ -69,6 +70,7 @@ class Reactor:
         self._workers: list[Worker] = []
         self._accepting: list[trio.CancelScope] = []
         self._gate: Gate | None = None
+        self._lets_pass: LetsPass | None = None
         self._door = boss.Door(
             self.stats, self.shared.addresses, limits.max_connections, limits.descriptors
         )
@@ -105,9 +107,9 @@ class Reactor:
             shared.handshakes = Handshakes(self.stats, context, enforcing=enforcing)
         shared.handshakes.context = context
 
-    def guard(self, gate: Gate) -> None:
+    def guard(self, gate: Gate, lets_pass: LetsPass) -> None:
         """Have a gate check each request of all listeners; to be called before `run`."""
-        self._gate = gate
+        self._gate, self._lets_pass = gate, lets_pass
         self.shared.unauthenticated = InboundBudget(self.shared.limits.unauthenticated_bytes)
 
     def add_selector(self, poller: Poller) -> Selector:
@@ -188,7 +190,8 @@ class Reactor:
             nursery.start_soon(self.add_selector(poller).run)
         for name, sock, routes in listeners:
             table = resolve(routes, self.pools)
-            worker = Worker(table, self._refusals, nursery, self.shared, self._gate)
+            gate, lets_pass = self._gate, self._lets_pass
+            worker = Worker(table, self._refusals, nursery, self.shared, gate, lets_pass)
             self._workers.append(worker)
             nursery.start_soon(self._accept, sock, name, worker)
 

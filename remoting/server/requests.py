@@ -11,7 +11,7 @@ from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.command import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.route_table import Resolved
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
     Requests: TypeAlias = Iterator[tuple[Command, Header, Connection]]
+
+    LetsPass: TypeAlias = Callable[[Command, Connection], bool]
+    """Whether the gate would let a request behind others of its connection pass, and note nothing;
+    of any other it says no, and is asked about it in the ordinary way.
+    """
 
 __all__ = ["JSON", "RUN_MAX", "checked_first", "following", "refused"]
 
@@ -36,9 +41,11 @@ def following(
     route: Resolved,
     frames: Sequence[Frame],
     step: float,
+    lets_pass: LetsPass | None,
 ) -> Requests:
     """A request, and those of the frames behind it that are like it, each decoded when it is asked
-    for; ends before one that is of another kind, waited too long, or does not decode. Hot.
+    for; ends before one that is of another kind, waited too long, does not decode, or that the gate
+    has to look at more closely. Hot.
     """
     code, header_type, arrived = command.code, route.header, command.arrived
     pool, now = route.pool, connection.context.now
@@ -53,6 +60,7 @@ def following(
                 or command.flag
                 or command.encoding != JSON
                 or arrived < served_from
+                or (lets_pass is not None and not lets_pass(command, connection))
             ):
                 return
             yield command, command.header(header_type), connection

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.read_ahead import Piece
-    from aerobee.remoting.server.requests import Requests
+    from aerobee.remoting.server.requests import LetsPass, Requests
     from aerobee.remoting.server.route_table import Resolved
     from aerobee.remoting.server.routes import Later, Plain, Steps
     from aerobee.remoting.server.shared import Shared
@@ -76,7 +76,9 @@ class Worker:
         nursery: trio.Nursery,
         shared: Shared,
         gate: Gate | None = None,
+        lets_pass: LetsPass | None = None,
     ) -> None:
+        """Without `lets_pass`, requests that pass a gate are served one by one."""
         self._routes = routes
         self._refusals = refusals
         self._nursery = nursery
@@ -85,6 +87,7 @@ class Worker:
         self._long_requests = shared.long_requests
         self._flush = shared.flush
         self._gate = gate
+        self._lets_pass = lets_pass
         self._left: dict[int, Resolved] = {}
         """The routes of requests that are not served any more."""
 
@@ -170,13 +173,14 @@ class Worker:
         pool.served += 1
         run = None
         if route.run is not None and at + 1 < len(frames) and self._may_run(command, connection):
-            run = following(command, connection, route, frames[at + 1 : at + RUN_MAX], step)
+            rest = frames[at + 1 : at + RUN_MAX]
+            run = following(command, connection, route, rest, step, self._lets_pass)
         return self._run(connection, command, arrived, route, run=run)
 
     def _may_run(self, command: Command, connection: Connection) -> bool:
         """Whether requests like this one may be served together."""
         return (
-            self._gate is None
+            (self._gate is None or self._lets_pass is not None)
             and not self._rates.per_s
             and not connection.announces
             and not command.flag

@@ -32,6 +32,7 @@ from tests.kit.raw_client import (
     batch_body,
     properties_text,
     pull_fields,
+    request_frame,
     send_fields,
     topic_fields,
 )
@@ -173,6 +174,30 @@ def test_rights_decide(
     else:
         assert answer.code == SYSTEM_ERROR
         assert (answer.remark or "").startswith(EXCEPTION + said), answer.remark
+
+
+def test_s4_sends_of_one_read_are_checked_one_by_one(broker: BrokerProcess) -> None:
+    """S4: a right that is missing in the middle of sends that are served together."""
+    refused: dict[int, tuple[str | None, str, str]] = {
+        7: ("one-shop", "prices", SECRET),
+        12: ("one-shop", "orders", "wrong"),
+        20: (None, "orders", SECRET),
+        25: ("the-payer", "orders", SECRET),
+    }
+    with RawConnection(broker.address, timeout_s=30) as client:
+        frames = []
+        for number in range(64):
+            account, topic, secret = refused.get(number, ("one-shop", "orders", SECRET))
+            key = f"UNIQ_KEY\x01together{number}"
+            fields = signed(account, send_fields(topic, 1, i=key), b"x", secret)
+            frames.append(request_frame(310, number, fields, b"x"))
+        fields = signed("one-shop", send_fields("orders", 1), b"x")
+        before = int(client.call(310, fields, b"x").ext["queueOffset"])
+        client.send_bytes(b"".join(frames))
+        answers = {answer.opaque: answer for answer in (client.hear() for _ in frames)}
+        after = int(client.call(310, fields, b"x").ext["queueOffset"])
+    assert {number for number, answer in answers.items() if answer.code != OK} == {*refused}
+    assert after - before == len(frames) - len(refused) + 1
 
 
 def test_a_field_that_is_there_twice_is_checked_as_it_is_used(broker: BrokerProcess) -> None:

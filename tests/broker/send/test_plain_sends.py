@@ -13,6 +13,10 @@ from unittest.mock import patch
 import pytest
 import trio.testing
 
+from aerobee.broker.access.access_stats import AccessStats
+from aerobee.broker.access.gate import Gate as AccessGate
+from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainAcl
+from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.answers import refusal
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.poller import READ, EpollPoller
@@ -21,6 +25,7 @@ from aerobee.remoting.server.requests import RUN_MAX
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.request_signature import with_signature
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import segment_name
@@ -107,12 +112,13 @@ WAITING = ("not to wait for the disk", "to wait for the disk", "delayed", "anoth
 class Client:
     """A connection to a desk, whose rounds are called."""
 
-    def __init__(self, desk: Desk, nursery: trio.Nursery) -> None:
+    def __init__(self, desk: Desk, nursery: trio.Nursery, gate: AccessGate | None = None) -> None:
         self.desk = desk
         reactor = desk.reactor
         self.selector = reactor.add_selector(EpollPoller())
         routes = resolve(desk.broker.routes, reactor.pools)
-        worker = Worker(routes, refusal, nursery, reactor.shared)
+        checks = () if gate is None else (gate.check, gate.lets_pass)
+        worker = Worker(routes, refusal, nursery, reactor.shared, *checks)
         self.ours, self.theirs = socket.socketpair()
         for end in (self.ours, self.theirs):
             end.setblocking(False)
@@ -395,3 +401,84 @@ async def test_a_run_is_no_longer_than_its_pool_has_room(
         gate.let_go()
         await settled(desk)
         assert codes(client.received()) == dict.fromkeys([*BATCHED, *more[:5]], 0)
+
+
+# ── Runs behind access control ──
+
+SECRET = b"the-secret-of-both"
+REFUSED = 1
+
+
+def gate_of(stats: AccessStats) -> AccessGate:
+    """`sender` may send to `t` and nowhere else, as may `another`."""
+    acl = PlainAcl(())
+    found = {
+        name: PlainAccount(access_key=name, secret=SECRET, topics={"t": Perm.PUB})
+        for name in ("sender", "another")
+    }
+    acl.table = AclTable(found, WhiteAddresses([""]))
+    return AccessGate(acl, "C", stats)
+
+
+def signed(
+    number: int,
+    account: str | None = "sender",
+    *,
+    topic: str = "t",
+    secret: bytes = SECRET,
+    body: bytes = b"hello",
+) -> bytes:
+    fields = send_fields(topic, number % 4, i=f"UNIQ_KEY\x01unique{number}\x02TAGS\x01red")
+    texts = {name: str(value).lower() for name, value in fields.items() if value is not None}
+    texts["i"] = str(fields["i"])
+    asked = texts if account is None else with_signature(account, secret, texts, body)
+    return request_frame(310, number, asked, b"hello")
+
+
+@pytest.mark.trio
+async def test_a_run_behind_access_control_has_every_request_checked(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """S4: nothing of a run passes unchecked, and what is refused is refused once."""
+    stats = AccessStats()
+    odd = {
+        107: (signed(107, topic="other"), REFUSED),
+        111: (signed(111, None), REFUSED),
+        114: (signed(114, secret=b"wrong"), REFUSED),
+        118: (signed(118, body=b"other"), REFUSED),
+        121: (signed(121, "nobody"), REFUSED),
+        125: (signed(125, "another"), 0),
+        126: (signed(126, "another", topic="other"), REFUSED),
+    }
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        desk.topic("other")
+        client = Client(desk, nursery, gate_of(stats))
+        for queue in range(4):
+            assert codes(await client.take(signed(queue))) == {queue: 0}
+        frames = [odd[number][0] if number in odd else signed(number) for number in BATCHED]
+        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
+            answers = codes(await client.take(b"".join(frames)))
+        assert answers == {n: odd[n][1] if n in odd else 0 for n in BATCHED}
+        assert (stats.not_authorized, stats.not_authenticated) == (2, 4)
+        together = [len(call.args[1]) for call in run.call_args_list]
+        assert max(together) >= 6
+        stored = sum(desk.store.max_offset("t", queue) for queue in range(4))
+        assert stored == 4 + RUN_MAX - 6
+        assert desk.store.max_offset("other", 0) == 0
+        client.close()
+
+
+@pytest.mark.trio
+async def test_a_rate_of_each_user_counts_every_request(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        client = Client(desk, nursery, gate_of(AccessStats()))
+        for queue in range(4):
+            assert codes(await client.take(signed(queue))) == {queue: 0}
+        desk.reactor.shared.users.allow(1)
+        answers = codes(await client.take(b"".join(map(signed, BATCHED))))
+        assert sorted(answers.values()).count(SYSTEM_BUSY) == RUN_MAX - 1
+        client.close()

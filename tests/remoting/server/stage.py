@@ -181,7 +181,7 @@ class Stage:
             hooks=hooks,
         )
         if gate is not None:
-            self.reactor.guard(gate)
+            self.reactor.guard(gate, lambda *_: False)
         self.poller = FakePoller()
         self.selector = self.reactor.add_selector(self.poller)
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
