@@ -21,7 +21,7 @@ from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Pack = Callable[..., bytes]
 
@@ -63,12 +63,6 @@ COMMON = {
     family: slice(SYS_FLAG.start, layout.offset["body_length"]) for family, layout in HEADS.items()
 }
 """The fields of a record's head between its own offsets and the length of its body."""
-_HEAD_FORMATS = {
-    family: f">i4sI4siqq{common.stop - common.start}si" for family, common in COMMON.items()
-}
-"""The head of a record: size, magic, CRC of the body, queue id, flag, its two offsets, what is
-common, length of the body."""
-_heads = {family: Struct(form).pack for family, form in _HEAD_FORMATS.items()}
 
 
 class BatchItems(NamedTuple):
@@ -77,21 +71,34 @@ class BatchItems(NamedTuple):
     flags: Sequence[int]
     bodies: Sequence[bytes]
     properties: Sequence[bytes]
+    shape: tuple[int, int] | None = None
+    """Lengths of body and properties, where all are known to have the same."""
+
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of all bodies and properties."""
+        if self.shape is not None:
+            return len(self.bodies) * sum(self.shape)
+        return sum(map(len, self.bodies)) + sum(map(len, self.properties))
 
     def closed(self) -> BatchItems:
         """The same, with the properties as records have them."""
-        if not any(self.properties):
+        if self.shape is not None and not self.shape[1]:
             return self
-        return self._replace(properties=[*map(closed, self.properties)])
+        properties = [*map(closed, self.properties)]
+        mores = {*map(len, properties)}
+        shape = (self.shape[0], mores.pop()) if self.shape and len(mores) == 1 else None
+        return BatchItems(self.flags, self.bodies, properties, shape)
 
     @classmethod
     def joined(cls, pieces: Sequence[BatchItems]) -> BatchItems:
         """The messages of all pieces, in order."""
         if len(pieces) == 1:
             return pieces[0]
-        flags, bodies, properties = zip(*pieces, strict=True)
+        flags, bodies, properties, shapes = zip(*pieces, strict=True)
+        shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else None
         chained = chain.from_iterable
-        return cls([*chained(flags)], [*chained(bodies)], [*chained(properties)])
+        return cls([*chained(flags)], [*chained(bodies)], [*chained(properties)], shape)
 
 
 class BatchRecords(NamedTuple):
@@ -121,7 +128,7 @@ def batch_items(body: bytes | memoryview) -> Iterator[tuple[int, bytes, bytes]]:
     Raises: MessageIllegal where a length contradicts what is left.
     """
     for piece in batch_columns(body, PIECE):
-        yield from zip(*piece, strict=True)
+        yield from zip(piece.flags, piece.bodies, piece.properties, strict=True)
 
 
 def batch_columns(body: bytes | memoryview, most: int) -> Iterator[BatchItems]:
@@ -158,7 +165,7 @@ def _alike(raw: bytes, at: int, most: int) -> tuple[BatchItems, int] | None:
     sizes, flags, lengths, bodies, mores, properties = zip(*rows, strict=True)
     if not sizes.count(size) == lengths.count(length) == mores.count(more) == count:
         return None
-    return BatchItems(flags, bodies, properties), end
+    return BatchItems(flags, bodies, properties, (length, more)), end
 
 
 def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
@@ -189,21 +196,14 @@ def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
 # ── Records ──
 
 
-@lru_cache(SHAPES_MAX)
-def _whole(family: int, body_length: int, topic_length: int, properties_length: int) -> Pack:
-    """A record: its head, the body, the topic and the length of the properties, and these."""
-    head = _HEAD_FORMATS[family]
-    return Struct(f"{head}{body_length}s{topic_length}s{properties_length}s").pack
+class Shared(NamedTuple):
+    """What the records of a batch have in common: the size without content, and fields."""
 
-
-def _common(model: bytes, family: int, stored: int) -> bytes:
-    """The fields between a record's own offsets and the length of its body."""
-    common, at = COMMON[family], store_timestamp_at(family)
-    return (
-        model[common.start : at]
-        + stored.to_bytes(8, "big", signed=True)
-        + model[at + 8 : common.stop]
-    )
+    size: int
+    magic: bytes
+    queue_id: bytes
+    common: bytes
+    topic: bytes
 
 
 def encode_batch(
@@ -215,40 +215,67 @@ def encode_batch(
     `stored`, their store timestamp. The properties of the items are closed.
     """
     family = model[SYS_FLAG][-1] & HOST_FLAGS
-    flags, bodies, properties = items
-    topic = model[HEADS[family].size : -LENGTH16.size]
-    lengths, mores = [*map(len, bodies)], [*map(len, properties)]
-    count, length, more = len(bodies), lengths[0], mores[0]
-    alike = lengths.count(length) == mores.count(more) == count
-    offsets: Sequence[int]
-    sizes: Iterable[int]
-    if alike:
-        size = len(model) + length + more
-        offsets, sizes = range(physical_offset, physical_offset + count * size, size), repeat(size)
-    else:
-        sizes = [len(model) + length + more for length, more in zip(lengths, mores, strict=True)]
-        offsets = [*accumulate(sizes[:-1], initial=physical_offset)]
-    fields = (
-        sizes,
-        repeat(model[MAGIC]),
-        [crc32(body) & 0x7FFFFFFF for body in bodies],
-        repeat(model[QUEUE_ID]),
-        flags,
-        range(queue_offset, queue_offset + count),
-        offsets,
-        repeat(_common(model, family, stored)),
-        lengths,
+    common, at = COMMON[family], store_timestamp_at(family)
+    shared = Shared(
+        len(model),
+        model[MAGIC],
+        model[QUEUE_ID],
+        model[common.start : at]
+        + stored.to_bytes(8, "big", signed=True)
+        + model[at + 8 : common.stop],
+        model[HEADS[family].size : -LENGTH16.size],
     )
-    if alike:
-        topic += _length(more)
-        pack = _whole(family, length, len(topic), more)
-        data = b"".join(map(pack, *fields, bodies, repeat(topic), properties))
-    else:
-        heads = map(_heads[family], *fields)
-        rest = repeat(topic), map(_length, mores), properties
-        parts = zip(heads, bodies, *rest, strict=False)
-        data = b"".join(chain.from_iterable(parts))
+    numbers = range(queue_offset, queue_offset + len(items.bodies))
+    crcs = [crc32(body) & 0x7FFFFFFF for body in items.bodies]
+    encoded = _of_any_shape if items.shape is None else _of_one_shape
+    return encoded(shared, items, crcs, numbers, physical_offset)
+
+
+def _of_one_shape(
+    shared: Shared, items: BatchItems, crcs: list[int], numbers: range, physical_offset: int
+) -> BatchRecords:
+    """A record by one call each."""
+    flags, bodies, properties, shape = items
+    assert shape is not None
+    length, more = shape
+    size = shared.size + length + more
+    offsets = range(physical_offset, physical_offset + len(bodies) * size, size)
+    common, topic = shared.common + length.to_bytes(4, "big"), shared.topic + _length(more)
+    pack = _record(len(common), length, len(topic), more)
+    before = size.to_bytes(4, "big") + shared.magic
+    fields = crcs, repeat(shared.queue_id), flags, numbers, offsets, repeat(common)
+    data = b"".join(map(pack, repeat(before), *fields, bodies, repeat(topic), properties))
+    codes = map(tags_code_of, properties) if more else repeat(0)
+    units = b"".join(map(_unit, offsets, repeat(size), codes))
+    return BatchRecords(data, units, offsets, properties if more else ())
+
+
+@lru_cache(SHAPES_MAX)
+def _record(common: int, body: int, topic: int, properties: int) -> Pack:
+    """A whole record: size and magic, CRC, queue id, flag, its two offsets, and byte strings."""
+    return Struct(f">8sI4siqq{common}s{body}s{topic}s{properties}s").pack
+
+
+def _of_any_shape(
+    shared: Shared, items: BatchItems, crcs: list[int], numbers: range, physical_offset: int
+) -> BatchRecords:
+    """Heads by one call each, put between what is there."""
+    flags, bodies, properties, _ = items
+    lengths, mores = [*map(len, bodies)], [*map(len, properties)]
+    sizes = [shared.size + length + more for length, more in zip(lengths, mores, strict=True)]
+    offsets = [*accumulate(sizes[:-1], initial=physical_offset)]
+    common, topic = repeat(shared.common), repeat(shared.topic)
+    fields = repeat(shared.magic), crcs, repeat(shared.queue_id), flags, numbers, offsets, common
+    heads = map(_head(len(shared.common)), sizes, *fields, lengths)
+    parts = zip(heads, bodies, topic, map(_length, mores), properties, strict=False)
+    data = b"".join(chain.from_iterable(parts))
     some = any(properties)
     codes = map(tags_code_of, properties) if some else repeat(0)
     units = b"".join(map(_unit, offsets, sizes, codes))
-    return BatchRecords(data, units, offsets, properties if some else [])
+    return BatchRecords(data, units, offsets, properties if some else ())
+
+
+@lru_cache(len(HEADS))
+def _head(common: int) -> Pack:
+    """The head of a record: as `_record`, and the length of the body."""
+    return Struct(f">i4sI4siqq{common}si").pack

@@ -280,8 +280,8 @@ class Writer:
         limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
         left = min(limit, self._log.segment_bytes - BLANK_BYTES)
         for piece in batch_columns(items, BATCH_STEP):
-            _, bodies, properties = closed = piece.closed()
-            left -= overhead * len(bodies) + sum(map(len, bodies)) + sum(map(len, properties))
+            closed = piece.closed()
+            left -= overhead * len(closed.bodies) + closed.content_bytes
             if left < 0:
                 raise MessageIllegal("the records of the batch would be too long")
             yield closed

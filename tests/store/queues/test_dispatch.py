@@ -436,7 +436,7 @@ def test_followers_get_a_run_as_it_is(store: MessageStore) -> None:
     put_run(store, b"d", b"e", properties=TAGS)
     store.dispatch()
     assert [one.queue_offset for one in seen] == [0, 2]
-    assert [one.run.properties for one in seen if one.run is not None] == [[], [TAGS, TAGS]]
+    assert [list(one.run.properties) for one in seen if one.run] == [[], [TAGS, TAGS]]
     ends = [one.physical_offset + one.size for one in seen]
     assert [0, *ends[:-1]] == [one.physical_offset for one in seen]
     assert ends[-1] == store.commit_log.max_offset
