@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.requests import Checked, Gate
     from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
-    from aerobee.remoting.server.worker import Checked, Gate
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 

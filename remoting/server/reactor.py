@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.server.requests import LetsPass
+    from aerobee.remoting.server.requests import Gate, LetsPass
     from aerobee.remoting.server.routes import Route
     from aerobee.remoting.server.shared import Limits
-    from aerobee.remoting.server.worker import Gate
     from aerobee.remoting.wire.answer import Answer
 
 __all__ = ["NO_HOOKS", "Listener", "Reactor"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aerobee.remoting.errors import FrameError, HeaderError
 from aerobee.remoting.server.pools import AGE_CHECK_S
+from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.command import decode
 
@@ -23,12 +24,19 @@ if TYPE_CHECKING:
 
     Requests: TypeAlias = Iterator[tuple[Command, Header, Connection]]
 
+    Checked: TypeAlias = Answer | Generator[None, None, Answer | None] | None
+
+    Gate: TypeAlias = Callable[[Command, Connection], Checked]
+    """Asked before a request is served: the refusal, or None, or steps that end with one of them.
+    It may hold the connection back: then the request is served or refused later.
+    """
+
     LetsPass: TypeAlias = Callable[[Command, Connection], bool]
     """Whether the gate would let a request behind others of its connection pass, and note nothing;
     of any other it says no, and is asked about it in the ordinary way.
     """
 
-__all__ = ["JSON", "RUN_MAX", "checked_first", "following", "refused"]
+__all__ = ["JSON", "RUN_MAX", "Gate", "following", "passes"]
 
 RUN_MAX: Final = 32
 """Requests that are served together, between two looks at the time."""
@@ -67,6 +75,29 @@ def following(
     except (FrameError, HeaderError):
         # The worker meets it again, and refuses it.
         return
+
+
+def passes(gate: Gate, command: Command, connection: Connection, route: Resolved) -> bool:
+    """Whether a request is served now. If not, the gate has refused it, or its connection goes on
+    with it later.
+    """
+    refusal = gate(command, connection)
+    if connection.postponed:
+        assert not isinstance(refusal, Generator)
+        steps = None if refusal is None else refused(refusal)
+        if steps is not None:
+            command.body = b""
+        connection.unfinished = Unfinished(command.arrived, command.detached(), route, steps)
+        return False
+    if isinstance(refusal, Generator):
+        command.detached()
+        steps = checked_first(refusal, command, connection, route)
+        connection.unfinished = Unfinished(command.arrived, command, route, steps)
+        return False
+    if refusal is not None:
+        connection.answer(command, refusal)
+        return False
+    return True
 
 
 def refused(refusal: Answer) -> Steps:

@@ -27,6 +27,7 @@ from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.pools import AGE_CHECK_S
 from aerobee.remoting.server.read_ahead import JOINED_BYTES, Piece, ReadAhead
+from aerobee.remoting.server.receive_buffer import ReceiveBuffer
 from aerobee.remoting.server.receiving import (
     AHEAD_S,
     read_ahead,
@@ -48,10 +49,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.frame import Frame
 
-__all__ = ["RECEIVE_BYTES", "ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Hooks", "Selector"]
+__all__ = ["ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Hooks", "Selector"]
 
-RECEIVE_BYTES = 256 * 1024
-"""One receive per ready socket and turn, into a buffer that the selector's connections share."""
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
 AHEAD_READS: Final = 2
@@ -103,10 +102,10 @@ class Selector:
         self._hooks = hooks
         self._limits = shared.limits
         self._arrivals = Arrivals(now)
-        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._buffer = ReceiveBuffer()
         self.ready: deque[tuple[int, int]] = deque()
         """Sockets that the poller reported and no round has reached yet."""
-        self._receive = self._view
+        self._gathers = False  # in this round: several sockets are ready
         self._round_s = round_s
         self._turn_s = round_s
 
@@ -169,8 +168,7 @@ class Selector:
             ready.extend((fd, 0) for fd in self.waiting)
             self.waiting.clear()
         busy = min(max(len(ready), 1), SHARES)
-        shares = SCARCE_SHARES if shared.scarce else busy
-        self._receive = self._view[: len(self._view) // shares]
+        self._buffer.divide(SCARCE_SHARES if shared.scarce else busy)
         self._turn_s = self._round_s / min(busy, TURNS)
         self.go_on()
 
@@ -181,6 +179,7 @@ class Selector:
         began = now = monotonic()
         ends = began + self._round_s
         last_turn = ends - self._turn_s
+        self._gathers = len(ready) > 1
         while ready and now < ends:
             context.now = now
             context.turn_ends = now + self._turn_s if now < last_turn else ends
@@ -191,6 +190,9 @@ class Selector:
                     self._drain(connection)
                 if connection.unsent > LARGE_BYTES and connection.dirty:
                     connection.write()
+            now = monotonic()
+        if context.gathered is not None or context.interrupted:
+            self._serve_gathered()
             now = monotonic()
         if now - began > SLOW_ROUND_S:
             # Before any answer is sent: see `arrivals`.
@@ -259,7 +261,7 @@ class Selector:
                 connection.close("idle")
 
     def _drain(self, connection: Connection) -> None:
-        receive = self._receive
+        context, buffer, receive = self.context, self._buffer, self._buffer.free
         try:
             received = connection.sock.recv_into(receive)
         except BlockingIOError:
@@ -271,7 +273,7 @@ class Selector:
             connection.close("closed by peer")
             return
         self.stats.bytes_in += received
-        connection.last_active = self.context.now = now = monotonic()
+        connection.last_active = context.now = now = monotonic()
         reading = connection.reading
         unread = unread_bytes(connection.sock) if received == len(receive) else 0
         since = self._arrivals.read(reading, now, received, unread)
@@ -286,7 +288,20 @@ class Selector:
                 return
             late = connection.worker.refuse_late(connection, piece)
             since, data = piece.came(late), memoryview(whole)[late:]
+        context.gathers = self._gathers
         self._take(connection, data, since, reading.until)
+        context.gathers = False
+        if context.gathered is None:
+            buffer.begin()
+        elif context.gathered.full or not buffer.keep(received):
+            self._serve_gathered()
+
+    def _serve_gathered(self) -> None:
+        """Serve what was gathered, and arrange for further turns of what is unfinished then."""
+        self._buffer.begin()
+        for connection in self.context.end_gathering():
+            self._wait(connection)
+            self._note(connection, renewed=True)
 
     def _take(self, connection: Connection, data: memoryview, since: float, until: float) -> int:
         """Serve the frames that this data completes, which came from `since` to `until`. Of data
@@ -322,13 +337,14 @@ class Selector:
 
     def _serve_ahead(self, connection: Connection, ahead: ReadAhead) -> None:
         """Read what the socket has, refuse what has waited too long, and serve two reads' worth."""
+        self._serve_gathered()  # what was gathered is in the buffer
         self.context.now = monotonic()
-        read_ahead(connection, ahead, self._view, self._arrivals)
+        read_ahead(connection, ahead, self._buffer.whole, self._arrivals)
         piece = refuse_ahead(connection, ahead)
         if connection.closed:
             return
         if piece is not None and not connection.paused:
-            to = min(len(piece.data), piece.at + AHEAD_READS * len(self._receive))
+            to = min(len(piece.data), piece.at + AHEAD_READS * len(self._buffer.free))
             data = memoryview(piece.data)[piece.at : to]
             back = self._take(connection, data, piece.came(piece.at), piece.came(to))
             ahead.done(piece, to - back)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee.remoting.rate_limit import RateLimits
 from aerobee.remoting.server.addresses import Addresses
@@ -17,6 +17,7 @@ from aerobee.remoting.stats import RemotingStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.remoting.server.gathered import Gathered
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.tls_handshakes import Handshakes
@@ -127,9 +128,22 @@ class Shared:
 
 
 class SelectorContext:
-    """What the connections of one selector share: its poller, its time, its next turns."""
+    """What the connections of one selector share: its poller, its time, its next turns, and their
+    requests that are served together.
+    """
 
-    __slots__ = ("now", "outbox", "poller", "shared", "stats", "turn_ends", "waiting")
+    __slots__ = (
+        "gathered",
+        "gathers",
+        "interrupted",
+        "now",
+        "outbox",
+        "poller",
+        "shared",
+        "stats",
+        "turn_ends",
+        "waiting",
+    )
 
     def __init__(self, shared: Shared, poller: Poller, now: float) -> None:
         self.shared = shared
@@ -141,3 +155,21 @@ class SelectorContext:
         self.turn_ends = 0.0
         self.waiting: dict[int, None] = {}
         """Descriptors of connections that continue in the next round in any case."""
+        self.gathers = False
+        """Whether a lone request may be gathered now: others may follow in the same round."""
+        self.gathered: Gathered | None = None
+        """The requests that wait for each other."""
+        self.interrupted: list[Any] = []
+        """Connections whose gathered request is unfinished: the selector goes on with them."""
+
+    def serve_gathered(self) -> None:
+        """Serve the gathered requests now."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            gathered.serve(gathered)
+
+    def end_gathering(self) -> list[Any]:
+        """The same; returns the open connections whose gathered request is unfinished."""
+        self.serve_gathered()
+        interrupted, self.interrupted = self.interrupted, []
+        return [connection for connection in interrupted if not connection.closed]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.addresses import source_of
+from aerobee.remoting.server.gathered import GATHERED_BYTES, Gathered
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     AGE_CHECK_S,
@@ -24,7 +25,7 @@ from aerobee.remoting.server.pools import (
     too_fast,
 )
 from aerobee.remoting.server.refusals import refuse_late
-from aerobee.remoting.server.requests import JSON, RUN_MAX, checked_first, following, refused
+from aerobee.remoting.server.requests import JSON, RUN_MAX, following, passes
 from aerobee.remoting.server.route_table import Unfinished
 from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
@@ -39,21 +40,14 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.read_ahead import Piece
-    from aerobee.remoting.server.requests import LetsPass, Requests
+    from aerobee.remoting.server.requests import Gate, LetsPass, Requests
     from aerobee.remoting.server.route_table import Resolved
     from aerobee.remoting.server.routes import Later, Plain, Steps
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.frame import Frame
 
-    Checked: TypeAlias = Answer | Generator[None, None, Answer | None] | None
-
-    Gate: TypeAlias = Callable[[Command, Connection], Checked]
-    """Asked before a request is served: the refusal, or None, or steps that end with one of them.
-    It may hold the connection back: then the request is served or refused later.
-    """
-
-__all__ = ["Gate", "Worker"]
+__all__ = ["Worker"]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -88,6 +82,8 @@ class Worker:
         self._flush = shared.flush
         self._gate = gate
         self._lets_pass = lets_pass
+        self._runs = gate is None or lets_pass is not None
+        """Whether the requests behind one in its read can be checked together with it."""
         self._left: dict[int, Resolved] = {}
         """The routes of requests that are not served any more."""
 
@@ -97,8 +93,8 @@ class Worker:
         """Serve frames in order, as far as the turn allows; returns how many that were.
 
         The first one arrived then, on the loop's clock, and each other `step` seconds after the one
-        before. Raises: FrameError when a header does not decode: the selector closes the
-        connection.
+        before. A lone one may be gathered, to be served later in the round. Raises: FrameError when
+        a header does not decode: the selector closes the connection.
         """
         context, number, count = connection.context, 0, len(frames)
         high_water = context.shared.limits.high_water_bytes
@@ -123,10 +119,11 @@ class Worker:
         arrived: float,
         step: float,
     ) -> int:
-        """Serve one frame, and perhaps some that follow with it; returns how many."""
+        """Serve one frame, perhaps with some that follow, or gather it; returns how many."""
         encoding, header, body = frames[at]
         command = decode(encoding, header, body)
         command.arrived = arrived
+        context = connection.context
         connection.encoding = encoding
         if command.flag & RESPONSE:
             connection.answered(command)
@@ -135,9 +132,7 @@ class Worker:
         if not connection.requests:
             connection.announce(command)
         rates = self._rates
-        if rates.per_s and not rates.take(
-            source_of(connection.host), connection.context.now * 1000
-        ):
+        if rates.per_s and not rates.take(source_of(connection.host), context.now * 1000):
             self._stats.requests_too_fast += 1
             connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
             return 1
@@ -146,46 +141,55 @@ class Worker:
             connection.answer(command, self._unserved(command))
             return 1
         pool = route.pool
-        age = connection.context.now - arrived
+        age = context.now - arrived
         if pool.depth >= pool.capacity or (
             age > AGE_CHECK_S
             and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
         ):
             self._refuse(connection, command, pool, arrived, age)
             return 1
-        if self._gate is not None:
-            refusal = self._gate(command, connection)
-            if connection.postponed:
-                assert not isinstance(refusal, Generator)
-                steps = None if refusal is None else refused(refusal)
-                if steps is not None:
-                    command.body = b""
-                connection.unfinished = Unfinished(arrived, command.detached(), route, steps)
-                return 1
-            if isinstance(refusal, Generator):
-                command.detached()
-                steps = checked_first(refusal, command, connection, route)
-                connection.unfinished = Unfinished(arrived, command, route, steps)
-                return 1
-            if refusal is not None:
-                connection.answer(command, refusal)
-                return 1
+        if self._gate is not None and not passes(self._gate, command, connection, route):
+            return 1
         pool.served += 1
         run = None
-        if route.run is not None and at + 1 < len(frames) and self._may_run(command, connection):
-            rest = frames[at + 1 : at + RUN_MAX]
-            run = following(command, connection, route, rest, step, self._lets_pass)
-        return self._run(connection, command, arrived, route, run=run)
+        plain = not command.flag and encoding == JSON and not connection.announces
+        if route.run is not None and plain:
+            if len(frames) == 1:
+                if context.gathers and self._gather(command, connection, route, len(header)):
+                    return 1
+            elif at + 1 < len(frames) and self._runs and not rates.per_s:
+                rest = frames[at + 1 : at + RUN_MAX]
+                run = following(command, connection, route, rest, step, self._lets_pass)
+        if context.gathered is not None:
+            context.serve_gathered()
+        count = self._run(connection, command, arrived, route, run=run)
+        if count > 1:
+            self._stats.requests += count - 1
+            pool.served += count - 1
+        return count
 
-    def _may_run(self, command: Command, connection: Connection) -> bool:
-        """Whether requests like this one may be served together."""
-        return (
-            (self._gate is None or self._lets_pass is not None)
-            and not self._rates.per_s
-            and not connection.announces
-            and not command.flag
-            and command.encoding == JSON
-        )
+    def _gather(
+        self, command: Command, connection: Connection, route: Resolved, header_bytes: int
+    ) -> bool:
+        """Have a request served together with those before it, if it is like them. Hot."""
+        context, size = connection.context, header_bytes + len(command.body)
+        gathered = context.gathered
+        if size > GATHERED_BYTES or (gathered is not None and gathered.route is not route):
+            return False
+        if gathered is None:
+            context.gathered = gathered = Gathered(route, self._serve_gathered)
+        gathered.add(command, connection, size)
+        return True
+
+    def _serve_gathered(self, gathered: Gathered) -> None:
+        """Serve requests that were gathered, in order."""
+        requests, at = gathered.still_open(), 0
+        while at < len(requests):
+            command, connection = requests[at]
+            run = gathered.run(at)
+            at += self._run(connection, command, command.arrived, gathered.route, run=run)
+            if connection.unfinished is not None:
+                connection.context.interrupted.append(connection)
 
     def leave(self, pools: Collection[Pool]) -> None:
         """Serve no more requests of these pools: their clients are to go to another server."""
@@ -236,7 +240,8 @@ class Worker:
         try:
             if steps is None:
                 if run is not None:
-                    if count := self._run_together(run, route):
+                    assert route.run is not None
+                    if count := route.run(run):
                         return count
                     run = None
                 begun = route.handler(command.header(route.header), command, connection)
@@ -276,15 +281,6 @@ class Worker:
             outcome = self.failed(command, connection, error)
         self._settle(outcome, command, connection, route.pool, arrived)
         return 1
-
-    def _run_together(self, run: Requests, route: Resolved) -> int:
-        """Let the route serve requests together; returns how many it has served."""
-        assert route.run is not None
-        count = route.run(run)
-        if count:
-            self._stats.requests += count - 1
-            route.pool.served += count - 1
-        return count
 
     def _settle(
         self, outcome: Plain, command: Command, connection: Connection, pool: Pool, arrived: float

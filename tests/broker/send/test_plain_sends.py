@@ -1,17 +1,23 @@
-"""Sends that are served together leave the same answers and records as one at a time."""
+"""Sends that are served together, those of one read or of several connections, leave the same
+answers and records as one at a time.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
+import tempfile
 import threading
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
 import trio.testing
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.gate import Gate as AccessGate
@@ -19,26 +25,33 @@ from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainA
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.answers import refusal
 from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.server import worker as worker_module
+from aerobee.remoting.server.gathered import GATHERED_BYTES, GATHERED_MAX
 from aerobee.remoting.server.poller import READ, EpollPoller
 from aerobee.remoting.server.receiving import unread_bytes
 from aerobee.remoting.server.requests import RUN_MAX
 from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.selector import Selector
 from aerobee.remoting.server.worker import Worker
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.remoting.wire.request_signature import with_signature
 from aerobee.store.config import FlushDiskType
+from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import Record, read
 from aerobee.store.messages.writer import Writer
+from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, Gate, open_desk
+from tests.broker.round_clients import CONNECTIONS, Clients
 from tests.kit.faulty_disk import Fault, FaultyDisk
-from tests.kit.raw_client import batch_body, request_frame, send_fields
-from tests.test_depth import Named
+from tests.kit.raw_client import batch_body, pull_fields, request_frame, send_fields
+from tests.kit.tls import Certificate, certificate
+from tests.test_depth import DEEPEST, Depth, Named
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable
 
     from trio.testing import MockClock
 
@@ -482,3 +495,308 @@ async def test_a_rate_of_each_user_counts_every_request(
         answers = codes(await client.take(b"".join(map(signed, BATCHED))))
         assert sorted(answers.values()).count(SYSTEM_BUSY) == RUN_MAX - 1
         client.close()
+
+
+# ── Runs of several connections ──
+
+PATIENT = RemotingConfig(wait_time_mills_in_send_queue=600_000)
+"""A busy machine must not have sends refused."""
+READ_BYTES = 40 << 10
+"""What one read takes of as many connections."""
+
+
+class Served(NamedTuple):
+    """What came of rounds: all that a peer, the log and the counters say."""
+
+    answers: list[list[tuple[bytes, int]]]
+    closed: list[bool]
+    log: list[Record]
+    counted: tuple[object, ...]
+
+
+def heard(answers: bytes) -> list[tuple[bytes, int]]:
+    """Header and length of the body of each answer; a pulled message tells when it was stored."""
+    return [(GENERATED.sub(b"?", h), len(b)) for _, h, b in FrameDecoder().feed(answers)]
+
+
+def counted(desk: Desk) -> tuple[object, ...]:
+    stats = desk.reactor.stats
+    kinds = {key: sum(kind.counts) for key, kind in stats.latencies.kinds.items()}
+    pools = {name: (pool.served, pool.refused) for name, pool in desk.reactor.pools.items()}
+    topic = desk.stats.topic_in("t")
+    return stats.requests, stats.frames_rejected, kinds, pools, topic.messages_in, topic.bytes_in
+
+
+async def served_in_rounds(
+    nursery: trio.Nursery,
+    rounds: list[dict[int, bytes]],
+    *,
+    gather: bool = True,
+    prepare: Callable[[Clients], None] = lambda _: None,
+    gate: Any = None,
+) -> Served:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        patch.object(worker_module, "GATHERED_BYTES", GATHERED_BYTES if gather else -1),
+    ):
+        async with open_desk(Path(root), remoting=PATIENT) as desk:
+            desk.topic()
+            desk.topic("single", write_queue_nums=1, read_queue_nums=1)
+            clients = Clients(desk, nursery, gate=gate)
+            prepare(clients)
+            for said in rounds:
+                await clients.round(said)
+            found = Served(
+                [heard(client.answers) for client in clients.all],
+                [client.connection.closed for client in clients.all],
+                records(desk),
+                counted(desk),
+            )
+            assert desk.store.dispatch_behind_bytes == 0
+            clients.close()
+    return found
+
+
+def always(frame: bytes) -> Callable[[int], bytes]:
+    return lambda _: frame
+
+
+KINDS: dict[str, Callable[[int], bytes]] = {
+    "plain": one,
+    "to a queue of others": lambda number: one(number, e=0),
+    "of 20 KiB": lambda number: one(number, bytes(20 << 10)),
+    "two": lambda number: one(number) + one(number + 100),
+    "one and a half": lambda number: one(number) + one(number + 100)[:50],
+    "offering MSGPACK": lambda number: one(number, aeroSer="2"),
+    "long names": lambda number: ODD["long names"],
+    "a pull": lambda number: request_frame(11, number, pull_fields("g", "t", number % 4, 0)),
+    "the largest offset": lambda number: request_frame(
+        30, number, {"topic": "t", "queueId": number % 4}
+    ),
+    "nothing": lambda number: b"",
+}
+# Those that need several rounds to arrive come in any order.
+KINDS |= {name: always(frame) for name, frame in ODD.items() if len(frame) < READ_BYTES}
+Said = list[list[tuple[int, str]]]
+
+
+def frames(said: Said) -> list[dict[int, bytes]]:
+    """The bytes of each round."""
+    numbers = iter(range(1, 10_000))
+    return [{client: KINDS[kind](next(numbers)) for client, kind in of} for of in said]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.permutations(range(CONNECTIONS)).flatmap(
+            lambda order: st.tuples(
+                *(
+                    st.tuples(
+                        st.just(client),
+                        st.one_of(
+                            st.sampled_from(["plain", "to a queue of others"]),
+                            st.sampled_from([*KINDS]),
+                        ),
+                    )
+                    for client in order
+                )
+            ).map(list)
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_requests_of_one_round_in_any_mixture_are_served_as_one_by_one(said: Said) -> None:
+    """Whatever the connections send in a round, and whatever they sent before."""
+    rounds = frames([[(n, "plain") for n in range(CONNECTIONS)], *said])
+
+    async def both() -> None:
+        async with trio.open_nursery() as nursery:
+            alone = await served_in_rounds(nursery, rounds, gather=False)
+            together = await served_in_rounds(nursery, rounds)
+            for ours, theirs in zip(together, alone, strict=True):
+                assert ours == theirs
+
+    trio.run(both)
+
+
+KINDS_MIXED: Said = [
+    [(0, "plain"), (1, "the largest offset"), (2, "plain"), (3, "a pull"), (4, "plain")],
+    [(2, "plain"), (1, "not JSON"), (0, "one-way"), (3, "offering MSGPACK"), (4, "long names")],
+    [(4, "delayed"), (3, "half"), (2, "a batch"), (0, "of 20 KiB")],
+]
+
+
+@pytest.mark.trio
+async def test_over_tls_a_round_is_served_as_one_by_one(
+    nursery: trio.Nursery, shown: Certificate
+) -> None:
+    def prepare(clients: Clients) -> None:
+        for client in clients.all[::2]:
+            client.speak_tls(shown)
+
+    rounds = frames([[(n, "plain") for n in range(CONNECTIONS)], *KINDS_MIXED])
+    alone = await served_in_rounds(nursery, rounds, gather=False, prepare=prepare)
+    assert await served_in_rounds(nursery, rounds, prepare=prepare) == alone
+    assert [len(answers) for answers in alone.answers] == [3, 2, 4, 4, 4]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.trio
+async def test_a_gate_lets_in_what_is_gathered_and_refuses_the_rest(nursery: trio.Nursery) -> None:
+    def gate(command: Any, connection: Any) -> Answer | None:
+        return Answer(16, remark="closed") if command.opaque % 3 == 0 else None
+
+    everyone = [(n, "plain") for n in range(CONNECTIONS)]
+    rounds = frames([everyone, everyone, *KINDS_MIXED])
+    alone = await served_in_rounds(nursery, rounds, gather=False, gate=gate)
+    with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
+        assert await served_in_rounds(nursery, rounds, gate=gate) == alone
+    assert [len(call.args[1]) for call in run.call_args_list][:2] == [4, 3]
+    assert sum(b"closed" in header for answers in alone.answers for header, _ in answers) >= 3
+
+
+@pytest.mark.trio
+async def test_the_sends_of_a_round_are_put_together_up_to_a_number(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    count = GATHERED_MAX + 7
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery, count)
+        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
+            for said in frames([[(n, "plain") for n in range(count)]] * 2):
+                await clients.round(said)
+        sizes = [len(call.args[1]) for call in run.call_args_list]
+        assert sizes[-2:] == [GATHERED_MAX, 7]
+        assert all(len(heard(client.answers)) == 2 for client in clients.all)
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_a_lone_send_is_not_gathered(tmp_path: Path, nursery: trio.Nursery) -> None:
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery)
+        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
+            for said in frames([[(0, "plain")], [(0, "plain")], [(1, "plain")]]):
+                await clients.round(said)
+        assert not run.called
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_when_a_run_fails_each_send_of_it_is_served_by_itself(nursery: trio.Nursery) -> None:
+    rounds = frames([[(n, "plain") for n in range(CONNECTIONS)]] * 2)
+    alone = await served_in_rounds(nursery, rounds, gather=False)
+    with patch.object(Writer, "put_run", autospec=True, side_effect=RuntimeError("test")) as run:
+        assert await served_in_rounds(nursery, rounds) == alone
+    assert run.called
+
+
+@asynccontextmanager
+async def open_late_desk(root: Path, puts: Callable[..., PutResult]) -> AsyncIterator[Desk]:
+    """Its puts go this way, one by one."""
+    with patch.object(Writer, "put", puts), patch.object(Writer, "put_run", return_value=[]):
+        async with open_desk(root, remoting=PATIENT) as desk:
+            yield desk
+
+
+@pytest.mark.trio
+async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_there(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """Each waits by itself, and nothing of its connection is read meanwhile."""
+    put, late = Writer.put, False
+
+    def puts(writer: Writer, *how: Any, **more: Any) -> PutResult:
+        return PutResult(PutStatus.SEGMENT_LATE) if late else put(writer, *how, **more)
+
+    async with open_late_desk(tmp_path, puts) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery)
+        everyone = [(n, "plain") for n in range(CONNECTIONS)]
+        first, second, third = frames([everyone, everyone, everyone])
+        await clients.round(first)
+        late = True
+        await clients.round(second)
+        assert all(client.connection.postponed for client in clients.all)
+        assert all(client.connection.inbound for client in clients.all)
+        await clients.round(third)
+        late = False
+        assert [len(heard(client.answers)) for client in clients.all] == [1] * CONNECTIONS
+        clients.reactor.resume()
+        await clients.round({})
+        for client in clients.all:
+            opaques = [json.loads(header)["opaque"] for header, _ in heard(client.answers)]
+            assert opaques == sorted(opaques)
+            assert len(opaques) == 3
+            assert not client.connection.inbound
+        assert len(records(desk)) == 3 * CONNECTIONS
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_a_send_whose_connection_closed_before_it_was_served_is_dropped(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery)
+        everyone = [(n, "plain") for n in range(CONNECTIONS)]
+        first, second = frames([everyone, everyone])
+        await clients.round(first)
+        serve = clients.worker.serve
+
+        def closes_another(connection: Any, *how: Any, **more: Any) -> int:
+            count = serve(connection, *how, **more)
+            if connection is clients.all[3].connection:
+                clients.all[1].connection.close("test")
+            return count
+
+        with patch.object(clients.worker, "serve", closes_another):
+            await clients.round(second)
+        assert [len(heard(client.answers)) for client in clients.all] == [2, 1, 2, 2, 2]
+        assert len(records(desk)) == 2 * CONNECTIONS - 1
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_what_is_gathered_is_never_received_over(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """Bodies that together are longer than the buffer, each with bytes of its own."""
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        count = 24
+        clients = Clients(desk, nursery, count)
+        await clients.round({n: one(n) for n in range(count)})
+        bodies = [bytes([n]) * (15 << 10) for n in range(count)]
+        for _ in range(3):
+            await clients.round({n: one(n, bodies[n]) for n in range(count)})
+        stored = [record.body for record in records(desk)]
+        assert stored[count:] == bodies * 3
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_the_way_of_gathered_sends_is_not_deeper_than_that_of_one(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery, GATHERED_MAX + 3)
+        everyone = [(n, "plain") for n in range(GATHERED_MAX + 2)]
+        first, second = frames([everyone, [*everyone, (GATHERED_MAX + 2, "one-way")]])
+        await clients.round(first)
+        with Depth(Selector.round, MappedFile.append) as depth:
+            await clients.round(second)
+        clients.close()
+    # As many as may be, those before another request, and that one.
+    assert len(depth.ways) == 3
+    assert max(map(len, depth.ways)) <= DEEPEST, depth.ways

@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from aerobee.remoting.server.inbound import IDLE_SWEEPS, LEAD_S
 from aerobee.remoting.server.poller import READ
+from aerobee.remoting.server.receive_buffer import RECEIVE_BYTES
 from aerobee.remoting.server.receiving import BACKLOG_FRAME_BYTES
-from aerobee.remoting.server.selector import RECEIVE_BYTES, SCARCE_SHARES
+from aerobee.remoting.server.selector import SCARCE_SHARES
 from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket, bodies
 from tests.remoting.server.test_selector import frame
 

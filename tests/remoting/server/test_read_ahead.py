@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.remoting.errors import Postponed
+from aerobee.remoting.server import receive_buffer
 from aerobee.remoting.server import receiving as receiving_module
 from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
@@ -74,7 +75,7 @@ class Overloaded:
         max_wait_ms: int | None = WAIT_MS,
         takes: Iterable[int] = (),
     ) -> None:
-        patch.setattr(selector_module, "RECEIVE_BYTES", SHARE * SHARES)
+        patch.setattr(receive_buffer, "RECEIVE_BYTES", SHARE * SHARES)
         for module in (selector_module, receiving_module):
             patch.setattr(module, "unread_bytes", lambda sock: len(sock.incoming))
         self.time = HandTime(patch)

@@ -16,7 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 from aerobee.remoting.errors import Postponed
 from aerobee.remoting.server import boss, turns
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
+from aerobee.remoting.server.receive_buffer import RECEIVE_BYTES
+from aerobee.remoting.server.selector import ROUND_S, SWEPT_TOGETHER
 from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode

@@ -13,8 +13,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.errors import FrameError
 from aerobee.remoting.latency import BOUNDS_MS, Ended
+from aerobee.remoting.server import receive_buffer, shared
 from aerobee.remoting.server import selector as selector_module
-from aerobee.remoting.server import shared
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
@@ -461,7 +461,7 @@ async def test_who_was_answered_after_a_slow_round_asks_anew(
 async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
+    monkeypatch.setattr(receive_buffer, "RECEIVE_BYTES", len(frame(1)))
     monkeypatch.setattr(selector_module, "AHEAD_S", 9.0)
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()

@@ -1,0 +1,75 @@
+"""Requests of several connections that are served together: each came alone in its read.
+
+Those of one route are gathered, and served as one run in the order in which they were read: when
+there are enough of them, before any other request, and at the end of the round at the latest. So
+every request sees what came before it, and nothing of what came later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from aerobee.remoting.errors import HeaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+    Gatherable: TypeAlias = tuple[Command, Any]
+    """A command and its connection."""
+
+__all__ = ["GATHERED_BYTES", "GATHERED_MAX", "Gathered"]
+
+GATHERED_MAX: Final = 32
+"""Requests that are served together."""
+GATHERED_BYTES: Final = 64 << 10
+"""Those that together are longer are served at once; a longer request is served by itself."""
+
+
+class Gathered:
+    """Requests of one route that were read and not served.
+
+    Invariant: at most one of each connection, which has nothing else to be served. They may be
+    views of the receive buffer.
+    """
+
+    __slots__ = ("_most", "_size", "requests", "route", "serve")
+
+    def __init__(self, route: Resolved, serve: Callable[[Gathered], None]) -> None:
+        """`serve` serves all of them."""
+        self.route = route
+        self.serve = serve
+        self.requests: list[Gatherable] = []
+        self._size = 0
+        # No more than the pool has room for, should their answers have to wait.
+        self._most = min(GATHERED_MAX, route.pool.capacity - route.pool.depth)
+
+    def add(self, command: Command, connection: Any, size: int) -> None:
+        """Add a request of `size` bytes."""
+        self.requests.append((command, connection))
+        self._size += size
+
+    @property
+    def full(self) -> bool:
+        """Whether they are to be served now."""
+        return len(self.requests) >= self._most or self._size > GATHERED_BYTES
+
+    def still_open(self) -> list[Gatherable]:
+        """The requests, without those whose connections have closed since: they are dropped."""
+        self.requests = [one for one in self.requests if not one[1].closed]
+        return self.requests
+
+    def run(self, at: int) -> Iterator[tuple[Command, Header, Any]]:
+        """Those from there on, each decoded when it is asked for; ends before one whose fields do
+        not decode. Hot.
+        """
+        header_type = self.route.header
+        try:
+            for command, connection in self.requests[at:]:
+                yield command, command.header(header_type), connection
+        except HeaderError:
+            # The worker meets it again, and refuses it.
+            return

@@ -1,0 +1,154 @@
+"""Requests of several connections in one round: which are served together, and in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.remoting.server.gathered import GATHERED_BYTES, GATHERED_MAX
+from aerobee.remoting.server.poller import READ
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.worker import Worker
+from aerobee.remoting.wire.command import ONEWAY
+from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset
+from tests.kit.raw_client import request_frame
+from tests.remoting.server.stage import HandTime, Stage, TrickleSocket, echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX, MIN = 30, 31
+
+
+def frame(body: bytes, code: int = MAX, *, flag: int = 0, **fields: object) -> bytes:
+    return request_frame(code, 1, {"topic": "t", "queueId": 0, **fields}, body, flag=flag)
+
+
+class Service:
+    """Two routes that serve alone and together, and what they have served."""
+
+    def __init__(self, stage: Stage, most: int = 100) -> None:
+        self.served: list[list[bytes]] = []
+        self.most = most
+        routes = (
+            Route(GetMaxOffset, self.alone, "admin", self.together),
+            Route(GetMinOffset, self.alone, "admin", self.together),
+        )
+        table = resolve(routes, stage.reactor.pools)
+        nursery: Any = None
+        self.worker = Worker(table, lambda _: None, nursery, stage.reactor.shared)
+
+    def alone(self, header: Any, command: Any, connection: Any) -> Any:
+        self.served.append([bytes(command.body)])
+        return echo(header, command, connection)
+
+    def together(self, requests: Iterable[Any]) -> int:
+        run = []
+        for header, command, connection in (
+            (header, command, connection)
+            for (command, header, connection), _ in zip(requests, range(self.most), strict=False)
+        ):
+            run.append(bytes(command.body))
+            connection.answer(command, echo(header, command, connection))
+        if run:
+            self.served.append(run)
+        return len(run)
+
+
+class Peers:
+    """Connections that have had their first request, which is never gathered with others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
+        HandTime(monkeypatch)
+        self.stage = Stage()
+        self.service = Service(self.stage, **how)
+        self.socks: list[TrickleSocket] = []
+
+    def connect(self, worker: Worker | None = None) -> TrickleSocket:
+        stage = self.stage
+        fd = 20_000 + len(self.socks)
+        sock: Any = TrickleSocket(fd)
+        address = ("127.0.0.1", 50_000)
+        stage.selector.adopt(sock, address, "test", worker or self.service.worker)
+        self.socks.append(sock)
+        return sock  # type: ignore[no-any-return]  # adopted as a socket
+
+    def round(self, *said: tuple[TrickleSocket, bytes]) -> list[bytes]:
+        """The bodies of the answers to what was said in one round, in order of the peers."""
+        for sock, data in said:
+            sock.incoming += data
+            sock.taken.clear()
+        self.stage.rounds([(sock.fd, READ) for sock, _ in said])
+        return [
+            bytes(body) for sock, _ in said for *_, body in FrameDecoder().feed(bytes(sock.taken))
+        ]
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> Peers:
+    return Peers(monkeypatch)
+
+
+def test_all_of_a_round_that_are_alike_are_served_together(peers: Peers) -> None:
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(5)]
+    answers = peers.round(*said)
+    assert answers == [b"0", b"1", b"2", b"3", b"4"]
+    assert peers.service.served == [answers]
+
+
+def test_any_other_request_is_served_in_its_place(peers: Peers) -> None:
+    a, b, c, d, e, f = (peers.connect() for _ in range(6))
+    said = [
+        (a, frame(b"a")),
+        (b, frame(b"b")),
+        (c, frame(b"c", MIN)),
+        (d, frame(b"d") + frame(b"d2")),
+        (e, frame(b"e", flag=ONEWAY)),
+        (f, frame(b"f")),
+    ]
+    assert peers.round(*said) == [b"a", b"b", b"c", b"d", b"d2", b"f"]
+    assert peers.service.served == [[b"a", b"b"], [b"c"], [b"d", b"d2"], [b"e"], [b"f"]]
+
+
+def test_one_whose_fields_do_not_decode_is_refused_and_no_other(peers: Peers) -> None:
+    said = [(peers.connect(), frame(b"%d" % n, queueId="x" * (n == 1) or 0)) for n in range(4)]
+    assert peers.round(*said) == [b"0", b"", b"2", b"3"]
+    assert peers.service.served == [[b"0"], [b"2", b"3"]]
+
+
+def test_those_that_a_run_leaves_out_are_served_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = Peers(monkeypatch, most=2)
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(5)]
+    assert peers.round(*said) == [b"0", b"1", b"2", b"3", b"4"]
+    assert peers.service.served == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+
+
+def test_there_are_at_most_so_many_of_so_many_bytes(peers: Peers) -> None:
+    socks = [peers.connect() for _ in range(GATHERED_MAX + 3)]
+    peers.round(*((sock, frame(b"")) for sock in socks))
+    assert [len(run) for run in peers.service.served] == [GATHERED_MAX, 3]
+    peers.service.served.clear()
+    third = bytes(GATHERED_BYTES // 3)
+    said = [(sock, frame(third)) for sock in socks[:2]]
+    said += [
+        (socks[2], frame(bytes(GATHERED_BYTES))),
+        *((sock, frame(third)) for sock in socks[3:8]),
+    ]
+    for sock, data in said:
+        # Nothing but whole requests: a read of many sockets is shorter.
+        peers.stage.selector.connections[sock.fd].decoder.feed(data[:-1])
+    peers.round(*((sock, data[-1:]) for sock, data in said))
+    assert [len(run) for run in peers.service.served] == [2, 1, 3, 2]
+
+
+def test_two_listeners_do_not_read_over_what_the_other_has_gathered(peers: Peers) -> None:
+    other = Service(peers.stage)
+    bodies = [bytes([n]) * 9_000 for n in range(40)]
+    socks = [peers.connect(other.worker if n % 3 == 1 else None) for n in range(40)]
+    assert peers.round(*((s, frame(b)) for s, b in zip(socks, bodies, strict=True))) == bodies
+    served = peers.service.served + other.served
+    assert sorted(body for run in served for body in run) == sorted(bodies)
+    assert max(map(len, served)) == 2
