@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aerobee.remoting.wire.codes import ResponseCode
 from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Aim, Row
 from bench.beside_java.sides import DEFAULTS, attempt
 from bench.load import BINARY
@@ -70,8 +71,14 @@ def mixed_run(plan: Plan, row: Row) -> None:
         began = time.monotonic()
         subprocess.run(command, capture_output=True, check=True, timeout=plan.stall_s + 60)
         over.set()
-    late = [gap.stall_ms for gap in gaps if gap.at_s > began + FIRST_S]
-    row.add(OURS, {"stall_ms": max(late, default=0.0), "above_20": sum(ms > 20 for ms in late)})
+    judged = [gap for gap in gaps if gap.at_s > began + FIRST_S]
+    late = [gap.stall_ms for gap in judged]
+    found = {
+        "stall_ms": max(late, default=0.0),
+        "above_20": sum(ms > 20 for ms in late),
+        "late_ms": max((gap.late_ms for gap in judged), default=0.0),
+    }
+    row.add(OURS, found)
 
 
 class beside:  # noqa: N801 - a context manager
@@ -99,7 +106,8 @@ def tiny_batches(address: str, over: threading.Event) -> None:
         while not over.wait(TINY_EVERY_S):
             queue = (queue + 1) % QUEUES
             answer = connection.call(SEND_BATCH, send_fields("Tiny", queue, m=True), body)
-            assert answer.code == 0, answer
+            # Where others have the machine, it waited too long: the next one may not.
+            assert answer.code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY), answer
 
 
 def timers(address: str, over: threading.Event) -> None:

@@ -57,7 +57,7 @@ AHEAD_READS: Final = 2
 """So much more is served in a turn of what was read ahead: a turn costs some 130 us by itself."""
 SCARCE_SHARES: Final = 64
 """The fraction under memory pressure: a turn serves all of it, so the backlog does not grow."""
-ROUND_S: Final = 0.010
+ROUND_S: Final = 0.008
 """How long the rounds of all selectors together may occupy the loop; steps are not interrupted."""
 LARGE_BYTES: Final = 16 * 1024
 """A larger answer is sent in its connection's turn, so that its time counts there. The small

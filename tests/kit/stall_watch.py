@@ -3,6 +3,7 @@
 `python -m tests.kit.stall_watch FILE broker run …` is `aerobee broker run …` that writes one line
 per late turn to FILE: monotonic seconds, by how many ms it came late, how many of them the thread
 was ready and another process had the core, which is no standstill of ours, and how many it ran.
+What the host took from all processors meanwhile is none of ours either.
 """
 
 import os
@@ -18,6 +19,7 @@ import trio
 
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.odd_broker import ODD_BROKER, become
+from tests.kit.step_watch import Step, StolenTime
 
 __all__ = ["Gap", "WatchedBroker", "gaps_in"]
 
@@ -35,7 +37,7 @@ class Gap(NamedTuple):
     """Monotonic seconds of the late turn."""
     late_ms: float
     robbed_ms: float
-    """Of these, the time another process had our core."""
+    """Of these, the time another process had our core, or the host."""
     cpu_ms: float
     """How long the thread of the loop ran since the turn before."""
 
@@ -68,6 +70,8 @@ class WatchedBroker(BrokerProcess):
     def watched(self) -> Iterator[list[Gap]]:
         """Run until the block ends, then stop; the list has the gaps of the block afterwards."""
         gaps: list[Gap] = []
+        stolen = StolenTime()
+        stolen.start()
         self.start()
         began = time.monotonic()
         try:
@@ -75,10 +79,16 @@ class WatchedBroker(BrokerProcess):
         except BaseException:
             self.kill()
             raise
+        finally:
+            stolen.over.set()
         ended = time.monotonic()
         code = self.stop()
         assert code == 0, f"stopped with {code}:\n{self.child.errors()}"
-        gaps += [gap for gap in gaps_in(self.gaps_path) if began <= gap.at_s <= ended]
+        stolen.look()
+        for gap in gaps_in(self.gaps_path):
+            if began <= gap.at_s <= ended:
+                host_ms = stolen.within(Step(gap.at_s, gap.late_ms, ""))
+                gaps.append(gap._replace(robbed_ms=gap.robbed_ms + host_ms))
 
 
 async def _watch(path: Path) -> NoReturn:
