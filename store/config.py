@@ -81,7 +81,7 @@ class StoreConfig:
     flush_interval_consume_queue_ms: int = setting(
         "flushIntervalConsumeQueue", 1_000, ge=10, le=60_000, unit="ms", live=True
     )
-    """Period of the consume-queue flush; longer, 5 s at most, while more than 2,500 queues get
+    """Period of the consume-queue flush; longer, 5 s at most, while more than 1,500 queues get
     messages."""
     flush_consume_queue_least_pages: int = setting(
         "flushConsumeQueueLeastPages", 2, ge=0, le=1024, live=True

@@ -31,7 +31,7 @@ __all__ = ["QueueFlush", "QueueFlushHooks"]
 UNWRITTEN_UNITS_MAX = 200_000
 """Units in memory that start a round early."""
 WRITE_TRIES = 30
-WRITES_PER_SECOND = 2_500
+WRITES_PER_SECOND = 1_500
 """Writes of a round that take a second on their own account: of more, the next round comes later.
 A write takes some 20 µs of the interpreter, and the sends of the meantime wait for it."""
 PAUSE_MAX_S = 5.0

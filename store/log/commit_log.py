@@ -244,16 +244,14 @@ class CommitLog:
         read = read or _mapped
         position = physical_offset - file.start
         there = file.wrote - position
-        data = read(file, position, min(there, size or FIRST_LOOK_BYTES))
-        if not _names(data, physical_offset):
-            return None
-        length = int.from_bytes(data[:MAGIC_AT])
-        if length > there or size not in (None, length):
-            return None
-        if length > len(data):
-            data = read(file, position, length)
-        found = parse(data[:length], 0, physical_offset)
-        return None if isinstance(found, NoRecord) else data[:length]
+        if size is None:
+            head = read(file, position, min(there, FIRST_LOOK_BYTES))
+            size = int.from_bytes(head[:MAGIC_AT])
+            if not _names(head, physical_offset) or size > there:
+                return None
+        data = read(file, position, min(there, size))
+        found = parse(data, 0, physical_offset)
+        return None if isinstance(found, NoRecord) or found.size != size else data
 
     def store_time(self, physical_offset: int, read: ReadLog | None = None) -> int:
         """Store time of the record there, in ms; −1 when it cannot be read.
