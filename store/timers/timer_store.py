@@ -149,9 +149,8 @@ class TimerStore:
         self._disk = disk
         self.precision_ms = precision_ms
         """Step of the wheel. Waiting timers keep the one they were stored with."""
-        self.wheel = TimerWheel(
-            disk, root / names.TIMER_WHEEL, precision_ms=precision_ms, slots=slots
-        )
+        wheel = root / names.TIMER_WHEEL
+        self.wheel = TimerWheel(disk, wheel, precision_ms=precision_ms, slots=slots)
         self.log = TimerLog(disk, root / names.TIMER_LOG, log_file_bytes, read_file)
         self.check = TimerCheckFile(disk, root / names.CONFIG / names.TIMER_CHECK)
         self.queue_offset = 0
