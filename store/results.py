@@ -89,6 +89,8 @@ class PutResult(msgspec.Struct, gc=False):
 class GetStatus(Enum):
     """How a read of a queue ended. Source: store format §7.1 (GetMessageStatus)."""
 
+    __hash__ = object.__hash__
+
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
     MESSAGE_WAS_REMOVING = auto()

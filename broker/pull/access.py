@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
-from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
@@ -46,9 +46,9 @@ class ReadAccess:
         """The group is not the broker's own, exists or may be created, and may consume."""
         if name in OWN_GROUPS:
             raise forbidden(GROUP_FORBIDDEN, f"the group[{name}] belongs to the broker itself")
-        group = self._groups.find(name, self._clock.now_ms())
+        group = self._groups.configs.get(name)
         if group is None:
-            raise GroupNotExist(name)
+            group = self._groups.require(name, self._clock.now_ms())
         if not group.consume_enable:
             raise forbidden(GROUP_FORBIDDEN, f"subscription group no permission, {name}")
 

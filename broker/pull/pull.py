@@ -98,6 +98,8 @@ class Pull:
             result = self._read(header, matches)
         except NotInMemory:
             return self._read_from_disk(header, matches)
+        if result.status is FOUND:
+            return self._answer(header, 0, result)
         code = _code(result, header.queue_offset)
         if (
             code == NOT_FOUND
@@ -175,10 +177,12 @@ class Pull:
             max_bytes = min(header.bulk_bytes, self.config.broker.max_bulk_bytes)
             max_count = header.max_msg_nums
         asked = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
-        if isinstance(matches, SqlFilter):
+        if matches is not None and isinstance(matches, SqlFilter):
             return self._selective.get(
                 *asked, matches.matches, max_bytes=max_bytes, max_count=max_count
             )
+        if max_bytes is None:
+            return self._store.get(*asked, matches)
         return self._store.get(*asked, matches, max_bytes=max_bytes, max_count=max_count)
 
     async def _read_from_disk(
@@ -191,10 +195,7 @@ class Pull:
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult
     ) -> Answer:
         response = PullMessageResponse(
-            suggest_which_broker_id=0,
-            next_begin_offset=result.next_begin_offset,
-            min_offset=result.min_offset,
-            max_offset=result.max_offset,
+            0, result.next_begin_offset, result.min_offset, result.max_offset
         )
         status = result.status
         if status is not FOUND:

@@ -52,6 +52,7 @@ CHECKED_RECORDS = 2_048
 
 _FIRST_TWO = Struct(">qiqq").unpack_from
 """A unit, and where the next one leads."""
+_offset_at = Struct(">q").unpack_from
 
 
 @lru_cache(RUN_UNITS)
@@ -139,7 +140,9 @@ class QueueReader:
         if not data:
             following = queue.next_file_offset(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
-        if not self.is_hot(int.from_bytes(data[:8])):
+        first = int.from_bytes(data[:8])
+        behind = self._log.max_offset - first
+        if behind > self.memory_bytes:
             byte_limit = config.max_transfer_bytes_on_message_in_disk
             count_limit = config.max_transfer_count_on_message_in_disk
         if max_count is not None:
@@ -151,8 +154,9 @@ class QueueReader:
             byte_limit = max_bytes
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
         limits = byte_limit, count_limit
+        mapped = behind <= self.mapped_bytes and first >= self._log.mapped_from
         # Units that this run wrote lead to records that it wrote, in ascending order.
-        if queue_offset * UNIT_SIZE >= queue.begun and self._is_mapped(int.from_bytes(data[:8])):
+        if mapped and queue_offset * UNIT_SIZE >= queue.begun:
             if accepts is None and self._take_run(result, data, byte_limit):
                 return result
             last = self._collect(result, data, *limits, accepts)
@@ -165,9 +169,10 @@ class QueueReader:
     def _take_run(self, result: GetResult, data: bytes | bytearray, byte_limit: int) -> bool:
         """Take all units as one view, if their records lie one behind the other. Hot.
 
-        False without that, and when `_collect` would not take all of them. Records are in ascending
-        order and do not overlap: if their sizes add up to the stretch that they are in, nothing
-        else is in it. To see that takes less than `_collect` does: 7 % of a pull of 32 messages.
+        All of it is mapped. False without that, and when `_collect` would not take all of them.
+        Records are in ascending order and do not overlap: if their sizes add up to the stretch that
+        they are in, nothing else is in it. To see that takes less than `_collect` does: 7 % of a
+        pull of 32 messages.
         """
         count = len(data) // UNIT_SIZE
         if not 1 < count <= RUN_UNITS:
@@ -177,7 +182,7 @@ class QueueReader:
             return False
         sizes = _sizes(count)(data)
         size = sum(sizes)
-        last = int.from_bytes(data[-UNIT_SIZE:][:8])
+        (last,) = _offset_at(data, len(data) - UNIT_SIZE)
         end = last + sizes[-1]
         if end - first != size or size > byte_limit:
             return False
