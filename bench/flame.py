@@ -44,10 +44,12 @@ rect{stroke:#ffffff;stroke-width:.6}@media (prefers-color-scheme:dark){.head{fil
 rect{stroke:#0d1117}}"""
 FRAME = re.compile(r"(?P<name>\S.*) \((?P<file>[^()]*?)(:\d+)?\)$")
 BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")
+POPS = ("-t", "PopBench", "-q", "4")
 FLAMES = {
     "send-64x1": (SENDS, "ASYNC_FLUSH"),
     "send-8x32": (("-m", "produce", "-c", "8", "-d", "32", "-s", "128"), "ASYNC_FLUSH"),
     "pull": (("-m", "pull", "-c", "16", "-d", "1"), "ASYNC_FLUSH"),
+    "pop": (("-m", "pop", "-c", "16", *POPS), "ASYNC_FLUSH"),
     "sync-64x1": (SENDS, "SYNC_FLUSH"),
 }
 
@@ -150,8 +152,8 @@ def record(directory: Path, options: Sequence[str], flush: str, seconds: float) 
     raw = directory / "raw"
     settings = DEFAULTS | {"flushDiskType": flush}
     with BrokerProcess(data=directory / "data", settings=settings) as broker:
-        if "pull" in options:
-            case = Case("filling", BATCHES)
+        if "pull" in options or "pop" in options:
+            case = Case("filling", (*BATCHES, *(POPS if "pop" in options else ())))
             load(broker.address, broker.child.pid, case, 2, warm_up_s=0)
         times = ("-W", "0", "-T", str(seconds + 2 * RISE_S))
         command = [str(BINARY), "-a", broker.address, *options, *times]

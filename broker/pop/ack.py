@@ -177,7 +177,7 @@ class Acknowledge:
             diffs=[0],
             broker=receipt.broker,
         )
-        status = self._revive_log.check_point(point, receipt.revive_qid)
+        status = self._revive_log.check_point(point, [header.offset], receipt.revive_qid)
         if status not in STORED:
             raise first_put_refused(status, self._store)
         # If this one is not stored, the message is delivered twice, which is better than never.

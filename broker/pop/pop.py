@@ -279,7 +279,7 @@ class Pop:
         header: PopMessage,
         wanted: Wanted,
         part: Part,
-        offsets: Sequence[int],
+        offsets: list[int],
         revive_qid: int,
     ) -> PutStatus:
         start = part.start
@@ -294,7 +294,7 @@ class Pop:
             diffs=[offset - start for offset in offsets],
             broker=self._config.broker.broker_name,
         )
-        return self._revive_log.check_point(point, revive_qid)
+        return self._revive_log.check_point(point, offsets, revive_qid)
 
     def _in_order(
         self, header: PopMessage, wanted: Wanted, part: Part, offsets: Sequence[int]

@@ -422,7 +422,7 @@ class Revive:
         try:
             # Any revive queue will do: this check point is never acknowledged.
             status = self._revive_log.check_point(
-                again, point.pop_time % self._own_count, accepted=True
+                again, [offset], point.pop_time % self._own_count, accepted=True
             )
         except Refused:
             return False

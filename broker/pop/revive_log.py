@@ -133,9 +133,9 @@ class ReviveLog:
             self.fresh = FreshPops(lambda: store.queue_offset, timers.enqueue.needless)
 
     def check_point(
-        self, point: CheckPoint, revive_qid: int, *, accepted: bool = False
+        self, point: CheckPoint, offsets: list[int], revive_qid: int, *, accepted: bool = False
     ) -> PutStatus:
-        """Put the check point of a pop; `accepted`: one was put before. Raises: Refused."""
+        """Put the check point of messages; `accepted`: one was put before. Raises: Refused."""
         point.revive_time = due_ms = point.due_ms
         draft = self._draft(point.to_bytes(), revive_qid)
         properties = {
@@ -146,7 +146,7 @@ class ReviveLog:
         result = self._puts.put(draft, properties, accepted=accepted)
         if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
             name = Written(point.key, revive_qid, due_ms)
-            self.fresh.begin(name, point.offsets(), result.queue_offset)
+            self.fresh.begin(name, offsets, result.queue_offset)
         key = (point.topic, point.group, "CK", result.status.name)
         self._stats.add(self._stats.revive_in, key)
         return result.status

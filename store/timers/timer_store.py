@@ -7,8 +7,7 @@ disk, and a start continues from it: units behind it are cut, slots that led to 
 and the messages of those units are read again.
 
 Invariant: every message of the wheel topic before `queue_offset` was delivered, is in a slot, or
-needs no timer any more. Every slot before `read_time_ms` is empty. Source: store format §1.8;
-semantics §9.4.
+needs none. Every slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
 """
 
 from __future__ import annotations

@@ -303,10 +303,10 @@ async def test_a_message_that_is_gone_is_not_waited_for(
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
         lost = point(7, pop_time=pops.now_ms())
-        pops.desk.revive_log.check_point(lost, 2)
+        pops.desk.revive_log.check_point(lost, lost.offsets(), 2)
         other = point(0, pop_time=pops.now_ms())
         other.topic = "gone"
-        pops.desk.revive_log.check_point(other, 2)
+        pops.desk.revive_log.check_point(other, other.offsets(), 2)
         pops.desk.after_round()
         await pops.pass_s(10)
         assert pops.open_check_points() == 0
@@ -352,7 +352,7 @@ async def test_a_message_that_no_topic_can_take_is_set_aside(
         await pops.send(b"a", b"b")
         named = point(0, pop_time=pops.now_ms())
         named.group = "../g"
-        pops.desk.revive_log.check_point(named, 2)
+        pops.desk.revive_log.check_point(named, named.offsets(), 2)
         pops.desk.after_round()
         await pops.pop(invisible_time=5_000)
         await pops.pass_s(12)
