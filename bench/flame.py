@@ -48,6 +48,7 @@ POPS = ("-t", "PopBench", "-q", "4")
 FLAMES = {
     "send-64x1": (SENDS, "ASYNC_FLUSH"),
     "send-8x32": (("-m", "produce", "-c", "8", "-d", "32", "-s", "128"), "ASYNC_FLUSH"),
+    "batch": (BATCHES, "ASYNC_FLUSH"),
     "pull": (("-m", "pull", "-c", "16", "-d", "1"), "ASYNC_FLUSH"),
     "pop": (("-m", "pop", "-c", "16", *POPS), "ASYNC_FLUSH"),
     "sync-64x1": (SENDS, "SYNC_FLUSH"),
