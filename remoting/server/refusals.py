@@ -15,6 +15,9 @@ from itertools import groupby, repeat, takewhile
 from struct import iter_unpack
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+from msgspec import Raw
+
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.server.pools import AGE_CHECK_S, timeout_around
 from aerobee.remoting.wire.codes import Encoding, ResponseCode
@@ -109,6 +112,8 @@ def alike(data: bytes, at: int, to: int, header: bytes, opaque: bytes) -> list[b
     (begin, end, first), (begin_2, end_2, second) = parts
     if not len(FIELDS) <= begin <= end <= begin_2 <= end_2:
         return []
+    if not _found(header, header[fields_at - 1 : fields_to + 1], opaque_to - 1):
+        return []
     form = (
         f"{8 + begin}s{end - begin}{first}{begin_2 - end}s{end_2 - begin_2}{second}"
         f"{len(header) - end_2}s{size - 8 - len(header)}x"
@@ -121,6 +126,25 @@ def alike(data: bytes, at: int, to: int, header: bytes, opaque: bytes) -> list[b
     if not b"".join(opaques).isdigit() or min(opaques) < b"1":
         return []
     return list(opaques)
+
+
+class Members(msgspec.Struct, gc=False):
+    """The members of a header in which those that are alike may differ."""
+
+    opaque: int = 0
+    ext: Raw = msgspec.field(name="extFields", default=Raw(b""))
+
+
+_members = msgspec.json.Decoder(Members).decode
+
+
+def _found(header: bytes, fields: bytes, last_digit: int) -> bool:
+    """Whether these are the ext fields of the header, and this the place of the last digit of its
+    opaque: another member may hold either text, or have another spelling of either name.
+    """
+    digit = b"2" if header[last_digit : last_digit + 1] == b"1" else b"1"
+    changed = _members(b"".join((header[:last_digit], digit, header[last_digit + 1 :])))
+    return changed.opaque % 10 == int(digit) and bytes(changed.ext) == fields
 
 
 def _alike(column: Sequence[bytes]) -> int:

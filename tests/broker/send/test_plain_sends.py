@@ -567,6 +567,7 @@ KINDS: dict[str, Callable[[int], bytes]] = {
     "of 20 KiB": lambda number: one(number, bytes(20 << 10)),
     "two": lambda number: one(number) + one(number + 100),
     "one and a half": lambda number: one(number) + one(number + 100)[:50],
+    "one and bad bytes": lambda number: one(number) + b"\xff" * 8,
     "offering MSGPACK": lambda number: one(number, aeroSer="2"),
     "long names": lambda number: ODD["long names"],
     "a pull": lambda number: request_frame(11, number, pull_fields("g", "t", number % 4, 0)),
@@ -626,6 +627,16 @@ KINDS_MIXED: Said = [
     [(2, "plain"), (1, "not JSON"), (0, "one-way"), (3, "offering MSGPACK"), (4, "long names")],
     [(4, "delayed"), (3, "half"), (2, "a batch"), (0, "of 20 KiB")],
 ]
+
+
+@pytest.mark.trio
+async def test_a_send_before_bad_bytes_is_served_in_a_round_too(nursery: trio.Nursery) -> None:
+    everyone = [(n, "plain") for n in range(CONNECTIONS)]
+    rounds = frames([everyone, [*everyone[:2], (2, "one and bad bytes"), *everyone[3:]]])
+    alone = await served_in_rounds(nursery, rounds, gather=False)
+    assert await served_in_rounds(nursery, rounds) == alone
+    assert [len(answers) for answers in alone.answers] == [2] * CONNECTIONS
+    assert alone.closed == [False, False, True, False, False]
 
 
 @pytest.mark.trio

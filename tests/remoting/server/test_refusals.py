@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -82,3 +83,27 @@ def test_an_opaque_with_a_zero_before_it_is_no_number() -> None:
     like = frame(10_000, ordered=True)
     header = like[8 : 8 + struct.unpack_from(">I", like, 4)[0]]
     assert alike(like + odd + like * 40, 0, 9_999, header, b"10000") == []
+
+
+MISLEADING = {
+    "a space at the end": ('{"code":310,"opaque":%d,"extFields":{"b":"T"},"flag":%d} ', 2),
+    "a member of members": ('{"code":310,"opaque":%d,"extFields":{},"flag":%d,"x":{}}', 2),
+    "a brace in the remark": ('{"opaque":%d,"extFields":{},"flag":%d,"remark":"}"}', 2),
+    "an opaque inside another member": ('{"opaque":10000,"a":{"opaque":%d},"extFields":{}}', 1),
+    "an opaque in a list": ('{"opaque":10000,"a":[{"opaque":%d}],"extFields":{}}', 1),
+    "ext fields inside another member": ('{"opaque":%d,"a":{"extFields":{}},"flag":%d}', 2),
+    "another spelling": ('{"opaque":%d,"extFields":{},"opaqu\\u0065":10000}', 1),
+}
+"""Headers with a number, and perhaps a flag, where a search for texts finds the wrong place."""
+
+
+@pytest.mark.parametrize("kind", MISLEADING)
+def test_headers_that_mislead_a_search_are_decoded_one_by_one(kind: str) -> None:
+    """R23: no one-way request is answered, and none with an opaque that is not its own."""
+    form, places = MISLEADING[kind]
+    headers = [
+        (form % (number, 2 * (number == 10_005))[:places]).encode()
+        for number in range(10_000, 10_040)
+    ]
+    sent = b"".join(struct.pack(">II", 4 + len(h), len(h)) + h for h in headers)
+    assert alike(sent, 0, len(sent), headers[0], b"10000") == []
