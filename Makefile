@@ -10,23 +10,33 @@ PIP    := $(BIN)/pip --quiet --disable-pip-version-check
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint spark bench torture image-test chart lock audit sbom clean
+.PHONY: run test lint types figures collected spark bench torture image-test chart lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
 
 # The parts of the suite, and which run beside each other, are in tests/suite.py.
-test: lint
+# What four workers would each compile for themselves is compiled first, beside the types.
+test: $(STAMP)
+	$(MAKE) --no-print-directory -j2 types figures collected
 	$(BIN)/python -m tests.suite
 
 spark: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
 
 lint: $(STAMP)
+	$(MAKE) --no-print-directory -j2 types figures
+
+types: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+figures: $(STAMP)
 	$(BIN)/python -m tests.metrics --check
+
+collected: $(STAMP)
+	@$(BIN)/python -m pytest --collect-only -qq > $(VENV)/.collected || { tail -n 50 $(VENV)/.collected; exit 1; }
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

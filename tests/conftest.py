@@ -4,6 +4,7 @@
 there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for the campaigns.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -58,6 +59,9 @@ to start."""
 LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
 
+PARTS_OF_THEIR_OWN = ("alone", "spark")
+"""Marks whose tests tests/suite.py finds by the text of their files."""
+
 StartBroker = Callable[..., AnyBroker]
 
 WITHIN_S = 360.0
@@ -88,6 +92,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # What waits longest begins first, so that no worker is left with it in the end.
     items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in LONG])
+    for mark in PARTS_OF_THEIR_OWN:
+        having = {item.path for item in items if item.get_closest_marker(mark)}
+        if silent := [path for path in having if f"mark.{mark}" not in path.read_text("utf-8")]:
+            raise pytest.UsageError(f"{silent[0]} has to name mark.{mark}: it is read to find them")
     against: str = config.getoption("--against")
     if against != OURS:
         skip = pytest.mark.skip(reason=f"not a promise of {against}")
@@ -96,6 +104,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             since = item.get_closest_marker("since")
             if item.get_closest_marker("ours") or (since and version < numbers(*since.args)):
                 item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: nobody looks through it for what is left to free."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,26 +8,37 @@ with nothing beside it: processes, Java and disks that others keep busy can make
 it passes then, the suite passes, and the end names it, for it still wants to be mended. More than
 `AGAIN_MAX` of them are no accident, and none is run again. One that hangs fails after some minutes
 (tests/conftest.py); the threads it leaves end with its worker, so every part has one at least.
+
+A signal (Ctrl-C, SIGTERM, SIGHUP) ends the suite with all it started: it is handed on as Ctrl-C, so
+that every test ends what it began, and after `STOP_WITHIN_S` all that is left of it is killed.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Part", "main", "run"]
+__all__ = ["Part", "main", "naming", "run"]
 
 AGAIN_MAX = 3
 CACHE = Path(".pytest_cache")
 NO_TESTS_FAILED, TESTS_FAILED = 0, 1
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_WITHIN_S = 60.0
+"""Brokers of Java take 20 of them to stop."""
 
 
 class Part(NamedTuple):
@@ -37,14 +48,16 @@ class Part(NamedTuple):
     marks: str
     workers: int
     beside: bool = True
+    only: str = ""
+    """A mark that all of its tests have: files that do not name it are not even read."""
 
 
 # Most of the suite waits: for Java, for time limits, for disks; so more workers than two cores run.
 # Spark's tests share a JVM for each process, and one of those is enough: it ends before the others.
 PARTS = (
     Part("beside each other", "not alone and not spark and not image", 4),
-    Part("spark", "spark", 1),
-    Part("alone", "alone and not spark", 1, beside=False),
+    Part("spark", "spark", 1, only="spark"),
+    Part("alone", "alone and not spark", 1, beside=False, only="alone"),
 )
 
 
@@ -73,26 +86,74 @@ def again(tests: Sequence[str]) -> Outcome:
 def _part(part: Part, paths: Sequence[str], *, later: bool) -> Outcome:
     # What waits longest begins first (tests/conftest.py), in an order that xdist keeps.
     workers = ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    if part.only and not paths:
+        paths = naming(part.only)
     return _pytest(part.name, [*workers, "-m", part.marks, *paths], later=later)
+
+
+def naming(mark: str, tests: Path = Path("tests")) -> list[str]:
+    """The test files that name a mark; one with the mark is in one of them (tests/conftest.py)."""
+    named = re.compile(rf"\bmark\.{mark}\b")
+    files = sorted(tests.rglob("test_*.py"))
+    return [str(file) for file in files if named.search(file.read_text(encoding="utf-8"))]
 
 
 def _pytest(name: str, arguments: list[str], *, later: bool = False) -> Outcome:
     cache = CACHE / name.replace(" ", "-")
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE if later else None)
-    if done.stdout is not None:
-        print(done.stdout.decode(errors="replace"), flush=True)
+    code, printed = _RUNNING.run(command, stdout=subprocess.PIPE if later else None)
+    if printed is not None:
+        print(printed.decode(errors="replace"), flush=True)
     found = cache / "v" / "cache" / "lastfailed"
-    return Outcome(done.returncode, tuple(json.loads(found.read_bytes())) if found.exists() else ())
+    return Outcome(code, tuple(json.loads(found.read_bytes())) if found.exists() else ())
+
+
+class _Running:
+    """The processes that run now, each the head of a group of all that it starts."""
+
+    def __init__(self) -> None:
+        self._groups: list[int] = []
+        self.stopped_by = 0
+
+    def run(self, command: Sequence[str], *, stdout: int | None) -> tuple[int, bytes | None]:
+        """Its exit code, and what it printed when that is kept."""
+        with subprocess.Popen(command, stdout=stdout, start_new_session=True) as process:
+            self._groups.append(process.pid)
+            if self.stopped_by:
+                _signal(process.pid, signal.SIGINT)
+            printed, _ = process.communicate()
+            self._groups.remove(process.pid)
+            if self.stopped_by:
+                _signal(process.pid, signal.SIGKILL)
+        return process.returncode, printed
+
+    def stop(self, number: int, _frame: object) -> None:
+        """End them: those at work first say what they found."""
+        self.stopped_by = number
+        for group in list(self._groups):
+            _signal(group, signal.SIGINT)
+            late = Timer(STOP_WITHIN_S, _signal, (group, signal.SIGKILL))
+            late.daemon = True
+            late.start()
+
+
+_RUNNING = _Running()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
 
 
 def main(parts: Sequence[Part] = PARTS, *, paths: Sequence[str] = ()) -> int:
     """The exit code: 0 when every test passed, beside others or by itself."""
     outcomes = run([part for part in parts if part.beside], paths=paths)
     for part in parts:
-        if not part.beside:
+        if not part.beside and not _RUNNING.stopped_by:
             outcomes += run([part], paths=paths)
+    if _RUNNING.stopped_by:
+        return 128 + _RUNNING.stopped_by
     failed = [test for outcome in outcomes for test in outcome.failed]
     # Anything else than failing tests (a module that cannot be imported, a stop) is no accident.
     if {outcome.code for outcome in outcomes} - {NO_TESTS_FAILED, TESTS_FAILED}:
@@ -113,4 +174,6 @@ def _tell(code: int, said: str, tests: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    for number in STOPS:
+        signal.signal(number, _RUNNING.stop)
     sys.exit(main())

@@ -189,7 +189,7 @@ def test_the_store_reaches_the_system_through_its_one_door() -> None:
         ]
         wrong += [
             f"{module.place}:{node.lineno} calls {ast.unparse(node.func)}"
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.Call) and ast.unparse(node.func) in DISK_CALLS
         ]
     assert not wrong, lines(*wrong)
@@ -211,7 +211,7 @@ def test_the_server_side_starts_threads_of_its_own_where_no_task_can_do_it_only(
         module.name
         for module in MODULES.values()
         if not below(module.name, ("aerobee", "remoting.client"))
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"threading.Thread", "Thread", "ThreadPoolExecutor"}
     }
@@ -247,7 +247,7 @@ def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
     wrong = [
         f"{module.place}:{node.lineno}"
         for module in EVERYWHERE
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""]
@@ -311,7 +311,7 @@ def test_importing_a_package_loads_nothing_of_the_others(package: str) -> None:
 def handlers() -> Iterator[tuple[Module, ast.ExceptHandler]]:
     """Every `except` that ends what it caught; one that cleans up and raises again does not."""
     for module in MODULES.values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ExceptHandler) and not isinstance(node.body[-1], ast.Raise):
                 yield module, node
 
@@ -351,7 +351,7 @@ def test_s10_nothing_runs_what_it_reads() -> None:
         "os.system",
     }
     for module in EVERYWHERE:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 shell = any(
@@ -404,7 +404,7 @@ def test_a_part_of_the_broker_is_given_seven_things_at_most() -> None:
     """Records are made of more: they declare their slots."""
     long = []
     for module in MODULES.values():
-        for node in ast.walk(module.tree) if module.top == "broker" else ():
+        for node in module.nodes if module.top == "broker" else ():
             if not isinstance(node, ast.ClassDef) or "__slots__" in ast.unparse(node):
                 continue
             for method in node.body:
@@ -436,7 +436,7 @@ def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
     wrong = [
         f"{module.place}:{node.lineno} {node.name}"
         for module in MODULES.values()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and (ast.get_docstring(node) or "").startswith(("Raises:", "Source:", "Returns:"))
     ]
@@ -487,7 +487,7 @@ def declared(module: Module) -> set[str]:
 def defined(module: Module) -> set[str]:
     """Every name bound at the top of a module."""
     names: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(node.name)
@@ -519,7 +519,7 @@ def test_nothing_prints_but_the_command_line() -> None:
         f"{module.place}:{node.lineno}"
         for module in MODULES.values()
         if not below(module.name, ("aerobee.cli",)) and module.path.name != "__main__.py"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
     ]
     assert not wrong, lines(*wrong)
@@ -529,7 +529,7 @@ def test_tests_do_not_sleep_on_the_clock_of_the_wall() -> None:
     wrong = [
         f"{module.place}:{node.lineno}"
         for module in modules("tests")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
     ]
     assert not wrong, lines(*wrong)
@@ -591,7 +591,7 @@ def test_loggers_are_named_by_their_modules() -> None:
     wrong = [
         f"{module.place}:{node.lineno} {ast.unparse(node)}"
         for module in MODULES.values()
-        for node in (ast.walk(module.tree) if module.top != "aerobee" else ())
+        for node in (module.nodes if module.top != "aerobee" else ())
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(("get_logger", "getLogger"))
         and [ast.unparse(given) for given in node.args] not in (["__name__"], [])
@@ -669,7 +669,7 @@ def logged() -> Iterator[tuple[str, str, str]]:
     for module in MODULES.values():
         if module.top == "aerobee":
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

@@ -1,10 +1,15 @@
 """A failure ends the suite red, unless the test passes by itself; nothing else is forgiven."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.suite import AGAIN_MAX, Part, main
+from tests.kit.waiting import eventually
+from tests.suite import AGAIN_MAX, Part, main, naming
 
 PART = Part("a part", "", 0)
 PASSES = "def test_passes(): pass\n"
@@ -95,3 +100,49 @@ def test_parts_run_at_the_same_time_and_all_of_them_count(
     (tmp_path / "test_first.py").write_text("import pytest\n@pytest.mark.first\n" + PASSES)
     assert main(parts, paths=[str(tmp_path)]) == 1
     assert "test_second.py::test_fails" in capfd.readouterr().out
+
+
+STAYS = """
+import os, subprocess, time
+from pathlib import Path
+def test_stays():
+    child = subprocess.Popen(["sleep", "600"])
+    Path("children.new").write_text(f"{os.getpid()} {child.pid}")
+    Path("children.new").rename("children")
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_0.py").write_text(STAYS)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n  alone:\n  spark:\n  image:\ntestpaths = tests\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-m", "tests.suite"]
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as suite:
+        eventually((tmp_path / "children").exists, within_s=60, what="the test runs")
+        suite.send_signal(number)
+        assert suite.wait(60) == 128 + number
+    for pid in (tmp_path / "children").read_text().split():
+        assert not Path("/proc", pid).exists() or "\nState:\tZ" in (
+            Path("/proc", pid, "status").read_text()
+        )
+
+
+def test_a_part_reads_the_files_that_name_its_mark(tmp_path: Path) -> None:
+    (tmp_path / "test_0.py").write_text("pytestmark = pytest.mark.alone\n")
+    (tmp_path / "test_1.py").write_text("pytestmark = [pytest.mark.alone_too, mark.spark]\n")
+    assert naming("alone", tmp_path) == [str(tmp_path / "test_0.py")]
+
+
+def test_a_mark_that_a_file_does_not_name_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    hidden = 'import pytest\n@getattr(pytest.mark, "spark")\n' + PASSES
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    assert suite(tmp_path, monkeypatch, hidden) == 1
+    assert "test_0.py has to name mark.spark" in capfd.readouterr().err

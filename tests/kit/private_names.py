@@ -22,22 +22,22 @@ def private_uses(product: Iterable[Module], tests: Iterable[Module]) -> list[str
 
     A name that a test module has on its own objects as well is taken for its own.
     """
-    kept = {name for module in product for name in _defined(module.tree)}
+    kept = {name for module in product for name in _defined(module)}
     found = []
     for module in tests:
-        own = _defined(module.tree)
+        own = _defined(module)
         found += [
             f"{module.place}:{line} {name}"
-            for line, name in _used(module.tree)
+            for line, name in _used(module)
             if name in kept and name not in own
         ]
     return found
 
 
-def _defined(tree: ast.Module) -> set[str]:
+def _defined(module: Module) -> set[str]:
     """Private functions, and attributes of `self`."""
     names = set()
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.Attribute) and _of_self(node):
@@ -45,9 +45,9 @@ def _defined(tree: ast.Module) -> set[str]:
     return {name for name in names if PRIVATE.match(name)}
 
 
-def _used(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _used(module: Module) -> Iterator[tuple[int, str]]:
     """Line and name: attributes of others, names that are patched, imported names."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         names: list[str] = []
         if isinstance(node, ast.Attribute) and not _of_self(node):
             names = [node.attr]

@@ -68,6 +68,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, str(self.path))
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree, walked once."""
+        return list(ast.walk(self.tree))
+
     @property
     def top(self) -> str:
         """The package of ours that it is in."""
@@ -92,9 +97,7 @@ class Module:
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         return [
-            node
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
 
     @cached_property
