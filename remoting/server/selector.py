@@ -379,8 +379,7 @@ class Selector:
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
         """Serve the complete frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
-        # Gathered, a lone one would be dropped with its connection.
-        self.context.gathers = False
+        self.context.gathers = False  # a lone one would be dropped with its connection
         try:
             served = connection.worker.serve(connection, frames, arrived, 0.0)
             self._keep(connection, frames, served, arrived, 0.0)
