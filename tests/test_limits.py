@@ -96,6 +96,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/pop/test_pop_hold.py::test_each_limit_is_kept",
         "broker/pop/test_pop.py::test_a_pop_too_many_is_refused",
     ),
+    "pops that are over before the timers read their check points": (
+        "broker/pop/test_revive_log.py::test_what_timers_that_do_not_run_owe_nobody_is_bounded",
+    ),
     "answers of one round": (
         "remoting/server/test_selector.py"
         "::test_the_time_that_large_answers_take_to_be_sent_is_the_rounds",

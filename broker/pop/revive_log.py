@@ -32,6 +32,10 @@ __all__ = ["FreshPops", "PopsOut", "ReviveLog", "Written"]
 
 FRESH_MAX: Final = 20_000
 """Pops that are followed until the timers read them; others get timers in any case."""
+NEEDLESS_MAX: Final = 1_000_000
+"""Records that need no timer, until the timers pass them; others get timers in any case."""
+NEVER: Final = -1
+"""A queue offset that nobody acknowledges."""
 AHEAD_MS: Final = 1_000
 """How long before its time is over a check point arrives in the revive log."""
 
@@ -88,8 +92,8 @@ class FreshPops:
         while in_order and (in_order[0].begin < read_to or not in_order[0].left):
             self._forget(in_order.popleft())
         if known := self.open.get(name):
-            # Two with one key count once in the revive log, so both have to get there.
-            self._forget(known)
+            # Those with one key count once in the revive log, so all of them have to get there.
+            known.begin, known.left = at, [NEVER]
         elif len(in_order) < FRESH_MAX:
             pop = self.open[name] = FreshPop(name, offsets, at)
             in_order.append(pop)
@@ -102,15 +106,19 @@ class FreshPops:
         if pop.begin < self._read_to():
             self._forget(pop)
             return
-        pop.records.append(at)
         if offsets == pop.left:
-            pop.left = []
+            left = []
         else:
             done = frozenset(offsets)
-            pop.left = [offset for offset in pop.left if offset not in done]
-        if not pop.left:
+            left = [offset for offset in pop.left if offset not in done]
+            if len(left) == len(pop.left):
+                return
+        pop.left = left
+        pop.records.append(at)
+        if not left:
             self._forget(pop)
-            self._needless.update(pop.records)
+            if len(self._needless) < NEEDLESS_MAX:
+                self._needless.update(pop.records)
 
     def _forget(self, pop: FreshPop) -> None:
         if self.open.get(pop.name) is pop:

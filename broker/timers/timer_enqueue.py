@@ -36,6 +36,8 @@ __all__ = ["TimerEnqueue"]
 
 POLL_S: Final = 0.1
 READ_MAX: Final = 64
+PASS_MAX: Final = 10_000
+"""Messages that are passed over in one step: about a millisecond."""
 READ_BYTES: Final = 1 << 20
 UNWRITTEN_BYTES_MAX: Final = 8 << 20
 """Unwritten bytes of the timer log: on a full disk reading stops, and the wheel topic has the
@@ -126,11 +128,13 @@ class TimerEnqueue:
         needless = self.needless
         at = self._timers.queue_offset
         if at in needless:
-            end = self._store.max_offset(WHEEL_TOPIC, 0)
+            end = min(self._store.max_offset(WHEEL_TOPIC, 0), at + PASS_MAX)
             while at < end and at in needless:
                 needless.remove(at)
                 at += 1
             self._timers.queue_offset = at
+            # They are not read, but the next one may be as new as this.
+            self.last_store_timestamp = self._clock.now_ms()
         return at
 
     def _together(self, begin: int) -> int:

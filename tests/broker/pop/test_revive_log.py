@@ -111,6 +111,56 @@ async def test_after_a_kill_what_was_over_is_read_again_and_does_not_come_again(
         assert records(pops, "%RETRY%g_t") == []
 
 
+@pytest.mark.trio
+@pytest.mark.parametrize("times", [2, 3, 4])
+async def test_more_time_asked_for_several_times_in_a_millisecond_is_acknowledged_once(
+    tmp_path: Path, mock_clock: MockClock, times: int
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        (one,) = await pops.pop()
+        hidden = [await pops.hidden(one, 10_000) for _ in range(times)]
+        assert len({message.receipt for message in hidden}) == 1
+        assert (await pops.ack(hidden[0])).code == 0
+        await pops.pass_s(70)
+        assert records(pops, "%RETRY%g_t") == []
+
+
+@pytest.mark.trio
+async def test_what_timers_that_do_not_run_owe_nobody_is_bounded(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.broker.pop.revive_log.NEEDLESS_MAX", 10)
+    monkeypatch.setattr("aerobee.broker.timers.timer_enqueue.PASS_MAX", 3)
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(*(b"%d" % number for number in range(20)))
+        for _ in range(20):
+            (one,) = await pops.pop(max_msg_nums=1, invisible_time=10_000)
+            for _ in range(3):
+                await pops.ack(one)
+        assert pops.desk.timers is not None
+        assert len(pops.desk.timers.enqueue.needless) == 10, "of an acknowledgement twice one"
+        await pops.pass_s(30)
+        assert not pops.desk.timers.enqueue.needless
+        assert (timers(pops), pops.open_check_points()) == (0, 0)
+        assert records(pops, "%RETRY%g_t") == []
+
+
+@pytest.mark.trio
+async def test_passing_over_what_needs_no_timer_is_no_lag(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        await pops.pass_s(3_600, 60)
+        await pops.ack_all(await pops.pop(max_msg_nums=1))
+        await pops.pass_s(0.2)
+        await pops.pop(max_msg_nums=1)
+        assert pops.desk.timers is not None
+        assert pops.desk.timers.unread == 1
+        assert pops.desk.timers.unread_ms <= 1_000
+
+
 # ── A batch is what its acknowledgements are one by one ──
 
 
