@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["BROKER", "Popped", "Pops", "open_pops", "popped_of"]
+__all__ = ["BROKER", "Popped", "Pops", "batch_ack", "open_pops", "popped_of"]
 
 BROKER = "desk"
 
@@ -118,17 +118,7 @@ class Pops:
             key = message.receipt._replace(offset=-1)
             by_pop.setdefault(key, []).append(message.receipt.offset)
         acks = [
-            BatchAck(
-                bits=bit_set(offsets, receipt.start_offset),
-                group=group,
-                invisible_time=receipt.invisible_time,
-                pop_time=receipt.pop_time,
-                queue_id=receipt.queue_id,
-                retry=receipt.retry,
-                revive_qid=receipt.revive_qid,
-                start_offset=receipt.start_offset,
-                topic="t",
-            )
+            batch_ack(receipt, group, bit_set(offsets, receipt.start_offset))
             for receipt, offsets in by_pop.items()
         ]
         body = BatchAckRequest(acks=acks, broker_name=BROKER).to_bytes()
@@ -240,3 +230,18 @@ async def open_pops(
         await nursery.start(desk.pop_hold.run)
         yield Pops(desk, clock)
         nursery.cancel_scope.cancel()
+
+
+def batch_ack(receipt: Receipt, group: str, bits: str) -> BatchAck:
+    """The entry of a batch acknowledgement for a pop of topic `t`."""
+    return BatchAck(
+        bits=bits,
+        group=group,
+        invisible_time=receipt.invisible_time,
+        pop_time=receipt.pop_time,
+        queue_id=receipt.queue_id,
+        retry=receipt.retry,
+        revive_qid=receipt.revive_qid,
+        start_offset=receipt.start_offset,
+        topic="t",
+    )

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from aerobee.broker.pop.pop_records import PopKey
 from aerobee.broker.pop.revive_log import FreshPops, Written
-from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
+from aerobee.remoting.wire.bodies.pop import BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.format.timer import WHEEL_TOPIC
 from tests.broker.pop.test_pop import records
-from tests.broker.pops import BROKER, open_pops
+from tests.broker.pops import BROKER, batch_ack, open_pops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -164,21 +164,6 @@ async def test_passing_over_what_needs_no_timer_is_no_lag(
 # ── A batch is what its acknowledgements are one by one ──
 
 
-def entry(one: Popped, group: str, bits: str) -> BatchAck:
-    receipt = one.receipt
-    return BatchAck(
-        bits=bits,
-        group=group,
-        invisible_time=receipt.invisible_time,
-        pop_time=receipt.pop_time,
-        queue_id=receipt.queue_id,
-        retry=receipt.retry,
-        revive_qid=receipt.revive_qid,
-        start_offset=receipt.start_offset,
-        topic="t",
-    )
-
-
 async def in_batches(
     pops: Pops, group: str, popped: Sequence[Popped], done: Iterable[int], chance: random.Random
 ) -> None:
@@ -192,9 +177,9 @@ async def in_batches(
         start = popped[0].receipt.start_offset
         # Bits of messages that this pop did not bring: of the queue, or of none.
         bits = bit_set({*offsets, *(start + far for far in beyond)}, start)
-        strange = entry(popped[0], group, bits)
+        strange = batch_ack(popped[0].receipt, group, bits)
         strange.pop_time -= 1
-        acks = [entry(popped[0], group, bits), strange][:: chance.choice((1, -1))]
+        acks = [batch_ack(popped[0].receipt, group, bits), strange][:: chance.choice((1, -1))]
         body = BatchAckRequest(acks=acks, broker_name=BROKER).to_bytes()
         answer: Answer = await pops.desk.ask(headers.BatchAckMessage(), body)
         assert answer.code == 0, answer
