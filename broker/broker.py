@@ -205,6 +205,8 @@ class Broker:
 
     async def close(self) -> bool:
         """Refuse puts from now on, and save every table; whether all of them are on disk."""
+        for feature in self.features:
+            feature.settle()
         self.core.puts.close()
         await self.core.store.space.make_room()
         for feature in self.features:

@@ -94,7 +94,9 @@ class StoreConfig:
     sync_flush_timeout_ms: int = setting(
         "syncFlushTimeout", 5_000, ge=100, le=60_000, unit="ms", live=True
     )
-    """How long a SYNC_FLUSH producer waits before FLUSH_DISK_TIMEOUT."""
+    """How long a SYNC_FLUSH producer waits before FLUSH_DISK_TIMEOUT. A change counts for later
+    sends.
+    """
 
     # Clean-up and disk
     delete_when: str = setting("deleteWhen", "04", separator=";", live=True, kind="hours_of_day")

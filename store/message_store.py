@@ -209,6 +209,7 @@ class MessageStore:
                 self._checkpoint_file.load()
                 self.commit_log.load()
                 self.queues.load(self.points.load_extents())
+                last_stop = self._last_stop.load() if clean else None
                 recovery = recover(
                     self.commit_log,
                     self.queues,
@@ -218,12 +219,13 @@ class MessageStore:
                     levels=self.levels,
                     crc=self.config.check_crc_on_recover,
                     known=self._topics_known,
-                    last_stop=self._last_stop.load() if clean else None,
+                    last_stop=last_stop,
                     point=self.points.load(),
                     progress=self.stats.recovery,
                 )
             start_check.remove_leftovers(self._disk, self.root)
-            self.index.load(recovery)
+            same_log = last_stop is not None and last_stop.log_end == recovery.end_offset
+            self.index.load(recovery, last_stop.index_file if last_stop and same_log else None)
             self._disk.descriptors.hold((self.root, self.commit_log.queue.directory))
             start_check.say_footprint(self._disk, self.commit_log, index, self.space.reserve.size)
             self._begin_at(recovery)
@@ -303,7 +305,8 @@ class MessageStore:
         self.space.allocator.discard()
         self._disk.sync_directory(self.root)
         if clean:
-            self._last_stop.write(LastStop.of(self.commit_log, self.queues))
+            index_file = self.index.service.whole
+            self._last_stop.write(LastStop.of(self.commit_log, self.queues, index_file))
             self._abort.remove()
 
     def let_go(self) -> None:

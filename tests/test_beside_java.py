@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import sys
+import sysconfig
 import time
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
 
-from bench import flame, floor, plots
+from bench import flame, floor, machine, plots
+from bench.beside_java.__main__ import interpreters
 from bench.beside_java.figures import AT_LEAST, AT_MOST, Aim, Report, Row
 from bench.beside_java.sides import Plan, attempt
 
@@ -92,6 +97,38 @@ def test_the_file_is_whole_after_every_row(tmp_path: Path) -> None:
     assert len(json.loads(report.path.read_text())["rows"]) == 2
     assert report.verdict() == "1 of 2 aims met, 0 rows without a figure"
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_sides_with_other_interpreters_are_compared_with_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = row_of([20.0, 30.0], [10.0, 10.0])
+    for rate in (30.0, 60.0):
+        row.add("python-3.13.5", {"rate": rate})
+    Report(tmp_path / "result.json", {}, ["python-3.13.5", "not measured"]).add(row)
+    assert capsys.readouterr().out.splitlines() == [
+        "| produce: msgs/s | 25 | 10 | 2.50 (2.00–3.00) | ≥ 1.8 | met |",
+        "| produce, python-3.13.5: msgs/s | 45 | 25 | 1.80 (1.50–2.00) |  |  |",
+    ]
+
+
+def test_the_first_interpreter_has_the_aims_and_each_other_a_name_of_its_own() -> None:
+    assert list(interpreters([])) == ["aerobee"]
+    version = f"python-{platform.python_version()}"
+    assert interpreters(["/no/such", sys.executable]) == {
+        "aerobee": "/no/such",
+        version: sys.executable,
+    }
+    assert list(interpreters([sys.executable] * 3)) == ["aerobee", f"{version}-2", f"{version}-3"]
+
+
+def test_the_heading_says_which_interpreter_and_how_it_was_built() -> None:
+    said = machine.interpreter_of(sys.executable)
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    assert said.startswith(f"Python {platform.python_version()} (")
+    assert ("(--enable-optimizations" in said) == optimised
+    assert re.search(r"; \d+ ns for an empty call at best\), trio [\d.]+ msgspec ", said)
+    assert said[:20] in machine.describe(sys.executable)
 
 
 def test_a_row_that_fails_is_said_and_the_next_one_goes_on(

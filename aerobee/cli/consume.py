@@ -149,6 +149,9 @@ def read(
             return
         if seen == most or (silence_s is not None and monotonic() - last_at >= silence_s):
             return
+    if outages.refused is not None and not seen:
+        # A refused group has no share of the queues, which looks like an end.
+        raise outages.refused
 
 
 def output_is_closed() -> bool:

@@ -67,11 +67,15 @@ class Trunk(LazyGroup):
 
 
 def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    """Print the version and exit."""
+    """Print the version, and whether it is a compiled build, and exit."""
     if wanted:
+        from importlib.util import find_spec
+
         from aerobee import __version__
 
-        click.echo(f"aerobee {__version__}")
+        spec = find_spec("aerobee.store.format.record")
+        pure = spec is None or str(spec.origin).endswith(".py")
+        click.echo(f"aerobee {__version__}{'' if pure else ' compiled'}")
         ctx.exit()
 
 

@@ -112,7 +112,8 @@ def _check_installed() -> None:
     for package in NEEDED:
         if find_spec(package) is None:
             raise ConfigurationError(
-                f"aerobee.arrow needs {package}, which is not installed: pip install aerobee[spark]"
+                f"aerobee.arrow needs {package}, which is not installed: "
+                "pip install 'aerobee[spark]'"
             )
 
 

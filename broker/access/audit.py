@@ -20,7 +20,7 @@ from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.answers import refusal
 from aerobee.broker.changes import Changed
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
-from aerobee.remoting.server.routes import PARKED, Begun, Route
+from aerobee.remoting.server.routes import PARKED, Begun, Route, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
@@ -156,7 +156,7 @@ class Audit:
             asked = self._asked(command, connection)
             with Following(self._tell, asked):
                 outcome = handler(header, command, connection)
-            if isinstance(outcome, Generator):
+            if is_steps(outcome):
                 return self._steps(outcome, asked)
             return self._end(outcome, asked)
 

@@ -96,5 +96,8 @@ class Feature:
     async def leave(self) -> None:
         """Tell others that the broker stops; it still serves."""
 
+    def settle(self) -> None:
+        """Put what the next start has to know: the last puts before a clean stop."""
+
     async def close(self) -> None:
         """Finish background work: nothing is put any more, the tables are saved next."""

@@ -7,7 +7,6 @@ sent as usual, and recorded when stored. Halves of transactions are not deduplic
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from aerobee.broker.core.targets import queue_id_of
 from aerobee.broker.dedupe.dedupe import WAITING_TOPICS
 from aerobee.broker.errors import Refused
-from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageResponse
@@ -266,7 +265,7 @@ def at_once(outcome: Outcome) -> Plain:
     """The outcome of a send that must end in this step: no other first message may come in
     between.
     """
-    return finished(outcome) if isinstance(outcome, Generator) else outcome
+    return finished(outcome) if is_steps(outcome) else outcome
 
 
 def _id(record: Record) -> str:

@@ -57,6 +57,7 @@ GROUP: Final = "SCHEDULE_CONSUMER"
 """The consumer group of the delay levels in statistics, named as in the Java broker."""
 PUT_OK: Final = PutStatus.PUT_OK
 SERVICE: Final = "schedule"
+_new = tuple.__new__
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -240,7 +241,8 @@ class Schedule:
                     reason = f"{found.topic} was deleted"
                 else:
                     target, reason = found, ""
-            copies.append(Copy(message, properties, target, reason))
+            # As Copy(…) does it, in half of its time.
+            copies.append(_new(Copy, (message, properties, target, reason)))
         return copies
 
     def _put(self, level: int, copies: Sequence[Copy]) -> tuple[int, PutStatus]:

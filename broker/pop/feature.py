@@ -116,6 +116,10 @@ class PopFeature(Feature):
         """Load the table of orderly pops."""
         self._order_file.load(self.orders.load)
 
+    def settle(self) -> None:
+        """Write down which messages were put back behind an open check point."""
+        self.revive.settle()
+
     def scan(self) -> Iterator[None]:
         """Remove old orderly pops."""
         yield from self.orders.expire(self._core.clock.now_ms())

@@ -5,20 +5,21 @@ messages are acknowledged, or its time is over: then the rest is put into the re
 group. The progress of a queue, its oldest open check point, is a consumer offset; a start reads
 again from there. A message that cannot be put gets a new check point, later; where that cannot be
 put either, the old one stays open. Invariant: the offset of a revive queue is never past an open
-check point, and is saved only after the messages put for it are on disk. Source: semantics §11.2
+check point, and is saved only after the messages put for it are on disk. Behind an open one there
+may be messages that were put back already: a clean stop acknowledges them in the revive log, so
+that the next start, of any broker, puts none of them back twice. Source: semantics §11.2
 (PopReviveService).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
 
+from aerobee.broker.answers import STORED
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import REVIVE_LOG_PREFIX
 from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refused
@@ -27,10 +28,10 @@ from aerobee.broker.pop.pop_records import (
     REVIVE_GROUP,
     Ack,
     CheckPoint,
-    PopKey,
     retry_topic_v1,
     retry_topic_v2,
 )
+from aerobee.broker.pop.revive_queue import ReviveQueue
 from aerobee.broker.send.retries import tried_again
 from aerobee.remoting.errors import BodyError
 from aerobee.store.errors import MessageIllegal
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.pop.revive_queue import Open
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
@@ -107,84 +109,6 @@ class Timing:
             self._until = max(self._until, self._mark.delivered_ms)
             self._mark = self._log_end = None
         return self._until
-
-
-class Open:
-    """A check point with unacknowledged messages."""
-
-    __slots__ = ("done", "left", "point", "revive_offset")
-
-    def __init__(self, point: CheckPoint, revive_offset: int) -> None:
-        self.point = point
-        self.revive_offset = revive_offset
-        self.left = dict.fromkeys(point.offsets())
-        """Unacknowledged queue offsets."""
-        self.done = False
-
-
-class Due(NamedTuple):
-    """A check point in the order of its time."""
-
-    due_ms: int
-    number: int
-    entry: Open
-
-
-class ReviveQueue:
-    """The state of one revive queue, up to where it was read."""
-
-    def __init__(self, topic: str, queue_id: int, position: int) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.position = position
-        """The next offset to read."""
-        self.open: dict[PopKey, Open] = {}
-        self._by_place: deque[Open] = deque()
-        self._by_time: list[Due] = []
-
-    def add(self, point: CheckPoint, revive_offset: int) -> None:
-        """Add a check point. One that was delivered twice counts once."""
-        key = point.key
-        if key in self.open:
-            return
-        entry = Open(point, revive_offset)
-        if not entry.left:
-            return
-        self.open[key] = entry
-        self._by_place.append(entry)
-        heappush(self._by_time, Due(point.due_ms, revive_offset, entry))
-
-    def acknowledge(self, ack: Ack) -> bool:
-        """Apply an acknowledgement; whether its check point was open."""
-        entry = self.open.get(ack.key)
-        if entry is None:
-            return False
-        for offset in ack.all_offsets():
-            entry.left.pop(offset, None)
-        if not entry.left:
-            self.close(entry)
-        return True
-
-    def close(self, entry: Open) -> None:
-        """Remove a check point."""
-        entry.done = True
-        del self.open[entry.point.key]
-
-    def due(self, until_ms: int) -> Open | None:
-        """The open check point with the earliest time, if that is before `until_ms`."""
-        by_time = self._by_time
-        while by_time and by_time[0].entry.done:
-            heappop(by_time)
-        if by_time and by_time[0].due_ms < until_ms:
-            return by_time[0].entry
-        return None
-
-    def done_with(self) -> int:
-        """All offsets before this one are finished."""
-        by_place = self._by_place
-        while by_place and by_place[0].done:
-            by_place.popleft()
-        return by_place[0].revive_offset if by_place else self.position
 
 
 class Revive:
@@ -264,6 +188,22 @@ class Revive:
             await self._revive_due(queue, until_ms)
             self._commit(queue)
             self._measure(queue)
+
+    def settle(self) -> None:
+        """Note how far every queue is done with, and what was put back behind that; for a stop."""
+        for queue in self.queues:
+            self._commit(queue)
+            for entry in queue.put_back():
+                place = queue.topic, queue.queue_id
+                try:
+                    status = self._revive_log.put_back(entry.point.key, entry.put_back, *place)
+                    reason = "" if status in STORED else status.name
+                except Refused as refused:
+                    reason = str(refused)
+                if reason:
+                    # They are put back twice then; nothing is lost, and the stop goes on.
+                    log.warning("revive.blocked", reason=reason)
+                    return
 
     def _commit(self, queue: ReviveQueue) -> None:
         key = queue.topic, queue.queue_id
@@ -351,6 +291,8 @@ class Revive:
                 if status is not PUT_OK and not self._comes_later(point, offset):
                     self._note_blocked(status)
                     return False
+                if record is not None and status is PUT_OK:
+                    entry.put_back.append(offset)
             except CONTENT_ERRORS as error:
                 location = Location(point.topic, point.queue_id, offset, -1)
                 self._store.aside.take(

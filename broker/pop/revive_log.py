@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.answers import STORED
 from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, PopKey, revive_topic
+from aerobee.broker.timers.timer_properties import slot_of
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code
 from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.pop.pop_records import CheckPoint
     from aerobee.broker.timers.timers import Timers
-    from aerobee.store.results import PutStatus
+    from aerobee.store.results import PutResult, PutStatus
+    from aerobee.store.timers.timer_store import TimerStore
 
 __all__ = ["FreshPops", "PopsOut", "ReviveLog", "Written"]
 
@@ -135,9 +138,11 @@ class ReviveLog:
         self._host = core.store_host
         self._stats = core.stats.pop
         self._stats.since_ms = core.clock.now_ms()
+        self._longest_ms = core.config.store.timer_max_delay_s * 1_000
+        self._wheel: TimerStore | None = None
         self.fresh: FreshPops | None = None
         if timers is not None:
-            store = timers.timers
+            self._wheel = store = timers.timers
             self.fresh = FreshPops(lambda: store.queue_offset, timers.enqueue.needless)
 
     def check_point(
@@ -145,14 +150,9 @@ class ReviveLog:
     ) -> PutStatus:
         """Put the check point of messages; `accepted`: one was put before. Raises: Refused."""
         point.revive_time = due_ms = point.due_ms
-        draft = self._draft(point.to_bytes(), revive_qid)
-        properties = {
-            "TAGS": CHECK_POINT_TAG,
-            "TIMER_DELIVER_MS": str(due_ms - AHEAD_MS),
-            "UNIQ_KEY": point.unique_key,
-        }
-        result = self._puts.put(draft, properties, accepted=accepted)
-        if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
+        text = point.to_bytes(), CHECK_POINT_TAG, point.unique_key
+        result, timed = self._put(*text, revive_qid, due_ms - AHEAD_MS, accepted=accepted)
+        if self.fresh is not None and timed and result.status in STORED:
             name = Written(point.key, revive_qid, due_ms)
             self.fresh.begin(name, offsets, result.queue_offset)
         key = (point.topic, point.group, "CK", result.status.name)
@@ -164,22 +164,53 @@ class ReviveLog:
     ) -> PutStatus:
         """Put the acknowledgement of messages of a pop. Raises: Refused."""
         ack = Ack.of(key, offsets)
-        draft = self._draft(ack.to_bytes(), revive_qid)
-        properties = {
-            "TAGS": ack.tag,
-            "TIMER_DELIVER_MS": str(due_ms),
-            "UNIQ_KEY": ack.unique_key,
-        }
-        result = self._puts.put(draft, properties)
-        if self.fresh is not None and draft.topic == WHEEL_TOPIC and result.status in STORED:
+        result, timed = self._put(ack.to_bytes(), ack.tag, ack.unique_key, revive_qid, due_ms)
+        if self.fresh is not None and timed and result.status in STORED:
             self.fresh.acknowledge(Written(key, revive_qid, due_ms), offsets, result.queue_offset)
         self._stats.add(self._stats.revive_in, (key.topic, key.group, "ACK", result.status.name))
         return result.status
 
-    def _draft(self, body: bytes, revive_qid: int) -> MessageDraft:
-        """A message of the revive log without its properties."""
+    def put_back(self, key: PopKey, offsets: list[int], topic: str, revive_qid: int) -> PutStatus:
+        """Acknowledge messages that were put back, in that revive log itself: no timer is needed
+        behind a check point that has arrived. Raises: Refused.
+        """
+        ack = Ack.of(key, offsets)
+        draft = self._draft(ack.to_bytes(), revive_qid, topic)
+        properties = {"TAGS": ack.tag, "UNIQ_KEY": ack.unique_key}
+        return self._puts.put(draft, properties, accepted=True).status
+
+    def _put(
+        self,
+        body: bytes,
+        tag: str,
+        unique_key: str,
+        revive_qid: int,
+        deliver_ms: int,
+        *,
+        accepted: bool = False,
+    ) -> tuple[PutResult, bool]:
+        """Put a record for the revive log, and whether it is in the timers' topic. Hot: two records
+        for each pop. Raises: Refused.
+        """
+        puts, draft = self._puts, self._draft(body, revive_qid, self.topic)
+        now_ms = draft.born_timestamp
+        if self._wheel is not None and now_ms < deliver_ms <= now_ms + self._longest_ms:
+            # As the hooks would change it, but in half of their time.
+            draft.topic, draft.queue_id, draft.tags_code = WHEEL_TOPIC, 0, tags_code(tag)
+            draft.properties = (
+                f"TAGS\x01{tag}\x02TIMER_DELIVER_MS\x01{deliver_ms}\x02UNIQ_KEY\x01{unique_key}\x02"
+                f"TIMER_OUT_MS\x01{slot_of(deliver_ms, self._wheel.precision_ms)}\x02"
+                f"REAL_TOPIC\x01{self.topic}\x02REAL_QID\x01{revive_qid}\x02"
+            ).encode()
+            return puts.put_again(draft) if accepted else puts.put_as_is(draft), True
+        properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms), "UNIQ_KEY": unique_key}
+        result = puts.put(draft, properties, accepted=accepted)
+        return result, draft.topic == WHEEL_TOPIC
+
+    def _draft(self, body: bytes, revive_qid: int, topic: str) -> MessageDraft:
+        """A message of a revive log without its properties."""
         return MessageDraft(
-            self.topic,
+            topic,
             revive_qid,
             body,
             b"",

@@ -65,6 +65,7 @@ LINES_OF: Final = {
     "group.changed": 20,
     "loop.stalled": 5,
     "request.failed": 5,
+    "run.failed": 5,
     "topic.created": 20,
 }
 """More for the audit log, less for what clients cause by thousands or with long lines."""

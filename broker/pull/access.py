@@ -37,6 +37,22 @@ class ReadAccess:
         self._groups = groups
         self._clock = clock
 
+    def pull(self, group_name: str, topic_name: str, queue_id: int) -> None:
+        """All of them, in the order of a pull. Hot."""
+        topic = self._topics.get(topic_name)
+        group = self._groups.get(group_name)
+        if (
+            topic is None
+            or group is None
+            or not self.options.broker_permission & topic.perm & READ_BIT
+            or not group.consume_enable
+            or not 0 <= queue_id < topic.read_queue_nums
+            or group_name in OWN_GROUPS
+        ):
+            self.broker()
+            self.group(group_name)
+            self.queue(self.topic(topic_name), queue_id)
+
     def broker(self) -> None:
         """The broker is readable."""
         if not self.options.broker_permission & READ_BIT:

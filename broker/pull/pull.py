@@ -23,7 +23,7 @@ from aerobee.broker.pull.access import BROKER_FORBIDDEN, forbidden
 from aerobee.broker.pull.hold import HeldPull
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
-from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.remoting.wire.headers.pull import PullAnswer
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
 from aerobee.store.results import GetResult, GetStatus
@@ -113,12 +113,10 @@ class Pull:
 
     def _check(self, header: PullMessage | LitePullMessage) -> None:
         """Checks 1 to 7: broker, group, topic, queue."""
-        access = self._access
-        access.broker()
         if header.code == LITE_PULL and not self.config.broker.lite_pull_message_enable:
+            self._access.broker()
             raise forbidden(BROKER_FORBIDDEN, "the broker for lite pull message is forbidden")
-        access.group(header.consumer_group)
-        access.queue(access.topic(header.topic), header.queue_id)
+        self._access.pull(header.consumer_group, header.topic, header.queue_id)
 
     def _filter(self, header: PullMessage | LitePullMessage) -> Filter | None:
         """Checks 8 and 9: the filter of this pull; None passes all."""
@@ -194,9 +192,7 @@ class Pull:
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult
     ) -> Answer:
-        response = PullMessageResponse(
-            0, result.next_begin_offset, result.min_offset, result.max_offset
-        )
+        response = PullAnswer(0, result.next_begin_offset, result.min_offset, result.max_offset)
         status = result.status
         if status is not FOUND:
             self._stats.pulls_missed += 1

@@ -8,7 +8,7 @@ out together when all of it is there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.send.destinations import WRITE_BIT
@@ -44,8 +44,25 @@ __all__ = ["PlainSends"]
 
 RUN_BYTES: Final = 64 << 10
 """A run ends with the message that takes its bodies and properties to this size: a millisecond."""
+KNOWN_MAX: Final = 1_024
+"""Properties that are remembered."""
+KNOWN_CHARS: Final = 256
+"""Of longer ones nothing is remembered."""
+UNIQUE: Final = "UNIQ_KEY\x01"
+KEYS: Final = "KEYS\x01"
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+
+class Around(NamedTuple):
+    """What stands before and behind the unique key in the stored properties of plain messages.
+
+    A producer's messages mostly have it in common, so it is looked at once.
+    """
+
+    before: bytes
+    after: bytes
+    tags_code: int
 
 
 class PlainSends:
@@ -69,6 +86,7 @@ class PlainSends:
     def settings_changed(self) -> None:
         """Derive from the settings what all answers have in common."""
         send = self._send
+        self._known: dict[tuple[str, str], Around] = {}
         answer = SendMessageResponse(
             msg_id=self._store_host.hex().upper() + "%016X",
             queue_id=0,
@@ -128,18 +146,15 @@ class PlainSends:
             or header.sys_flag & TRANSACTION_BITS
         ):
             return b"", None
-        properties = decode(text)
-        # Of letters and digits: no JSON has to escape it.
-        unique = properties.get("UNIQ_KEY", "").encode()
-        if not unique.isalnum() or not LOOKED_AT.isdisjoint(properties):
+        plain = self._properties(text)
+        if plain is None:
             return b"", None
-        if self._waits_for_disk and properties.get("WAIT", "true").lower() != "true":
-            return b"", None
+        unique, properties, code = plain
         return unique, MessageDraft(
             name,
             queue_id,
             command.body,
-            append(text, self._send.added).encode(),
+            properties,
             connection.host,
             self._store_host,
             header.flag,
@@ -147,8 +162,44 @@ class PlainSends:
             header.born_timestamp,
             header.reconsume_times or 0,
             0,
-            tags_code(properties.get("TAGS")),
+            code,
         )
+
+    def _properties(self, text: str) -> tuple[bytes, bytes, int] | None:
+        """Unique key, stored properties and tags code of a plain message; None: it is not. Hot."""
+        # Keys are each message's own, so that what is around would never come again.
+        if KEYS in text:
+            return self._look(text)
+        before, found, rest = text.rpartition(UNIQUE)
+        if not found:
+            return None
+        key, _, after = rest.partition("\x02")
+        unique = key.encode()
+        around = self._known.get((before, after))
+        if around is not None:
+            if not unique.isalnum():
+                return None
+            return unique, around.before + unique + around.after, around.tags_code
+        looked = self._look(text)
+        short = len(before) + len(after) <= KNOWN_CHARS
+        if looked is not None and short and unique == looked[0] and before[-1:] in ("", "\x02"):
+            front = f"{before}{UNIQUE}".encode()
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            _, stored, code = looked
+            self._known[before, after] = Around(front, stored[len(front) + len(unique) :], code)
+        return looked
+
+    def _look(self, text: str) -> tuple[bytes, bytes, int] | None:
+        properties = decode(text)
+        # Of letters and digits: no JSON has to escape it.
+        unique = properties.get("UNIQ_KEY", "").encode()
+        if not unique.isalnum() or not LOOKED_AT.isdisjoint(properties):
+            return None
+        if self._waits_for_disk and properties.get("WAIT", "true").lower() != "true":
+            return None
+        stored = append(text, self._send.added).encode()
+        return unique, stored, tags_code(properties.get("TAGS"))
 
     # ── Effects ──
 

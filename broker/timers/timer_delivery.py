@@ -9,8 +9,8 @@ Source: semantics §9.4 (TimerMessageStore).
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import islice
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -22,7 +22,7 @@ from aerobee.broker.core.puts import Copy
 from aerobee.broker.core.targets import Target
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.copies import stored
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timing_counts import TimingCounts
-    from aerobee.store.errors import Piece
     from aerobee.store.format.record import Record
-    from aerobee.store.timers.timer_store import Chain, Due, TimerStore
+    from aerobee.store.timers.timer_chain import Chain, Due
+    from aerobee.store.timers.timer_store import TimerStore
 
 __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 
@@ -53,6 +53,8 @@ SERVICE: Final = "timers"
 """The service name for messages that were set aside."""
 
 _WHEEL_BYTES: Final = WHEEL_TOPIC.encode()
+_target = lru_cache(maxsize=4_096)(Target)
+_new = tuple.__new__
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -105,21 +107,28 @@ class TimerPuts:
             self._stats.timer(timed.topic).dequeued += 1
         return True
 
-    def copy(self, view: memoryview, enqueued_ms: int) -> Copy | None:
-        """The copy of an ordinary timer for its target; None when there is more to it. Hot."""
-        try:
-            message = stored(view)
-            timed = Timed.of(message.properties)
-            if timed is None or message.topic != _WHEEL_BYTES or not is_deliverable(timed.topic):
-                return None
-            if self._puts.is_deleted(timed.topic, message):
-                return None
-            properties = come_back(message.properties, enqueued_ms, self._clock.now_ms())
-        except CONTENT_ERRORS:
-            return None
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            return None
-        return Copy(message, properties, Target(timed.topic, timed.queue_id))
+    def copies(self, timers: Iterable[tuple[Due, memoryview | None]]) -> list[Copy]:
+        """The copies of ordinary timers for their targets, up to the first with more to it. Hot."""
+        is_deleted, now_ms = self._puts.is_deleted, self._clock.now_ms()
+        copies: list[Copy] = []
+        with suppress(*CONTENT_ERRORS):
+            for due, view in timers:
+                if view is None or due.magic & (DELETE | ROLL):
+                    break
+                message = stored(view)
+                timed = Timed.of(message.properties)
+                if timed is None or message.topic != _WHEEL_BYTES:
+                    break
+                topic = timed.topic
+                if not is_deliverable(topic) or is_deleted(topic, message):
+                    break
+                properties = come_back(message.properties, due.enqueued_ms, now_ms)
+                if len(properties) > PROPERTIES_BYTES_MAX:
+                    break
+                target = _target(topic, timed.queue_id)
+                # As Copy(…) does it, in half of its time.
+                copies.append(_new(Copy, (message, properties, target, "")))
+        return copies
 
     def put_copies(self, copies: Sequence[Copy]) -> tuple[int, bool]:
         """Put timers into their targets, and count them; how many, and whether the store takes more
@@ -200,7 +209,7 @@ class TimerDelivery:
         chain = slot.chain
         lost = self.lost
         while slot.done < len(chain):
-            part = _together(chain.due(at) for at in range(slot.done, len(chain)))
+            part = _together(chain.dues(slot.done, READ_MAX))
             end = slot.done + len(part)
             views = await self._store.complete(partial(self._read, part))
             slot.done += self._put_all(part, views, slot)
@@ -250,20 +259,13 @@ class TimerDelivery:
         self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot, at: int
     ) -> list[Copy]:
         """Copies of the ordinary timers from `at` on, up to the first of another kind."""
-        copies: list[Copy] = []
-        if slot.taken_back is None:
-            for due, view in zip(part[at:], views[at:], strict=True):
-                if view is None or due.magic & (DELETE | ROLL):
-                    break
-                copy = self._timer_puts.copy(view, due.enqueued_ms)
-                if copy is None:
-                    break
-                copies.append(copy)
-        return copies
+        if slot.taken_back is not None:
+            return []
+        return self._timer_puts.copies(zip(part[at:], views[at:], strict=True))
 
     def _put(self, due: Due, view: memoryview | None, slot: BegunSlot) -> bool:
         """Finish any timer; False: retry later."""
-        record = None if view is None else read(view)
+        record = _whole(view)
         timed = None if record is None else Timed.of(record.properties)
         if record is None or timed is None or record.topic != WHEEL_TOPIC:
             self.lost += 1
@@ -294,10 +296,10 @@ class TimerDelivery:
         found: set[tuple[str, str]] = set()
         done = 0
         while done < len(numbers):
-            part = _together(chain.due(numbers[at]) for at in range(done, len(numbers)))
+            part = _together(map(chain.due, numbers[done : done + READ_MAX]))
             done += len(part)
             for view in await self._store.complete(partial(self._read, part)):
-                record = None if view is None else read(view)
+                record = _whole(view)
                 timed = None if record is None else Timed.of(record.properties)
                 if record is not None and timed is not None:
                     found |= delete_keys(record.properties, timed.topic)
@@ -306,23 +308,22 @@ class TimerDelivery:
 
     def _read(self, part: Sequence[Due]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""
-        found: list[memoryview | None] = []
-        missing: list[Piece] = []
-        for due in part:
-            try:
-                found.append(self._store.read(due.physical_offset, due.size))
-            except NotInMemory as miss:
-                missing += miss.pieces
-        if missing:
-            raise NotInMemory(tuple(missing))
-        return found
+        return self._store.reader.records([(due.physical_offset, due.size) for due in part])
+
+
+def _whole(view: memoryview | None) -> Record | None:
+    """The record in bytes that may be one."""
+    try:
+        return None if view is None else read(view)
+    except RecordDamaged:
+        return None
 
 
 def _together(dues: Iterable[Due]) -> list[Due]:
     """The first of them, to be read in one step: at least one."""
     part: list[Due] = []
     size = 0
-    for due in islice(dues, READ_MAX):
+    for due in dues:
         size += due.size
         if part and size > READ_BYTES:
             break

@@ -23,7 +23,7 @@ from aerobee.store.format.record import records
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
 from aerobee.store.results import location_of
-from aerobee.store.timers.timer_store import Due
+from aerobee.store.timers.timer_chain import Due
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.names import RETRY_PREFIX
@@ -39,6 +40,7 @@ __all__ = [
     "delete_keys",
     "handle_of",
     "read_handle",
+    "slot_of",
 ]
 
 DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
@@ -60,6 +62,7 @@ _TOPIC_BYTES: Final = REAL_TOPIC.encode()
 _QUEUE_BYTES: Final = REAL_QUEUE.encode()
 _DELETE_BYTES: Final = DELETE_KEY.encode()
 _DELETES: Final = _DELETE_BYTES + b"\x01"
+_OUT_MARK: Final = b"\x02" + _OUT_BYTES + b"\x01"
 _AS_WRITTEN: Final = re.compile(
     rb"\x02TIMER_OUT_MS\x01([0-9]{1,18})\x02REAL_TOPIC\x01([\x21-\x7e]+)\x02REAL_QID\x01([0-9]{1,9})\x02"
 )
@@ -68,6 +71,8 @@ ROLLED: Final = ROLLS.encode() + b"\x01"
 """In the properties of a rolled timer."""
 _ENQUEUED_MARK: Final = ENQUEUED.encode() + b"\x01"
 _VERSION: Final = "v1"
+KEPT_BYTES: Final = 512
+"""Timer properties with more behind them are not kept."""
 FAR_MS: Final = 10**15
 """Beyond the limit of any configuration."""
 
@@ -132,8 +137,13 @@ class TimerHook(NamedTuple):
             return None
         if deliver_ms - now_ms > (FAR_MS if accepted else self.max_delay_s * 1_000):
             raise _illegal(f"the time is more than timerMaxDelaySec = {self.max_delay_s} s away")
-        # A slot is delivered when its time is over, so an exact multiple gets the slot before it.
-        return (deliver_ms - 1) // self.precision_ms * self.precision_ms
+        return slot_of(deliver_ms, self.precision_ms)
+
+
+def slot_of(deliver_ms: int, precision_ms: int) -> int:
+    """The time of the slot of a timer, in ms."""
+    # A slot is delivered when its time is over, so an exact multiple gets the slot before it.
+    return (deliver_ms - 1) // precision_ms * precision_ms
 
 
 def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int:
@@ -173,12 +183,12 @@ class Timed(NamedTuple):
     @classmethod
     def of(cls, properties: bytes) -> Timed | None:
         """None for a record that cannot be delivered: without time or target. Hot."""
-        usual = _AS_WRITTEN.search(properties)
-        if usual is not None:
-            out_digits, raw_topic, queue_digits = usual.groups()
-            return cls(
-                int(out_digits), raw_topic.decode(), int(queue_digits), _DELETES in properties
-            )
+        at = properties.rfind(_OUT_MARK)
+        if at >= 0 and len(properties) - at <= KEPT_BYTES:
+            # Timers of one second for one queue end alike.
+            usual = _kept(properties[at:])
+            if usual is not None:
+                return usual._replace(deletes=True) if _DELETES in properties else usual
         return cls._of_any(properties)
 
     @classmethod
@@ -195,6 +205,22 @@ class Timed(NamedTuple):
         return cls(int(out), topic, queue_id, _DELETES in properties)
 
 
+@lru_cache(maxsize=4_096)
+def _kept(end: bytes) -> Timed | None:
+    """The timer properties at the begin of these, if the hook has written them."""
+    usual = _AS_WRITTEN.match(end)
+    if usual is None:
+        return None
+    out_digits, raw_topic, queue_digits = usual.groups()
+    return Timed(int(out_digits), raw_topic.decode(), int(queue_digits), deletes=False)
+
+
+@lru_cache(maxsize=64)
+def _stamp(enqueued_ms: int, now_ms: int) -> bytes:
+    """What is added to the properties of a timer that is delivered for the first time."""
+    return b"%b%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (_ENQUEUED_MARK, enqueued_ms, now_ms)
+
+
 def come_back(properties: bytes, enqueued_ms: int, now_ms: int, *, roll: bool = False) -> bytes:
     """The properties of a timer that is delivered; with `roll` of one that goes into the wheel
     again.
@@ -203,13 +229,7 @@ def come_back(properties: bytes, enqueued_ms: int, now_ms: int, *, roll: bool = 
     """
     if not roll and _ENQUEUED_MARK not in properties:
         end = b"" if properties.endswith(b"\x02") else b"\x02"
-        return b"%b%b%b%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (
-            properties,
-            end,
-            _ENQUEUED_MARK,
-            enqueued_ms,
-            now_ms,
-        )
+        return properties + end + _stamp(enqueued_ms, now_ms)
     changed = decode(properties)
     changed[ENQUEUED] = str(enqueued_ms)
     changed[DEQUEUED] = str(now_ms)

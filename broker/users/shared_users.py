@@ -8,7 +8,7 @@ already, as administrators ask one broker after the other, changes nothing and i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -17,7 +17,7 @@ import trio
 
 from aerobee.broker.errors import Refused, TableDamaged
 from aerobee.broker.saved.json_file import UNREADABLE
-from aerobee.remoting.server.routes import Begun
+from aerobee.remoting.server.routes import Begun, is_steps
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -170,7 +170,7 @@ def different(before: Mapping[str, object], after: Mapping[str, object]) -> set[
 
 async def ended(outcome: Outcome) -> Later:
     """The answer of a handler, when it is ready."""
-    plain = await in_turns(outcome) if isinstance(outcome, Generator) else outcome
+    plain = await in_turns(outcome) if is_steps(outcome) else outcome
     work = plain.work if isinstance(plain, Begun) else plain
     return await work if isinstance(work, Awaitable) else work
 

@@ -12,7 +12,7 @@ import socket
 from collections import defaultdict
 from itertools import cycle
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import trio
@@ -72,7 +72,7 @@ class Door:
         )
         self._lines: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
 
-    def closed_for(self, sock: socket.socket, address: tuple[str, int]) -> str | None:
+    def closed_for(self, sock: socket.socket, address: tuple[Any, ...]) -> str | None:
         """Why this connection must be refused; None if it may stay."""
         if self.max_connections and self.stats.connections >= self.max_connections:
             return f"maxConnections is {self.max_connections}"
@@ -196,7 +196,7 @@ def accept_ready(
 
 def adopt(
     sock: socket.socket,
-    address: tuple[str, int],
+    address: tuple[Any, ...],
     name: str,
     worker: FrameHandler,
     selector: Selector,

@@ -78,7 +78,7 @@ def stall_remark(waited_ms: int, queued: int) -> str:
 
 def too_fast(key: str, per_s: float) -> Answer:
     """The refusal of a request beyond the rate of its client, which that setting limits."""
-    remark = f"{key} is {per_s} per second, and yours has used it up: wait"
+    remark = f"{key} is {per_s:.0f} per second, and yours has used it up: wait"
     return Answer(SYSTEM_BUSY, remark=remark)
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from aerobee.remoting.server import boss
+from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.poller import make_poller
 from aerobee.remoting.server.route_table import resolve
-from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
+from aerobee.remoting.server.selector import ROUND_S, Selector
 from aerobee.remoting.server.shared import Shared
 from aerobee.remoting.server.tls_handshakes import Handshakes
 from aerobee.remoting.server.turns import in_slices

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aerobee.remoting.errors import FrameError, HeaderError
 from aerobee.remoting.server.pools import AGE_CHECK_S
 from aerobee.remoting.server.route_table import Unfinished
+from aerobee.remoting.server.routes import is_steps
 from aerobee.remoting.wire.codes import Encoding
-from aerobee.remoting.wire.command import decode
+from aerobee.remoting.wire.command import decode, typed_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,20 +59,24 @@ def following(
     code, header_type, arrived = command.code, route.header, command.arrived
     pool, now = route.pool, connection.context.now
     served_from = max(now - pool.max_wait_s, min(pool.stall.end, now - AGE_CHECK_S))
+    typed = typed_decoder(header_type)
     try:
         yield command, command.header(header_type), connection
         for encoding, head, body in frames:
-            command = decode(encoding, head, body)
-            command.arrived = arrived = arrived + step
-            if (
-                command.code != code
-                or command.flag
-                or command.encoding != JSON
-                or arrived < served_from
-                or (lets_pass is not None and not lets_pass(command, connection))
-            ):
+            if encoding != JSON:
                 return
-            yield command, command.header(header_type), connection
+            if lets_pass is None:
+                command, header = typed(head, body)
+            else:
+                command = decode(encoding, head, body)
+            command.arrived = arrived = arrived + step
+            if command.code != code or command.flag or arrived < served_from:
+                return
+            if lets_pass is not None:
+                if not lets_pass(command, connection):
+                    return
+                header = command.header(header_type)
+            yield command, header, connection
     except (FrameError, HeaderError):
         # The worker meets it again, and refuses it.
         return
@@ -118,4 +123,4 @@ def checked_first(
         return refusal
     route.pool.served += 1
     outcome = route.handler(command.header(route.header), command, connection)
-    return (yield from outcome) if isinstance(outcome, Generator) else outcome
+    return (yield from outcome) if is_steps(outcome) else outcome

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from aerobee.remoting.wire.header import Header
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Run",
     "Steps",
     "finished",
+    "is_steps",
 ]
 
 
@@ -60,6 +63,11 @@ end with one of these."""
 
 
 T = TypeVar("T")
+
+
+def is_steps(outcome: Outcome) -> TypeIs[Steps]:
+    """Whether a handler returned steps. A compiled coroutine has all methods of a generator."""
+    return isinstance(outcome, Generator) and not isinstance(outcome, Awaitable)
 
 
 def finished(steps: Generator[None, None, T]) -> T:

@@ -7,7 +7,7 @@ Large answers are sent before the end of the round.
 A round has a time limit, and in it each ready connection has a turn. A connection whose turn is
 over keeps the rest of its frames and steps, in order, for its next one; sockets that a round did
 not reach are the first of the next round, and the poller is not asked again before all of them had
-a turn.
+a turn. A round also ends with each group of gathered requests: their clients need not wait for all.
 
 The waiting time of a request includes its time in the kernel (`arrivals`).
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
 import trio
@@ -41,15 +41,16 @@ from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from aerobee.remoting.server.connection import FrameHandler
+    from aerobee.remoting.server.hooks import Hooks
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.frame import Frame
 
-__all__ = ["ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Hooks", "Selector"]
+__all__ = ["ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Selector"]
 
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
@@ -74,17 +75,6 @@ SLOW_ROUND_S = 0.050
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Hooks(NamedTuple):
-    """Callbacks of a selector: plain functions."""
-
-    connected: Callable[[Connection], None] = lambda _: None
-    """Called for each new connection."""
-    after_round: Callable[[], None] = lambda: None
-    """Called at the end of every round before its answers are sent: it may add more."""
-    slow_round: Callable[[SlowRound], None] = lambda _: None
-    """Called before that, when the round was slow."""
-
-
 class Selector:
     """Owns its connections and their readiness; all of it runs in the one loop."""
 
@@ -106,6 +96,8 @@ class Selector:
         self.ready: deque[tuple[int, int]] = deque()
         """Sockets that the poller reported and no round has reached yet."""
         self._gathers = False  # in this round: several sockets are ready
+        self._early = False  # the round ends before `_ends`; the next goes on until then
+        self._ends = 0.0
         self._round_s = round_s
         self._turn_s = round_s
 
@@ -116,7 +108,8 @@ class Selector:
             while True:
                 self.round(await poller.ready(wait=not self.waiting))
                 while self.ready:
-                    await trio.lowlevel.checkpoint()
+                    if not self._early:
+                        await trio.lowlevel.checkpoint()
                     self.go_on()
         finally:
             with trio.CancelScope(shield=True):
@@ -131,7 +124,7 @@ class Selector:
                 yield
 
     def adopt(
-        self, sock: socket.socket, address: tuple[str, int], listener: str, worker: FrameHandler
+        self, sock: socket.socket, address: tuple[Any, ...], listener: str, worker: FrameHandler
     ) -> None:
         """Take over a socket from the boss; `worker` serves its requests."""
         connection = Connection(
@@ -170,6 +163,7 @@ class Selector:
         busy = min(max(len(ready), 1), SHARES)
         self._buffer.divide(SCARCE_SHARES if shared.scarce else busy)
         self._turn_s = self._round_s / min(busy, TURNS)
+        self._early = False
         self.go_on()
 
     def go_on(self) -> None:
@@ -177,10 +171,12 @@ class Selector:
         self.stats.rounds += 1
         ready, connections, context = self.ready, self.connections, self.context
         began = now = monotonic()
-        ends = began + self._round_s
+        if not self._early:
+            self._ends = began + self._round_s
+        ends, self._early = self._ends, False
         last_turn = ends - self._turn_s
         self._gathers = len(ready) > 1
-        while ready and now < ends:
+        while ready and now < ends and not self._early:
             context.now = now
             context.turn_ends = now + self._turn_s if now < last_turn else ends
             fd, bits = ready.popleft()
@@ -295,6 +291,7 @@ class Selector:
             buffer.begin()
         elif context.gathered.full or not buffer.keep(received):
             self._serve_gathered()
+            self._early = True
 
     def _serve_gathered(self) -> None:
         """Serve what was gathered, and arrange for further turns of what is unfinished then."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from aerobee.remoting.server.pools import (
 from aerobee.remoting.server.refusals import refuse_late
 from aerobee.remoting.server.requests import JSON, RUN_MAX, following, passes
 from aerobee.remoting.server.route_table import Unfinished
-from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.server.routes import PARKED, Begun, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode
@@ -248,7 +247,7 @@ class Worker:
                 if isinstance(begun, Answer):
                     connection.answer(command, begun)
                     return 1
-                if isinstance(begun, Generator):
+                if is_steps(begun):
                     # The receive buffer is reused while the steps continue.
                     command.detached()
                     steps = begun
@@ -276,6 +275,8 @@ class Worker:
         except Exception as error:
             if run is not None:
                 # Alone, the request that it is about gets the answer, and no other.
+                if self._expected(error) is None:
+                    log.error("run.failed", code=command.code, exc_info=error)
                 return self._run(connection, command, arrived, route)
             connection.end_steps()
             outcome = self.failed(command, connection, error)
@@ -410,14 +411,18 @@ class Worker:
 
     def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
         """The answer to a request that raised an error, now or after its wait."""
-        if isinstance(error, (HeaderError, BodyError)):
-            return Answer(SYSTEM_ERROR, remark=str(error))
-        answer = self._refusals(error)
+        answer = self._expected(error)
         if answer is not None:
             return answer
         self._stats.requests_failed += 1
         log.error("request.failed", code=command.code, address=peer.address, exc_info=error)
         return Answer(SYSTEM_ERROR, remark=_text(error))
+
+    def _expected(self, error: Exception) -> Answer | None:
+        """The answer to a request by an error that says what is wrong with it, if it is one."""
+        if isinstance(error, (HeaderError, BodyError)):
+            return Answer(SYSTEM_ERROR, remark=str(error))
+        return self._refusals(error)
 
 
 def _text(error: Any) -> str:

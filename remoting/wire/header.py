@@ -33,7 +33,17 @@ from aerobee.remoting.errors import HeaderError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["I32", "I64", "Header", "Scalar", "read_fields", "reader", "text_writer", "wire"]
+__all__ = [
+    "I32",
+    "I64",
+    "Header",
+    "Scalar",
+    "number_names",
+    "read_fields",
+    "reader",
+    "text_writer",
+    "wire",
+]
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -145,6 +155,13 @@ def fields_of(cls: type[Header]) -> tuple[Field, ...]:
 def names_of(cls: type[Header]) -> tuple[str, ...]:
     """The wire names of a header class in their order."""
     return tuple(field.name for field in fields_of(cls))
+
+
+@cache
+def number_names(cls: type[Header]) -> tuple[str, ...] | None:
+    """The wire names of a class whose fields are all numbers that are present; else None."""
+    numbers = all(field.required and field.kind in (I32, I64) for field in fields_of(cls))
+    return names_of(cls) if numbers else None
 
 
 def kind_of(annotation: Any) -> Any:

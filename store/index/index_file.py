@@ -350,7 +350,7 @@ class IndexBuilder:
         head = self.head
         handle.pwrite(INDEX_HEAD.write(head), 0)
         for begin_block, end_block in _runs(
-            [block for block, differs in enumerate(self._dirty) if differs]
+            [block for block, differs in enumerate(bytes(self._dirty)) if differs]
         ):
             begin = max(0, begin_block * _BLOCK - _HEAD_SLOTS)
             end = end_block * _BLOCK - _HEAD_SLOTS

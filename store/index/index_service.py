@@ -6,8 +6,7 @@ they reach the queue. Building yields to all other work of the loop after each s
 the index lags and catches up by itself. It waits while the disk is full.
 
 Invariant: every key of the messages before `indexed` is in a file or its builder, in the order of
-the log, and once. The checkpoint has a file's end time only when the file is on disk, and full or
-closed by a stop.
+the log, and once. The checkpoint has a file's end time only when the file is full and on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from aerobee.store.config import StoreConfig
@@ -82,20 +81,15 @@ class IndexService:
         files: Indexes,
         runtime: Runtime,
         *,
-        promise: Callable[[int], Awaitable[None]],
         on_failed: Callable[[OSError], None],
     ) -> None:
-        """`promise` makes the checkpoint say that the index is on disk up to a time, at once.
-
-        `on_failed` gets the error of a failed sync, which is final for the run.
-        """
+        """`on_failed` gets the error of a failed sync, which is final for the run."""
         self._log = contents.commit_log
         self._dispatcher = contents.dispatcher
         self.files = files
         self._disk = runtime.disk
         self._clock = runtime.clock
         self._stats = runtime.stats
-        self._promise = promise
         self._on_failed = on_failed
         self._hasher = KeyHasher()
         self._handed_over = HandedOver(contents.dispatcher, self._hasher, PENDING_BYTES)
@@ -103,7 +97,7 @@ class IndexService:
         self.indexed = 0
         """Every message before this byte of the log is in the index."""
         self.durable_timestamp = 0
-        """Up to this store time, in ms, the index is complete and on disk: for the checkpoint."""
+        """Up to this store time, in ms, the index is in full files on disk: for the checkpoint."""
         self._known_keys = 0
         self._keys: list[tuple[int, int, int]] = []
         """Keys that are not in a file yet; they end at `_keys_end` of the log."""
@@ -122,7 +116,7 @@ class IndexService:
         self._handed_over.follow(config.message_index_enable)
 
     def load(
-        self, *, clean: bool, vouched_ms: int, last_stored_ms: int, promise: Callable[[int], None]
+        self, *, clean: bool, vouched_ms: int, whole: str | None, promise: Callable[[int], None]
     ) -> None:
         """Load what is on disk; the log is recovered. Blocking. Raises: OSError."""
         log_end = self._log.max_offset
@@ -136,7 +130,7 @@ class IndexService:
             clean=clean,
             vouched_ms=vouched_ms,
             log_end=log_end,
-            last_stored_ms=last_stored_ms,
+            whole=whole,
             promise=promise_less,
         )
         self.indexed = max(resume.physical_offset, self._log.min_offset)
@@ -158,6 +152,11 @@ class IndexService:
             return self._builder.end_timestamp, self._builder.end_physical_offset
         last = self.files.last
         return (0, 0) if last is None else (last.head.end_timestamp, last.head.end_physical_offset)
+
+    @property
+    def whole(self) -> str | None:
+        """The name of the newest file if the index has all of the log; None if it has not."""
+        return self.files.newest if self.indexed >= self._log.max_offset else None
 
     def recent(self, key_hash: int) -> Recent | None:
         """Keys that are not in a file yet, for a query; for the loop."""
@@ -207,14 +206,10 @@ class IndexService:
         while self._clock.monotonic() < deadline and await self.step():
             await trio.lowlevel.checkpoint()
         durable = await self._finish()
-        stored = self._log.last_store_timestamp
         if self.behind_bytes:
             log.warning("index.unfinished", behind_bytes=self.behind_bytes)
-            # Another message of the time that a full file ends with may be among the rest.
-            self.durable_timestamp = min(self.durable_timestamp, stored - 1)
-        elif durable and self.config.message_index_enable:
-            # Messages without keys count as well: the next start need not read them.
-            self.durable_timestamp = stored
+        if durable and self._builder is not None and self._builder.full:
+            self.durable_timestamp = self._builder.end_timestamp
         self.abandon()
         return durable
 
@@ -287,10 +282,6 @@ class IndexService:
             self.abandon()
         last = self.files.last
         try:
-            if self.durable_timestamp > (safe := self.files.durable_timestamp):
-                # The last file will change: after a crash nothing may vouch for it.
-                self.durable_timestamp = safe
-                await self._promise(safe)
             if last is not None and not last.full:
                 self._builder = await self._disk.in_thread(IndexBuilder.resume, last)
                 return True

@@ -57,6 +57,11 @@ class Indexes:
         """The newest file."""
         return self.files[-1] if self.files else None
 
+    @property
+    def newest(self) -> str:
+        """Its name; "" without one."""
+        return self.files[-1].path.name if self.files else ""
+
     # ── Start ──
 
     def load(
@@ -65,15 +70,16 @@ class Indexes:
         clean: bool,
         vouched_ms: int,
         log_end: int,
-        last_stored_ms: int,
+        whole: str | None,
         promise: Callable[[int], None],
     ) -> Resume:
         """Take over the files that can be believed, remove the others; blocking.
 
-        `vouched_ms` is the checkpoint's time for the index; after a clean stop that is the store
-        time of the log's last message, if the index has all of them. `promise` makes the checkpoint
-        say less before a file goes: a Java broker takes what that time covers for indexed, and we
-        would believe the file that takes its place before it is on disk. Raises: OSError.
+        `vouched_ms` is the checkpoint's time for the index, `whole` the newest file of a clean stop
+        at which the index had all of this log. `promise` makes the checkpoint say less, before a
+        file goes and where it covers one that is not full, as stops of old versions left it: after
+        a kill a Java broker deletes that file, and takes what the time covers for indexed. Raises:
+        OSError.
         """
         found = list(self._found())
         kept = len(found)
@@ -84,12 +90,21 @@ class Indexes:
                 break
         self.files = found[:kept]
         dropped = found[kept:]
-        if dropped:
-            promise(min(vouched_ms, self.durable_timestamp))
+        safe = self._safe(vouched_ms)
+        if dropped or safe < vouched_ms:
+            promise(safe)
         self._drop(dropped)
-        if clean and not dropped and vouched_ms >= last_stored_ms:
+        if clean and not dropped and whole == self.newest:
             return Resume(log_end)
         return self._resume(dropped[0] if dropped else None)
+
+    def _safe(self, vouched_ms: int) -> int:
+        """That time, or what is in full files only."""
+        last = self.last
+        if last is None:
+            return 0
+        # What was stored before the last file begins is in those before it.
+        return min(vouched_ms, max(self.durable_timestamp, last.head.begin_timestamp - 1))
 
     def _found(self) -> Iterator[IndexFile]:
         for name in self._disk.listdir(self.directory):

@@ -40,7 +40,7 @@ EXAMINED_MAX: Final = 10_000
 class KeyIndex:
     """The index of one store. `service` builds it, `query` searches it."""
 
-    __slots__ = ("_between_flushes", "_checkpoint", "_disk", "_log", "_report", "_shape", "service")
+    __slots__ = ("_checkpoint", "_disk", "_log", "_report", "_shape", "service")
 
     def __init__(
         self,
@@ -58,12 +58,9 @@ class KeyIndex:
         self._report = report
         self._disk = runtime.disk
         self._checkpoint = checkpoint
-        self._between_flushes = contents.between_flushes
         self._shape = IndexShape(config.max_hash_slot_num, config.max_index_num)
         files = Indexes(runtime.disk, directory, self._shape)
-        self.service = IndexService(
-            config, contents, files, runtime, promise=self._promise, on_failed=on_failed
-        )
+        self.service = IndexService(config, contents, files, runtime, on_failed=on_failed)
 
     @property
     def file_bytes(self) -> int:
@@ -75,24 +72,17 @@ class KeyIndex:
         """Bytes of the log that consumers see and queries do not yet."""
         return self.service.behind_bytes
 
-    def load(self, recovery: Recovery) -> None:
-        """Load the files; the log is recovered. Blocking. Raises: OSError."""
+    def load(self, recovery: Recovery, whole: str | None) -> None:
+        """Load the files; the log is recovered. `whole`: see Indexes. Blocking. Raises: OSError."""
         known = self._checkpoint.value.clamped(recovery.last_store_timestamp)
         self.service.load(
             clean=recovery.clean,
             vouched_ms=known.index_msg_timestamp,
-            last_stored_ms=recovery.last_store_timestamp,
+            whole=whole,
             promise=lambda timestamp: self._checkpoint.write(
                 known.physic_msg_timestamp, known.logics_msg_timestamp, timestamp
             ),
         )
-
-    async def _promise(self, timestamp: int) -> None:
-        # Between rounds of the flush service, which writes the same file.
-        async with self._between_flushes:
-            value = self._checkpoint.value
-            times = value.physic_msg_timestamp, value.logics_msg_timestamp, timestamp
-            await self._disk.in_thread(self._checkpoint.write, *times)
 
     async def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int

@@ -12,17 +12,19 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from aerobee.store.format.record import read
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.record import FIXED_BYTES, HEAD, read
 from aerobee.store.format.unit import UNIT, UNIT_SIZE
 from aerobee.store.messages.checked_reads import CheckedReads
 from aerobee.store.messages.cold_reads import ColdReads
 from aerobee.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
+    from aerobee.store.errors import Piece
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import Record
@@ -53,6 +55,7 @@ CHECKED_RECORDS = 2_048
 _FIRST_TWO = Struct(">qiqq").unpack_from
 """A unit, and where the next one leads."""
 _offset_at = Struct(">q").unpack_from
+_size_and_offset = HEAD.pick("size", "physical_offset")
 
 
 @lru_cache(RUN_UNITS)
@@ -101,10 +104,14 @@ class QueueReader:
         """Whether a record is probably in memory: not far behind the end of the log."""
         return self._log.max_offset - physical_offset <= self.memory_bytes
 
+    @property
+    def _mapped_begin(self) -> int:
+        """What is written from this physical offset on is read through the mapping."""
+        return max(self._log.mapped_from, self._log.max_offset - self.mapped_bytes)
+
     def _is_mapped(self, physical_offset: int) -> bool:
         """Whether that offset is read through the mapping."""
-        behind = self._log.max_offset - physical_offset
-        return physical_offset >= self._log.mapped_from and behind <= self.mapped_bytes
+        return physical_offset >= self._mapped_begin
 
     def _log_bytes(self, file: MappedFile, position: int, size: int) -> memoryview:
         if self._is_mapped(file.start + position):
@@ -291,6 +298,37 @@ class QueueReader:
         if record is None or self._is_mapped(physical_offset):
             return record
         return record if self.checked.sound(record, physical_offset) else None
+
+    def records(self, places: Iterable[tuple[int, int]]) -> list[memoryview | None]:
+        """The records of these physical offsets and sizes, each as `record` finds it, but for a
+        mapped one, of which only size and offset are looked at. Hot.
+
+        Raises: NotInMemory with all pieces, OSError.
+        """
+        found: list[memoryview | None] = []
+        missing: list[Piece] = []
+        start = begin = end = 0  # of the segment at hand; what is mapped and written of it
+        pages = _NOTHING
+        for physical, size in places:
+            if size < FIXED_BYTES:
+                found.append(None)
+                continue
+            if not begin <= physical <= end - size:
+                file = self._log.queue.find(physical) if self._is_mapped(physical) else None
+                if file is None or physical + size > file.max_offset:
+                    try:
+                        found.append(self.record(physical, size))
+                    except NotInMemory as miss:
+                        missing += miss.pieces
+                    continue
+                start, end, pages = file.start, file.max_offset, file.readable()
+                begin = max(start, self._mapped_begin)
+            at = physical - start
+            named = _size_and_offset(pages, at) == (size, physical)
+            found.append(pages[at : at + size] if named else None)
+        if missing:
+            raise NotInMemory(tuple(missing))
+        return found
 
     def message(self, queues: ConsumeQueues, physical_offset: int) -> Record | None:
         """The message that begins there; None for bytes that only look like one.

@@ -12,6 +12,7 @@ from aerobee.store.files.sync_thread import side_by_side
 from aerobee.store.format.unit import UNIT_SIZE
 from aerobee.store.queues.consume_queue import ConsumeQueue
 from aerobee.store.queues.queue_extents import NO_EXTENTS
+from aerobee.store.queues.unit_cache import UnitCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,11 +53,12 @@ class ConsumeQueues:
     one.
     """
 
-    __slots__ = ("_disk", "_open", "directory", "file_size", "table", "unsynced")
+    __slots__ = ("_cache", "_disk", "_open", "directory", "file_size", "table", "unsynced")
 
     def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
         self._disk = disk
         self._open = OpenFiles(disk)
+        self._cache = UnitCache()
         self.directory = directory
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
         """Rounded up to whole units."""
@@ -76,7 +78,9 @@ class ConsumeQueues:
         return queue
 
     def _add(self, topic: str, queue_id: int, directory: Path) -> ConsumeQueue:
-        queue = ConsumeQueue(topic, queue_id, directory, self.file_size, self._disk, self._open)
+        queue = ConsumeQueue(
+            topic, queue_id, directory, self.file_size, self._disk, self._open, self._cache
+        )
         self.table[topic, queue_id] = queue
         return queue
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 from aerobee.store.queues.queue_files import QueueFiles
+from aerobee.store.queues.unit_cache import STRETCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.open_files import OpenFiles
     from aerobee.store.format.unit import Unit
     from aerobee.store.queues.queue_extents import QueueExtent
+    from aerobee.store.queues.unit_cache import UnitCache
 
     ReadUnits = Callable[[OpenFiles, Path, int, int], bytes]
 
@@ -39,6 +41,7 @@ class QueueUnits(QueueFiles):
     """The units of a queue, in files and in memory, and its offsets."""
 
     __slots__ = (
+        "_cache",
         "begun",
         "end_offset",
         "extent",
@@ -64,8 +67,10 @@ class QueueUnits(QueueFiles):
         file_size: int,
         disk: Disk,
         open_files: OpenFiles,
+        cache: UnitCache,
     ) -> None:
         super().__init__(directory, file_size, disk, open_files)
+        self._cache = cache
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
@@ -129,6 +134,34 @@ class QueueUnits(QueueFiles):
         return queue_offset + per_file - queue_offset % per_file
 
     def _read(self, position: int, size: int, read: ReadUnits | None = None) -> bytes:
+        """Units that are written; fewer than `size` bytes where the file ends. Hot."""
+        if read is not None and size <= STRETCH_BYTES:
+            number, at = divmod(position, STRETCH_BYTES)
+            data = self._stretch(number, read)[at : at + size]
+            if data and len(data) < size:
+                data += self._stretch(number + 1, read)[: size - len(data)]
+            if len(data) == size:
+                return data
+        return self._read_file(position, size, read)
+
+    def _stretch(self, number: int, read: ReadUnits) -> bytes:
+        """A whole stretch of written units of one file; empty where there is none."""
+        data = self._cache.kept.get((self, number))
+        if data is None:
+            begin = number * STRETCH_BYTES
+            end = begin + STRETCH_BYTES
+            if end > self.written or begin % self.file_size + STRETCH_BYTES > self.file_size:
+                return b""
+            data = self._read_file(begin, STRETCH_BYTES, read)
+            if len(data) == STRETCH_BYTES:
+                self._cache.keep(self, number, data)
+        return data
+
+    def _take(self, starts: list[int]) -> list[Path]:
+        self._cache.kept.clear()
+        return super()._take(starts)
+
+    def _read_file(self, position: int, size: int, read: ReadUnits | None) -> bytes:
         start = position - position % self.file_size
         path = self._paths.get(start)
         if path is None:
@@ -333,6 +366,7 @@ class QueueUnits(QueueFiles):
 
     def _end_at(self, end: int, *, zero: bool) -> None:
         """Make byte `end` the end: no file behind it, none without a unit, nothing in memory."""
+        self._cache.kept.clear()
         self.remove_files_from(end)
         zeroed = zero and self._paths and end % self.file_size and self._zero(end)
         if self._only_blanks(end):

@@ -1,9 +1,10 @@
-"""The state at a clean stop: begin and end of the log, and of every queue.
+"""The state at a clean stop: begin and end of log and queues, and the newest file of the index.
 
 After a clean stop nothing else tells how far a queue went, so one whose files are gone would begin
-again at number 0. The file is ours alone; other brokers ignore it. If the log is as written here,
-the rest can be trusted: a broker that was here in between and stored something moved its end. A
-file that does not match its CRC is ignored.
+again at number 0; nor that the messages behind the last key in the index have none. The file is
+ours alone; other brokers ignore it. If the log is as written here, the rest can be trusted: a
+broker that was here in between and stored something moved its end. A file that does not match its
+CRC is ignored.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ class LastStop(msgspec.Struct, frozen=True):
     log_end: int
     queues: dict[str, dict[int, QueueEnds]]
     """By topic and queue id."""
+    index_file: str | None = None
+    """The name of the newest index file, "" without one; None when the index lacks a message."""
 
     @classmethod
-    def of(cls, log: CommitLog, queues: ConsumeQueues) -> LastStop:
+    def of(cls, log: CommitLog, queues: ConsumeQueues, index_file: str | None) -> LastStop:
         """The state of queues that are completely in their files."""
         found: dict[str, dict[int, QueueEnds]] = {}
         for (topic, queue_id), queue in queues.table.items():
             if queue.end_offset:
                 ends = QueueEnds(queue.min_offset, queue.end_offset)
                 found.setdefault(topic, {})[queue_id] = ends
-        return cls(log.min_offset, log.max_offset, found)
+        return cls(log.min_offset, log.max_offset, found, index_file)
 
 
 class _Document(msgspec.Struct):

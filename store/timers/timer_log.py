@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.mapped_file_queue import MappedFileQueue
 from aerobee.store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
+from aerobee.store.timers.timer_chain import Linked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,17 +93,39 @@ class TimerLog:
         """The unit that begins there; None for any other position. Raises: NotInMemory, OSError."""
         if position < self.begin or not self.may_be_unit(position):
             return None
-        start: int
-        data: bytes | bytearray
-        start, data = self._known
-        if not 0 <= position - start <= len(data) - UNIT_BYTES:
-            start, data = self._block(position)
+        start, data = self._block(position)
         unit = TimerUnit(*_read_unit(data, position - start))
         if unit.size != UNIT_BYTES or not unit.magic & TIMER or unit.previous >= position:
             return None
         return unit
 
+    def chained(self, position: int, first: int, most: int) -> Linked:
+        """The unit there and those that it leads to, the newest first, down to `first`. Hot.
+
+        At most those of one read: none only where no unit begins. Raises: NotInMemory, OSError.
+        """
+        positions: list[int] = []
+        units: list[tuple[int, ...]] = []
+        if position < self.begin:
+            return Linked(positions, units)
+        start, data = self._block(position)
+        low = max(start, first)
+        may_be_unit = self.may_be_unit
+        while position >= low and len(units) < most and may_be_unit(position):
+            unit = _read_unit(data, position - start)
+            size, previous, magic, *_ = unit
+            if size != UNIT_BYTES or not magic & TIMER or previous >= position:
+                break
+            positions.append(position)
+            units.append(unit)
+            position = previous
+        return Linked(positions, units)
+
     def _block(self, position: int) -> tuple[int, bytes | bytearray]:
+        """Bytes with the unit that may begin there, and the position of the first."""
+        start, data = self._known
+        if 0 <= position - start <= len(data) - UNIT_BYTES:
+            return self._known
         if position >= self.written:
             return self.written, self._tail
         file = self.queue.find(position)

@@ -12,7 +12,6 @@ needs none. Every slot before `read_time_ms` is empty. Source: store format §1.
 
 from __future__ import annotations
 
-from array import array
 from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,13 +23,13 @@ from aerobee.store.format import names
 from aerobee.store.format.timer import (
     DELETE,
     NO_UNIT,
-    ROLL,
     TIMER_UNIT,
     WHEEL_SLOTS,
     TimerCheck,
     TimerUnit,
     WheelSlot,
 )
+from aerobee.store.timers.timer_chain import Chain
 from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.timers.timer_log import TimerLog, UnitsToWrite
 from aerobee.store.timers.timer_wheel import TimerWheel
@@ -41,84 +40,15 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.timers.timer_chain import Due
     from aerobee.store.timers.timer_log import ReadLog
 
-__all__ = ["Chain", "Due", "Save", "TimerStore"]
+__all__ = ["Save", "TimerStore"]
 
 PRECISION_MAX_MS = 1_000
 """The longest step of a wheel, as `timerPrecisionMs` allows it."""
 
 log = structlog.get_logger(__name__)
-
-
-class Due(NamedTuple):
-    """One timer of a chain."""
-
-    physical_offset: int
-    size: int
-    magic: int
-    enqueued_ms: int
-
-
-class Chain:
-    """The timers of one slot, walked from the newest to the oldest; `settle` removes them."""
-
-    __slots__ = (
-        "_enqueued",
-        "_magic",
-        "_physical_offsets",
-        "_positions",
-        "_sizes",
-        "last",
-        "next",
-        "settled",
-        "time_ms",
-    )
-
-    def __init__(self, time_ms: int, last: int) -> None:
-        self.time_ms = time_ms
-        self.last = last
-        self.next = last
-        """The next unit of the walk."""
-        self.settled = 0
-        """How many of the oldest were removed from the slot."""
-        self._positions = array("q")
-        self._physical_offsets = array("q")
-        self._sizes = array("i")
-        self._magic = array("i")
-        self._enqueued = array("q")
-
-    def __len__(self) -> int:
-        return len(self._physical_offsets)
-
-    def take(self, position: int, unit: TimerUnit) -> None:
-        """Add the next older one."""
-        self._positions.append(position)
-        self._physical_offsets.append(unit.physical_offset)
-        self._sizes.append(unit.record_size)
-        self._magic.append(unit.magic)
-        self._enqueued.append(unit.write_time_ms)
-
-    def due(self, number: int) -> Due:
-        """A timer by its number: the oldest is 0."""
-        at = len(self._physical_offsets) - 1 - number
-        return Due(self._physical_offsets[at], self._sizes[at], self._magic[at], self._enqueued[at])
-
-    def deletions(self, end: int | None = None) -> list[int]:
-        """Numbers of the recalls among those before `end`, the newest first."""
-        bits = self._magic if end is None else self._magic[len(self._magic) - end :]
-        last = (len(self._magic) if end is None else end) - 1
-        return [last - at for at, magic in enumerate(bits) if magic & (DELETE | ROLL) == DELETE]
-
-    def net(self, begin: int, end: int) -> int:
-        """The share of these in the count of their slot."""
-        newest = len(self._magic)
-        bits = self._magic[newest - end : newest - begin]
-        return sum(-1 if magic & DELETE else 1 for magic in bits)
-
-    def position(self, number: int) -> int:
-        """The position of a timer's unit in the timer log."""
-        return self._positions[len(self._positions) - 1 - number]
 
 
 class Save(NamedTuple):
@@ -210,17 +140,17 @@ class TimerStore:
         slot = self.wheel.slot(chain.time_ms)
         assert slot is not None, chain.time_ms
         first = max(slot.first, 0)
-        for _ in range(steps):
+        enough = len(chain) + steps
+        while len(chain) < enough:
             if chain.next < first:
                 return True
-            unit = self.log.unit(chain.next)
-            if unit is None:
+            found = self.log.chained(chain.next, first, enough - len(chain))
+            if not found.units:
                 if chain.next >= self.log.begin:
                     log.error("timer.chain_broken", time_ms=chain.time_ms, position=chain.next)
                 chain.next = NO_UNIT
                 return True
-            chain.take(chain.next, unit)
-            chain.next = unit.previous
+            chain.take(found)
         return False
 
     def settle(self, chain: Chain, done: int) -> bool:

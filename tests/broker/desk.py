@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Generator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import BrokerConfig, BrokerOptions
 from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.server.addresses import packed_host
-from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
@@ -197,7 +196,7 @@ class Desk:
     async def ask(self, header: Header, body: bytes = b"", **how: Any) -> Answer:
         """The answer, whenever it comes."""
         outcome = self.begin(header, body, **how)
-        if isinstance(steps := outcome, Generator):
+        if is_steps(steps := outcome):
             outcome = answered(lambda: finished(steps))
         self.after_round()
         if isinstance(outcome, Begun):

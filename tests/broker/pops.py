@@ -154,11 +154,8 @@ class Pops:
         return sum(len(queue.open) for queue in self.desk.revive.queues)
 
     async def stop(self) -> None:
-        """As the broker does before its nursery ends."""
-        self.desk.puts.close()
-        assert self.desk.timers is not None
-        await self.desk.timers.close()
-        assert await self.desk.saver.save_all()
+        """As the controller does before its nursery ends."""
+        assert await self.desk.broker.close()
 
 
 def real_topic(topic: str, group: str, receipt: Receipt) -> str:

@@ -17,6 +17,7 @@ from aerobee.remoting.server.poller import READ, EpollPoller
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.tls_socket import TlsSocket
 from aerobee.remoting.server.worker import Worker
+from tests.broker.runs import Runs
 from tests.kit.tls import client_context, server_context
 from tests.test_depth import Named
 
@@ -96,14 +97,21 @@ class Clients:
         nursery: trio.Nursery,
         count: int = CONNECTIONS,
         gate: Gate | None = None,
+        *,
+        gather: bool = True,
+        runs: Runs | None = None,
     ) -> None:
+        """Without `gather` every request is served by itself."""
         self.desk = desk
+        self.runs = runs or Runs()
         self.reactor = desk.reactor
         self.poller = EpollPoller()
         # A busy machine must not end rounds early.
         with patch.object(reactor_module, "ROUND_S", 60.0):
             self.selector = self.reactor.add_selector(self.poller)
-        routes = resolve(desk.broker.routes, self.reactor.pools)
+        routes = self.runs.watched(resolve(desk.broker.routes, self.reactor.pools))
+        if not gather:
+            routes = {code: route._replace(run=None) for code, route in routes.items()}
         self.worker = Worker(routes, refusal, nursery, self.reactor.shared, gate)
         self.all = [
             Client(desk, self.selector, self.worker, 50_000 + number) for number in range(count)

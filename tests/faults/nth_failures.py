@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.errors import TableDamaged
+from aerobee.broker.errors import PutPostponed, TableDamaged
 from aerobee.remoting.errors import Postponed
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import StoreRefused
@@ -46,6 +46,8 @@ STEP = 7_919
 """Prime, so that steps of it come by every place before they come by one again."""
 SETTLE_S = 0.01
 """Without work for so long in real time, virtual time goes on."""
+TRIES = 20
+"""Of a send that is refused because the next segment is late, at most."""
 COMPOUND_EVERY = 3
 GONE = (StoreRefused, TableDamaged, OSError)
 """What a start or a broker may end with when its disk fails."""
@@ -141,6 +143,11 @@ class Life:
         body = b"message %d " % number * 60
         header = send_header(TOPIC, queue_id=number % 2, properties=properties.encode(named))
         answer = await in_time(lambda: desk.ask(header, body))
+        for _ in range(TRIES):  # as clients do, where the next segment is late
+            if answer.remark != PutPostponed.REMARK:
+                break
+            await trio.sleep(0.1)
+            answer = await in_time(lambda: desk.ask(header, body))
         if answer.code == 0:
             stored = said(answer)
             self.acked[int(stored["queueId"]), int(stored["queueOffset"])] = body

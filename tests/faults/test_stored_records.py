@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from aerobee.broker.core.targets import QUEUE_ID_MAX
 from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, target_of
 from aerobee.broker.pop.pop_records import Ack, CheckPoint
-from aerobee.broker.pop.revive import ReviveQueue
+from aerobee.broker.pop.revive_queue import ReviveQueue
 from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
 from aerobee.broker.transactions.half_messages import (
     HALF_TOPIC,

@@ -6,15 +6,17 @@ outlives the process, so `kill` and `start` again is a crash and a recovery.
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
 from tests.kit.process import Child, DidNotStart, Server
 
-__all__ = ["PATIENT", "SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready"]
+__all__ = ["PATIENT", "SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready", "is_compiled"]
 
 MiB = 1_048_576
 
@@ -90,7 +92,9 @@ class BrokerProcess(Server):
         pairs = SMALL_FILES | PATIENT | self.port_settings() | dict(self.settings)
         sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
         names = [] if self.namesrv is None else ["-n", self.namesrv]
-        module = [self.python, "-m", *self.module, "broker", "run"]
+        # A compiled build that is installed goes before the sources in the current directory.
+        safe = ["-P"] if self.python != sys.executable and is_compiled(self.python) else []
+        module = [self.python, *safe, "-m", *self.module, "broker", "run"]
         return [*module, "--data", str(self.data), *names, *sets]
 
     def port_settings(self) -> dict[str, object]:
@@ -137,6 +141,14 @@ class BrokerProcess(Server):
     def _environment(self) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("AEROBEE_")}
         return inherited | {"PYTHONFAULTHANDLER": "1"} | dict(self.env)
+
+
+@cache
+def is_compiled(python: str) -> bool:
+    """Whether a compiled build is installed for an interpreter."""
+    command = [python, "-P", "-m", "aerobee", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip().endswith(" compiled")
 
 
 def _parse(line: str) -> Ready:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
-__all__ = ["LitePullMessage", "PullMessage", "PullMessageRefused", "PullMessageResponse"]
+__all__ = [
+    "LitePullMessage",
+    "PullAnswer",
+    "PullMessage",
+    "PullMessageRefused",
+    "PullMessageResponse",
+]
 
 
 class PullMessage(Header, kw_only=True):
@@ -36,15 +42,18 @@ class LitePullMessage(PullMessage, kw_only=True):
     code = RequestCode.LITE_PULL_MESSAGE
 
 
-class PullMessageResponse(Header):
-    """The next offset to pull from: with SUCCESS, 19, 20 and 21 all of the first four are
-    present.
-    """
+class PullAnswer(Header):
+    """The next offset to pull from, with SUCCESS, 19, 20 and 21, and the ends of the queue."""
 
     suggest_which_broker_id: I64
     next_begin_offset: I64
     min_offset: I64
     max_offset: I64
+
+
+class PullMessageResponse(PullAnswer):
+    """The same, with what only brokers of other kinds add."""
+
     offset_delta: I64 | None = None
     topic_sys_flag: I32 | None = None
     group_sys_flag: I32 | None = None

@@ -295,6 +295,8 @@ def test_what_an_account_may_not_do_is_exit_code_5(
     """From the broker's refusal, of a known account and of a wrong secret, to the command's end."""
     admin.create_topic("Refused")
     admin.create_user("guest", "guest-secret-1")
+    admin.create_topic("Readable")
+    assert call("acl", "grant", "guest", "Topic:Readable", "Sub")[0] == 0
     monkeypatch.setenv("AEROBEE_ACCESS_KEY", "guest")
     monkeypatch.setenv("AEROBEE_SECRET_KEY", "guest-secret-1")
     for words in (
@@ -306,6 +308,10 @@ def test_what_an_account_may_not_do_is_exit_code_5(
     ):
         code, out, err = call(*words)
         assert (code, out, err.count("\n")) == (REFUSED, "", 1), (words, err)
+    for group, options in (("aerobee_cli", []), ("theirs", ["--group", "theirs"])):
+        code, out, err = call("consume", "Readable", *options, "--no-follow")
+        assert (code, out) == (REFUSED, ""), err
+        assert f"no permission to access Group:{group}" in err.splitlines()[-1]
     monkeypatch.setenv("AEROBEE_SECRET_KEY", "a-wrong-secret-1")
     assert call("produce", "Refused", "x")[0] == REFUSED
 

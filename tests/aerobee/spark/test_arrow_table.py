@@ -209,7 +209,7 @@ def test_a_missing_package_is_named_with_what_to_install() -> None:
         "except aerobee.errors.ConfigurationError as error: print(error)"
     )
     told = run(code.replace("import aerobee\n", "import aerobee, aerobee.errors\n"))
-    assert told.endswith("needs pyarrow, which is not installed: pip install aerobee[spark]")
+    assert told.endswith("needs pyarrow, which is not installed: pip install 'aerobee[spark]'")
 
 
 def test_reading_needs_no_spark(filled: AnyBroker) -> None:

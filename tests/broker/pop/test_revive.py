@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.pop.pop_records import REVIVE_GROUP, Ack, CheckPoint
-from aerobee.broker.pop.revive import AGAIN_S, ReviveQueue, Timing
+from aerobee.broker.errors import Refused
+from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, REVIVE_GROUP, Ack, CheckPoint
+from aerobee.broker.pop.revive import AGAIN_S, Timing
+from aerobee.broker.pop.revive_queue import ReviveQueue
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutResult
     from tests.broker.pops import Pops
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
 
 def point(start: int = 0, *, diffs: tuple[int, ...] = (0,), pop_time: int = 1_000) -> CheckPoint:
@@ -44,6 +50,16 @@ def done_with(pops: Pops) -> list[int]:
     """How far each revive queue is done with."""
     offsets = pops.desk.offsets
     return [max(0, offsets.query(REVIVE_GROUP, REVIVE_LOG, queue_id)) for queue_id in range(8)]
+
+
+def put_in_front(pops: Pops, *, start: int) -> None:
+    """Put a check point into the revive log that is open for 30 s; others stay behind."""
+    front = point(start, pop_time=pops.now_ms() + 25_000)
+    pops.desk.puts.put(
+        MessageDraft(REVIVE_LOG, 0, front.to_bytes(), b"", HOST, HOST),
+        {"TAGS": CHECK_POINT_TAG, "UNIQ_KEY": "front"},
+        accepted=True,
+    )
 
 
 # ── One queue ──
@@ -170,6 +186,74 @@ async def test_what_was_put_again_before_a_stop_is_not_put_again_after_it(
         await pops.pass_s(10)
         assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
         assert pops.open_check_points() == 0
+
+
+@pytest.mark.trio
+async def test_what_was_put_back_behind_an_open_check_point_is_not_put_back_again_after_a_stop(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The offset that is saved is that of the one in front, which is open for longer."""
+    async with open_pops(tmp_path, mock_clock, revive_queue_num=1) as pops:
+        await pops.send(b"a", b"b", b"c")
+        put_in_front(pops, start=2)
+        assert len(await pops.pop(max_msg_nums=2, invisible_time=50)) == 2
+        await pops.pass_s(5)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b"]
+        assert done_with(pops)[0] == 0
+        wall = pops.desk.clock
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, wall=wall, revive_queue_num=1) as pops:
+        await pops.pass_s(40)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b", b"c"]
+        assert pops.open_check_points() == 0
+        assert done_with(pops)[0] >= 2
+
+
+@pytest.mark.trio
+async def test_a_stop_in_the_middle_of_a_pop_puts_the_rest_back_and_nothing_twice(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", b"c")
+        assert len(await pops.pop(invisible_time=5_000)) == 3
+        put_again, puts = pops.desk.puts.put_again, pops.desk.puts
+
+        def once(draft: MessageDraft) -> PutResult:
+            result = put_again(draft)
+            pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
+            return result
+
+        puts.put_again = once  # type: ignore[method-assign]  # the disk is full after the first
+        await pops.pass_s(10)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+        pops.desk.store.flags.clear(Flag.DISK_FULL)
+        wall = pops.desk.clock
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+        await pops.pass_s(10)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.trio
+async def test_a_stop_goes_on_when_what_was_put_back_cannot_be_noted(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock, revive_queue_num=1) as pops:
+        await pops.send(b"a", b"b")
+        put_in_front(pops, start=1)
+        assert len(await pops.pop(max_msg_nums=1, invisible_time=50)) == 1
+        await pops.pass_s(5)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+
+        def refuse(*_: object) -> None:
+            raise Refused(ResponseCode.NO_PERMISSION, "not now")
+
+        pops.desk.puts.hooks = [*pops.desk.puts.hooks, refuse]
+        wall = pops.desk.clock
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, wall=wall, revive_queue_num=1) as pops:
+        await pops.pass_s(40)
+        assert {bytes(one.body) for one in records(pops, "%RETRY%g_t")} == {b"a", b"b"}
 
 
 class History:

@@ -13,6 +13,9 @@ from aerobee.broker.pop.pop_records import PopKey
 from aerobee.broker.pop.revive_log import FreshPops, Written
 from aerobee.remoting.wire.bodies.pop import BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code
 from aerobee.store.format.timer import WHEEL_TOPIC
 from tests.broker.pop.test_pop import records
 from tests.broker.pops import BROKER, batch_ack, open_pops
@@ -57,6 +60,32 @@ async def test_what_is_acknowledged_at_once_needs_no_timer_and_never_comes_again
         assert not pops.desk.timers.enqueue.needless
         assert pops.desk.timers.unread == 0
         assert await pops.bodies() == []
+
+
+@pytest.mark.trio
+async def test_its_records_are_as_the_put_hooks_would_have_made_them(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", b"c")
+        popped = await pops.pop()
+        await pops.ack(popped[0])
+        await pops.ack_all(popped[1:])
+        found = records(pops, WHEEL_TOPIC)
+        codes = pops.desk.store.reader.tags_codes(
+            pops.desk.store.queues.table[WHEEL_TOPIC, 0], 0, 9
+        )
+        assert len(found) == len(codes) == 3
+        for record, code in zip(found, codes, strict=True):
+            said = decode(record.properties)
+            asked = {name: said[name] for name in ("TAGS", "TIMER_DELIVER_MS", "UNIQ_KEY")}
+            at = said["REAL_TOPIC"], int(said["REAL_QID"])
+            draft = MessageDraft(*at, record.body, b"", record.born_host, record.store_host)
+            assert tags_code(said["TAGS"]) == code
+            for hook in pops.desk.puts.hooks:
+                hook(draft, asked, record.store_timestamp, False)
+            assert (draft.topic, draft.queue_id) == (record.topic, record.queue_id)
+            assert encode(asked).encode() == record.properties
 
 
 @pytest.mark.trio

@@ -26,16 +26,6 @@ METHODS = frozenset({"debug", "info", "warning", "error", "exception"})
 EVENT = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
 def lines(text: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.getvalue().splitlines()]
 

@@ -25,8 +25,7 @@ from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainA
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.answers import refusal
 from aerobee.remoting.config import RemotingConfig
-from aerobee.remoting.server import worker as worker_module
-from aerobee.remoting.server.gathered import GATHERED_BYTES, GATHERED_MAX
+from aerobee.remoting.server.gathered import GATHERED_MAX
 from aerobee.remoting.server.poller import READ, EpollPoller
 from aerobee.remoting.server.receiving import unread_bytes
 from aerobee.remoting.server.requests import RUN_MAX
@@ -34,9 +33,10 @@ from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import Selector
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.frame import HEAD, FrameDecoder
 from aerobee.remoting.wire.request_signature import with_signature
 from aerobee.store.config import FlushDiskType
+from aerobee.store.errors import MessageIllegal
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import segment_name
@@ -45,6 +45,7 @@ from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, Gate, open_desk
 from tests.broker.round_clients import CONNECTIONS, Clients
+from tests.broker.runs import Runs
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.raw_client import batch_body, pull_fields, request_frame, send_fields
 from tests.kit.tls import Certificate, certificate
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from trio.testing import MockClock
+
+    from tests.kit.logged import Logged
 
 SYNC = FlushDiskType.SYNC_FLUSH
 GENERATED = re.compile(rb'(?<=UNIQ_KEY\x01)[0-9A-F]{32}|(?<=transactionId":")[0-9A-F]{32}')
@@ -67,7 +70,29 @@ def one(
     return request_frame(code, number, send_fields("t", number % 4, **asked), body, flag=flag)
 
 
+def reworded(frame: bytes, **envelope: object) -> bytes:
+    """The same request with other members in its envelope; None removes one."""
+    ((_, header, body),) = FrameDecoder().feed(frame)
+    members = {**json.loads(bytes(header)), **envelope}
+    head = json.dumps({name: value for name, value in members.items() if value is not None})
+    return HEAD.pack(4 + len(head) + len(body), len(head)) + head.encode() + body
+
+
 ODD = {
+    "texts for numbers": reworded(one(500), opaque="500", code="310", flag="0"),
+    "members that the broker sets": reworded(one(500), body="x", pool="x", answered=1, arrived=9),
+    "an answer already": reworded(one(500), answered=True, encoding=2),
+    "no fields": reworded(one(500), extFields=None),
+    "fields that are a list": reworded(one(500), extFields=["pg", "t"]),
+    "a key of its own": one(500, i="KEYS\x01a b\x02UNIQ_KEY\x01abc\x02TAGS\x01red\x02"),
+    "no name of a unique key": one(500, i="abc\x02TAGS\x01red"),
+    "no unique key where others have one": one(500, i="UNIQ_KEY\x01\x02TAGS\x01red"),
+    "a unique key that is none where others have one": one(500, i="UNIQ_KEY\x01a-b\x02TAGS\x01red"),
+    "two unique keys": one(500, i="UNIQ_KEY\x01abc\x02UNIQ_KEY\x01def"),
+    "two unique keys, one empty": one(500, i="UNIQ_KEY\x01abc\x02UNIQ_KEY\x01\x02WAIT\x01true"),
+    "the end of another name": one(500, i="UNIQ_KEY\x01abc\x02NO_UNIQ_KEY\x01def"),
+    "pieces without values": one(500, i="\x02TAGS\x02UNIQ_KEY\x01abc\x02\x02TAGS\x01\x02x"),
+    "the mark of an end in front": one(500, i="\x02UNIQ_KEY\x01abc"),
     "no properties": one(500, i=None),
     "no unique key": one(500, i="KEYS\x01a b"),
     "a unique key with a quote": one(500, i='UNIQ_KEY\x01a"b\\\x02'),
@@ -125,11 +150,18 @@ WAITING = ("not to wait for the disk", "to wait for the disk", "delayed", "anoth
 class Client:
     """A connection to a desk, whose rounds are called."""
 
-    def __init__(self, desk: Desk, nursery: trio.Nursery, gate: AccessGate | None = None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        nursery: trio.Nursery,
+        gate: AccessGate | None = None,
+        runs: Runs | None = None,
+    ) -> None:
         self.desk = desk
+        self.runs = runs or Runs()
         reactor = desk.reactor
         self.selector = reactor.add_selector(EpollPoller())
-        routes = resolve(desk.broker.routes, reactor.pools)
+        routes = self.runs.watched(resolve(desk.broker.routes, reactor.pools))
         checks = () if gate is None else (gate.check, gate.lets_pass)
         worker = Worker(routes, refusal, nursery, reactor.shared, *checks)
         self.ours, self.theirs = socket.socketpair()
@@ -208,6 +240,7 @@ async def served(
     nursery: trio.Nursery,
     pieces: list[bytes],
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
+    runs: Runs | None = None,
 ) -> tuple[dict[int, tuple[bytes, bytes]], list[Record]]:
     """The answers, and what is in the log then."""
     # A busy machine must not have sends refused.
@@ -215,7 +248,7 @@ async def served(
     async with open_desk(root, remoting=patient, flush_disk_type=flush) as desk:
         desk.topic()
         desk.topic("single", write_queue_nums=1, read_queue_nums=1)
-        client = Client(desk, nursery)
+        client = Client(desk, nursery, runs=runs)
         answers = b"".join([await client.take(piece) for piece in pieces])
         log = records(desk)
         units = [queue.end_offset for queue in desk.store.queues.table.values()]
@@ -253,27 +286,25 @@ async def test_most_sends_of_a_read_are_put_together(
     tmp_path: Path, nursery: trio.Nursery, flush: FlushDiskType
 ) -> None:
     pieces = [one(100 + queue) for queue in range(4)]
-    with (
-        patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run,
-        patch.object(Writer, "put", autospec=True, side_effect=Writer.put) as put,
-    ):
-        pieces.append(b"".join(map(one, range(RUN_MAX))))
-        answers, _ = await served(tmp_path, nursery, pieces, flush)
+    pieces.append(b"".join(map(one, range(RUN_MAX))))
+    runs = Runs()
+    answers, _ = await served(tmp_path, nursery, pieces, flush, runs)
     assert len(answers) == RUN_MAX + 4
-    assert run.call_count == 1
-    assert put.call_count == 4
+    assert runs.sizes == [RUN_MAX]
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(("error", "said"), [(RuntimeError("test"), 1), (MessageIllegal("x"), 0)])
 async def test_when_a_run_fails_each_send_is_served_by_itself(
-    tmp_path: Path, nursery: trio.Nursery
+    tmp_path: Path, nursery: trio.Nursery, logged: Logged, error: Exception, said: int
 ) -> None:
+    """The log says it where the error is one of ours."""
     frames = [*map(one, range(RUN_MAX))]
     alone = await served(tmp_path / "alone", nursery, frames)
-    with patch.object(Writer, "put_run", autospec=True, side_effect=RuntimeError("test")) as run:
-        together = await served(tmp_path / "together", nursery, [b"".join(frames)])
-    assert run.called
+    together = await served(tmp_path / "together", nursery, [b"".join(frames)], runs=Runs(error))
     assert together == alone
+    found = [(line["code"], line["exc_info"]) for line in logged if line["event"] == "run.failed"]
+    assert set(found) == {(310, error)} if said else not found
 
 
 # ── Runs whose answers wait for the disk ──
@@ -303,9 +334,8 @@ async def waiting_run(
             assert await client.take(one(queue))
         gate = disk.close_gate()
         client.theirs.send(b"".join(map(one, BATCHED)))
-        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
-            client.round()
-        assert run.call_count == 1
+        client.round()
+        assert client.runs.sizes == [RUN_MAX]
         await gate.wait_for_a_call()
         yield desk, client, gate
         gate.let_go()
@@ -470,12 +500,10 @@ async def test_a_run_behind_access_control_has_every_request_checked(
         for queue in range(4):
             assert codes(await client.take(signed(queue))) == {queue: 0}
         frames = [odd[number][0] if number in odd else signed(number) for number in BATCHED]
-        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
-            answers = codes(await client.take(b"".join(frames)))
+        answers = codes(await client.take(b"".join(frames)))
         assert answers == {n: odd[n][1] if n in odd else 0 for n in BATCHED}
         assert (stats.not_authorized, stats.not_authenticated) == (2, 4)
-        together = [len(call.args[1]) for call in run.call_args_list]
-        assert max(together) >= 6
+        assert max(client.runs.sizes) >= 6
         stored = sum(desk.store.max_offset("t", queue) for queue in range(4))
         assert stored == 4 + RUN_MAX - 6
         assert desk.store.max_offset("other", 0) == 0
@@ -534,15 +562,13 @@ async def served_in_rounds(
     gather: bool = True,
     prepare: Callable[[Clients], None] = lambda _: None,
     gate: Any = None,
+    runs: Runs | None = None,
 ) -> Served:
-    with (
-        tempfile.TemporaryDirectory() as root,
-        patch.object(worker_module, "GATHERED_BYTES", GATHERED_BYTES if gather else -1),
-    ):
+    with tempfile.TemporaryDirectory() as root:
         async with open_desk(Path(root), remoting=PATIENT) as desk:
             desk.topic()
             desk.topic("single", write_queue_nums=1, read_queue_nums=1)
-            clients = Clients(desk, nursery, gate=gate)
+            clients = Clients(desk, nursery, gate=gate, gather=gather, runs=runs)
             prepare(clients)
             for said in rounds:
                 await clients.round(said)
@@ -664,12 +690,12 @@ async def test_a_gate_lets_in_what_is_gathered_and_refuses_the_rest(nursery: tri
         return Answer(16, remark="closed") if command.opaque % 3 == 0 else None
 
     everyone = [(n, "plain") for n in range(CONNECTIONS)]
-    rounds = frames([everyone, everyone, *KINDS_MIXED])
+    rounds = frames([everyone, everyone, everyone, *KINDS_MIXED])
     alone = await served_in_rounds(nursery, rounds, gather=False, gate=gate)
-    with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
-        assert await served_in_rounds(nursery, rounds, gate=gate) == alone
-    assert [len(call.args[1]) for call in run.call_args_list][:2] == [4, 3]
-    assert sum(b"closed" in header for answers in alone.answers for header, _ in answers) >= 3
+    runs = Runs()
+    assert await served_in_rounds(nursery, rounds, gate=gate, runs=runs) == alone
+    assert max(runs.sizes) == 3
+    assert sum(b"closed" in header for answers in alone.answers for header, _ in answers) >= 5
 
 
 @pytest.mark.trio
@@ -680,11 +706,9 @@ async def test_the_sends_of_a_round_are_put_together_up_to_a_number(
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         clients = Clients(desk, nursery, count)
-        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
-            for said in frames([[(n, "plain") for n in range(count)]] * 2):
-                await clients.round(said)
-        sizes = [len(call.args[1]) for call in run.call_args_list]
-        assert sizes[-2:] == [GATHERED_MAX, 7]
+        for said in frames([[(n, "plain") for n in range(count)]] * 2):
+            await clients.round(said)
+        assert clients.runs.sizes[-2:] == [GATHERED_MAX, 7]
         assert all(len(heard(client.answers)) == 2 for client in clients.all)
         clients.close()
 
@@ -694,10 +718,9 @@ async def test_a_lone_send_is_not_gathered(tmp_path: Path, nursery: trio.Nursery
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         clients = Clients(desk, nursery)
-        with patch.object(Writer, "put_run", autospec=True, side_effect=Writer.put_run) as run:
-            for said in frames([[(0, "plain")], [(0, "plain")], [(1, "plain")]]):
-                await clients.round(said)
-        assert not run.called
+        for said in frames([[(0, "plain")], [(0, "plain")], [(1, "plain")]]):
+            await clients.round(said)
+        assert clients.runs.sizes == []
         clients.close()
 
 
@@ -705,9 +728,9 @@ async def test_a_lone_send_is_not_gathered(tmp_path: Path, nursery: trio.Nursery
 async def test_when_a_run_fails_each_send_of_it_is_served_by_itself(nursery: trio.Nursery) -> None:
     rounds = frames([[(n, "plain") for n in range(CONNECTIONS)]] * 2)
     alone = await served_in_rounds(nursery, rounds, gather=False)
-    with patch.object(Writer, "put_run", autospec=True, side_effect=RuntimeError("test")) as run:
-        assert await served_in_rounds(nursery, rounds) == alone
-    assert run.called
+    runs = Runs(RuntimeError("test"))
+    assert await served_in_rounds(nursery, rounds, runs=runs) == alone
+    assert runs.failed
 
 
 @asynccontextmanager
@@ -756,22 +779,20 @@ async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_t
 async def test_a_send_whose_connection_closed_before_it_was_served_is_dropped(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
+    closes = False
+
+    def gate(command: Any, connection: Any) -> None:
+        if closes and connection is clients.all[3].connection:
+            clients.all[1].connection.close("test")
+
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
-        clients = Clients(desk, nursery)
+        clients = Clients(desk, nursery, gate=gate)
         everyone = [(n, "plain") for n in range(CONNECTIONS)]
         first, second = frames([everyone, everyone])
         await clients.round(first)
-        serve = clients.worker.serve
-
-        def closes_another(connection: Any, *how: Any, **more: Any) -> int:
-            count = serve(connection, *how, **more)
-            if connection is clients.all[3].connection:
-                clients.all[1].connection.close("test")
-            return count
-
-        with patch.object(clients.worker, "serve", closes_another):
-            await clients.round(second)
+        closes = True
+        await clients.round(second)
         assert [len(heard(client.answers)) for client in clients.all] == [2, 1, 2, 2, 2]
         assert len(records(desk)) == 2 * CONNECTIONS - 1
         clients.close()
@@ -805,9 +826,9 @@ async def test_the_way_of_gathered_sends_is_not_deeper_than_that_of_one(
         everyone = [(n, "plain") for n in range(GATHERED_MAX + 2)]
         first, second = frames([everyone, [*everyone, (GATHERED_MAX + 2, "one-way")]])
         await clients.round(first)
-        with Depth(Selector.round, MappedFile.append) as depth:
+        with Depth(Selector.go_on, MappedFile.append) as depth:
             await clients.round(second)
         clients.close()
     # As many as may be, those before another request, and that one.
     assert len(depth.ways) == 3
-    assert max(map(len, depth.ways)) <= DEEPEST, depth.ways
+    assert max(map(len, depth.ways)) < DEEPEST, depth.ways

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pytest
 
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.hooks import Hooks
     from aerobee.remoting.server.requests import Gate
-    from aerobee.remoting.server.selector import Hooks
     from aerobee.remoting.wire.command import Command
 
 __all__ = [

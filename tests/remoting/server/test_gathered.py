@@ -18,7 +18,7 @@ from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import HandTime, Stage, TrickleSocket, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MAX, MIN = 30, 31
 
@@ -33,6 +33,7 @@ class Service:
     def __init__(self, stage: Stage, most: int = 100) -> None:
         self.served: list[list[bytes]] = []
         self.most = most
+        self.before: Callable[[], None] = lambda: None
         routes = (
             Route(GetMaxOffset, self.alone, "admin", self.together),
             Route(GetMinOffset, self.alone, "admin", self.together),
@@ -47,6 +48,7 @@ class Service:
 
     def together(self, requests: Iterable[Any]) -> int:
         run = []
+        self.before()
         for header, command, connection in (
             (header, command, connection)
             for (command, header, connection), _ in zip(requests, range(self.most), strict=False)
@@ -152,3 +154,11 @@ def test_two_listeners_do_not_read_over_what_the_other_has_gathered(peers: Peers
     served = peers.service.served + other.served
     assert sorted(body for run in served for body in run) == sorted(bodies)
     assert max(map(len, served)) == 2
+
+
+def test_a_served_group_is_answered_before_the_next_is_read(peers: Peers) -> None:
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * GATHERED_MAX + 2)]
+    answered: list[int] = []
+    peers.service.before = lambda: answered.append(sum(sock.sends for sock, _ in said))
+    peers.round(*said)
+    assert answered == [0, GATHERED_MAX, 2 * GATHERED_MAX]

@@ -17,11 +17,11 @@ from aerobee.remoting.server import receive_buffer, shared
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.arrivals import SlowRound
+from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from aerobee.remoting.server.reactor import NO_HOOKS
 from aerobee.remoting.server.read_ahead import Piece
 from aerobee.remoting.server.routes import PARKED, Begun
-from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, decode

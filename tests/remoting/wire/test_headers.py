@@ -93,6 +93,7 @@ ORDER: dict[type[Header], str] = {
     pull.LitePullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
     " suspendTimeoutMillis subscription subVersion expressionType maxMsgBytes requestSource"
     " proxyFrowardClientId bulkBytes",
+    pull.PullAnswer: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
     pull.PullMessageResponse: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset offsetDelta"
     " topicSysFlag groupSysFlag forbiddenType",
     pull.PullMessageRefused: "forbiddenType",
@@ -191,6 +192,7 @@ REQUIRED = {
     send.SendMessageV2: "a b c d e f g h",
     pull.PullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
     " suspendTimeoutMillis subVersion",
+    pull.PullAnswer: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
     pull.PullMessageResponse: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
     send.SendMessageResponse: "msgId queueId queueOffset",
     offset.QueryConsumerOffset: "consumerGroup topic queueId",

@@ -20,7 +20,7 @@ from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import running_store
-from tests.kit.store_model import Sent, batch_body, draft, flush_everything, open_store
+from tests.kit.store_model import ManualClock, Sent, batch_body, draft, flush_everything, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -402,38 +402,44 @@ async def test_behind_a_file_of_java_no_key_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
-async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 28, 29, 30])
+async def test_a_stop_says_of_the_index_what_is_in_full_files_as_java_does(
+    tmp_path: Path, count: int
+) -> None:
+    """A Java broker that goes on here and is killed deletes the file that is not full, and with
+    `messageIndexSafe` indexes again what was stored after the time in the checkpoint.
+    """
+    clock = ManualClock()
+    store, _ = open_store(tmp_path, Disk(), clock=clock)
+    for number in range(count):
+        put(store, f"k{number}")
+        clock.ms += 1
+    assert await store.close()
+    full = [file for file in store.index.service.files.files if file.full]
+    assert len(full) == (count >= 29)
+    assert index_promise(store) == (full[0].head.end_timestamp if full else 0)
+
+
+@pytest.mark.trio
+async def test_a_checkpoint_of_a_stop_that_covers_a_file_that_is_not_full_is_set_right(
+    tmp_path: Path,
+) -> None:
+    """As versions before wrote it."""
     store, _ = open_store(tmp_path, Disk())
     put(store, "a")
     assert await store.close()
     stored = store.commit_log.last_store_timestamp
-    assert index_promise(store) == stored
-    store, _ = open_store(tmp_path, Disk())
-    assert index_promise(store) == stored
-    put(store, "b")
-    await store.index.service.step()
-    assert index_promise(store) == 0
-    assert await store.close()
-    assert index_promise(store) >= stored
-
-
-@pytest.mark.trio
-async def test_the_promise_about_a_file_is_taken_back_when_a_crash_lets_it_go(
-    tmp_path: Path,
-) -> None:
-    """Else a Java broker would index only what was stored after that promise."""
-    store, _ = open_store(tmp_path, Disk())
-    put(store, "a")
-    assert await store.close()
+    CheckpointFile(Disk(), tmp_path / CHECKPOINT).write(stored, stored, stored)
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path, disk)
-    assert index_promise(store) > 0
+    assert not store.index.behind_bytes
+    assert index_promise(store) == stored - 1
+    assert store.index.service.durable_timestamp == stored - 1
     disk.kill()
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     assert store.index.service.files.files == []
     assert index_promise(store) == 0
-    assert store.index.service.durable_timestamp == 0
     await settle(store)
     check_index(store)
     assert await store.close()

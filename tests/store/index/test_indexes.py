@@ -23,7 +23,7 @@ def loaded(
     clean: bool = True,
     vouched_ms: int = 0,
     log_end: int = END,
-    last_ms: int = 0,
+    whole: str | None = None,
     promise: Callable[[int], None] = lambda _: None,
 ) -> tuple[Indexes, Resume]:
     indexes = row(root)
@@ -31,7 +31,7 @@ def loaded(
         clean=clean,
         vouched_ms=vouched_ms,
         log_end=log_end,
-        last_stored_ms=last_ms,
+        whole=whole,
         promise=promise,
     )
     return indexes, resume
@@ -79,16 +79,28 @@ def test_a_new_file_begins_where_the_last_one_ends(tmp_path: Path) -> None:
 
 def test_after_a_clean_stop_all_files_stay_and_nothing_is_read_again(tmp_path: Path) -> None:
     before = names(fill(tmp_path, 10))
-    indexes, resume = loaded(tmp_path, vouched_ms=STORED + 900, last_ms=STORED + 900)
+    indexes, resume = loaded(tmp_path, whole=before[-1])
     assert names(indexes) == before
     assert resume == Resume(END)
+    assert loaded(tmp_path / "none", whole="")[1] == Resume(END), "no message has a key"
 
 
 def test_after_a_clean_stop_of_one_that_indexed_less_the_rest_follows(tmp_path: Path) -> None:
     fill(tmp_path, 10)
-    _, resume = loaded(tmp_path, vouched_ms=STORED + 90, last_ms=STORED + 900)
+    _, resume = loaded(tmp_path)
     assert resume == Resume(900, known_keys=1)
-    _, resume = loaded(tmp_path / "none", last_ms=STORED + 900)
+    _, resume = loaded(tmp_path / "none")
+    assert resume == Resume(0)
+
+
+def test_after_a_clean_stop_what_was_in_files_that_are_gone_is_read_again(tmp_path: Path) -> None:
+    before = names(fill(tmp_path, 10))
+    (tmp_path / "index" / before[-1]).unlink()
+    _, resume = loaded(tmp_path, whole=before[-1])
+    assert resume == Resume(700, known_keys=1)
+    for name in before[:-1]:
+        (tmp_path / "index" / name).unlink()
+    _, resume = loaded(tmp_path, whole=before[-1])
     assert resume == Resume(0)
 
 
@@ -113,8 +125,11 @@ def test_a_promise_is_taken_back_before_the_files_go_that_it_was_about(tmp_path:
     def promise(timestamp: int) -> None:
         said.append((timestamp, sorted(path.name for path in (tmp_path / "index").iterdir())))
 
-    loaded(tmp_path, vouched_ms=STORED + 90, last_ms=STORED + 90, promise=promise)
-    assert said == [], "nothing went"
+    loaded(tmp_path, vouched_ms=STORED + 79, promise=promise)
+    assert said == [], "the last file begins behind that time"
+    loaded(tmp_path, vouched_ms=STORED + 90, promise=promise)
+    assert said == [(STORED + 79, before)], "it is not full"
+    del said[:]
     loaded(tmp_path, clean=False, vouched_ms=STORED + 90, promise=promise)
     assert said == [(STORED + 70, before)]
     loaded(tmp_path, clean=False, vouched_ms=STORED + 69, promise=promise)
@@ -158,11 +173,10 @@ def test_a_damaged_head_takes_the_files_behind_it_along(tmp_path: Path) -> None:
 
 def test_files_behind_one_that_is_missing_are_made_again(tmp_path: Path) -> None:
     before = names(fill(tmp_path, 10, apart_ms=1_000))
-    last_ms = STORED + 9_000
-    indexes, resume = loaded(tmp_path, vouched_ms=last_ms, last_ms=last_ms)
+    indexes, resume = loaded(tmp_path, whole=before[-1])
     assert (names(indexes), resume) == (before, Resume(END)), "nothing is missing"
     (tmp_path / "index" / before[1]).unlink()
-    indexes, resume = loaded(tmp_path, vouched_ms=last_ms, last_ms=last_ms)
+    indexes, resume = loaded(tmp_path, whole=before[-1])
     assert names(indexes) == before[:1]
     assert resume == Resume(300, known_keys=1)
 
@@ -180,7 +194,7 @@ def test_a_file_that_begins_in_front_of_the_end_of_the_one_before_is_made_again(
     overlapping.add([Key(0, at, STORED + at // 10) for at in range(begin, begin + 400, 100)])
     overlapping.write()
     assert file.full
-    indexes, resume = loaded(tmp_path, clean=clean, vouched_ms=STORED + 90, last_ms=STORED + 90)
+    indexes, resume = loaded(tmp_path, clean=clean, vouched_ms=STORED + 90, whole=file.path.name)
     assert names(indexes) == first
     assert resume == Resume(300, known_keys=1)
 

@@ -213,6 +213,25 @@ def test_searches_and_single_messages_take_the_same_way(
     trio.run(ask)
 
 
+def test_records_on_disk_are_read_together(store: MessageStore) -> None:
+    async def unit_of(number: int) -> tuple[int, int]:
+        queue, read_units = store.queues.table["T", 0], store.reader.cold.units
+        unit = await store.complete(lambda: queue.unit(number, read_units))
+        assert unit is not None
+        return unit.physical_offset, unit.size
+
+    async def read_all() -> None:
+        places = [await unit_of(number) for number in range(0, COUNT, 5)]
+        with pytest.raises(NotInMemory) as miss:
+            store.reader.records(places)
+        assert len(miss.value.pieces) == len(places)
+        views = await store.complete(lambda: store.reader.records(places))
+        found = [bytes(read(view).body) for view in views if view is not None]
+        assert found == [body(number) for number in range(0, COUNT, 5)]
+
+    trio.run(read_all)
+
+
 def test_a_file_deleted_under_a_read_is_asked_for_again(
     store: MessageStore, disk: ColdDisk
 ) -> None:

@@ -206,6 +206,26 @@ def test_a_view_ends_with_its_segment(store: MessageStore) -> None:
     assert store.get("T", 0, at + 4, 4).count == 4
 
 
+def test_many_records_are_found_as_single_ones_are(store: MessageStore) -> None:
+    while len(store.commit_log.queue.files) < 2:
+        fill(store, 1, size=100_000)
+    fill(store, 3)
+    queue = store.queues.table["T", 0]
+    units = [queue.unit(at) for at in range(queue.end_offset)]
+    sound = [(unit.physical_offset, unit.size) for unit in units if unit is not None]
+    (at, size), end = sound[-2], store.commit_log.max_offset
+    wrong = [(at + 1, size), (at, size - 1), (at, size + 1), (at, 0), (at, 1 << 30)]
+    wrong += [(end, size), (end - 4, 92), (-1, size), (1 << 40, size)]
+    places = [place for pair in zip(wrong, sound, strict=False) for place in pair]
+    for mapped_bytes in (store.reader.mapped_bytes, size, 0):
+        store.reader.mapped_bytes = mapped_bytes
+        found = store.reader.records([*places, *wrong])
+        assert found == [store.read(*place) for place in [*places, *wrong]]
+        assert None not in found[1 : len(places) : 2]
+        # Of a damaged unit: no such number of bytes can be read.
+        assert store.reader.records([(at, -1)]) == [None]
+
+
 def test_views_stay_readable_when_the_segment_is_gone(store: MessageStore) -> None:
     fill(store, 3)
     result = store.get("T", 0, 0, 32)

@@ -11,7 +11,8 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile, QueueEnds
 from tests.kit.store_model import draft, open_store
 
-STOP = LastStop(4_096, 70_000, {"T": {0: QueueEnds(3, 9), 1: QueueEnds(0, 1)}, "%RETRY%g": {}})
+QUEUES = {"T": {0: QueueEnds(3, 9), 1: QueueEnds(0, 1)}, "%RETRY%g": {}}
+STOP = LastStop(4_096, 70_000, QUEUES, "20260101000000000")
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_it_names_the_queues_that_ever_had_a_message(tmp_path: Path) -> None:
         store.put(draft(queue_id=queue_id))
     store.dispatch()
     store.queues.obtain("T", 7)
-    stop = LastStop.of(store.commit_log, store.queues)
+    stop = LastStop.of(store.commit_log, store.queues, None)
     assert stop.queues == {"T": {0: QueueEnds(0, 1), 1: QueueEnds(0, 2)}}
     assert (stop.log_begin, stop.log_end) == (0, store.commit_log.max_offset)
     assert trio.run(store.close)

@@ -15,7 +15,8 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
 from aerobee.store.messages.cold_reads import ColdReads
 from aerobee.store.stats import StoreStats
-from aerobee.store.timers.timer_store import Due, TimerStore
+from aerobee.store.timers.timer_chain import Due
+from aerobee.store.timers.timer_store import TimerStore
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 if TYPE_CHECKING:

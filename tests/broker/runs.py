@@ -1,0 +1,39 @@
+"""What the runs of a worker's routes served, seen where the worker calls them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee.remoting.server.requests import Requests
+    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.server.routes import Run
+
+__all__ = ["Runs"]
+
+
+class Runs:
+    """How many requests each run served, if any; with an error every run ends in it at once."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sizes: list[int] = []
+        self.error = error
+        self.failed = 0
+
+    def watched(self, routes: dict[int, Resolved]) -> dict[int, Resolved]:
+        """The same routes, with their runs under watch."""
+        return {
+            code: route if route.run is None else route._replace(run=self._watched(route.run))
+            for code, route in routes.items()
+        }
+
+    def _watched(self, run: Run) -> Run:
+        def watched(requests: Requests) -> int:
+            if self.error is not None:
+                self.failed += 1
+                raise self.error
+            if size := run(requests):
+                self.sizes.append(size)
+            return size
+
+        return watched
