@@ -6,11 +6,12 @@ BIN    := $(VENV)/bin
 BROKER := $(VENV)/.broker
 STAMP  := $(VENV)/.ready
 SUPPLY := $(VENV)/.supply
+MYPYC  := $(VENV)/.mypyc
 PIP    := $(BIN)/pip --quiet --disable-pip-version-check
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures collected spark bench torture image-test chart lock audit sbom clean
+.PHONY: run test lint types figures collected spark bench torture compiled test-compiled image-test chart lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -45,6 +46,16 @@ bench: $(STAMP)
 torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+
+# The wheel whose hot modules are compiled, in dist/ and in .cache/compiled/venv: two minutes, and a C
+# compiler. The second runs the tests on it that measure no time; those of needs_pure.txt are skipped.
+compiled: $(MYPYC)
+	$(BIN)/python -m deploy.compiled.build
+
+TESTS ?= tests/broker tests/remoting tests/store tests/faults tests/interop
+test-compiled: $(STAMP) compiled
+	PYTHONSAFEPATH=1 .cache/compiled/venv/bin/python -m pytest --import-mode=append -n 2 --dist loadfile \
+		-m 'not alone and not spark and not image' $(TESTS)
 
 # Builds the container image and runs it, by itself, by compose.yaml, and its programs as systemd
 # units on a machine of their own. Needs root and, for each of these, buildah and debootstrap, runc,
@@ -85,6 +96,10 @@ $(BROKER): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -e '.[compression]'
 	touch $(BROKER)
+
+$(MYPYC): $(BROKER)
+	$(PIP) install -e '.[compression,compiled]'
+	touch $(MYPYC)
 
 $(STAMP): $(BROKER)
 	@echo "Installing what the tests need into $(VENV) (about 900 MB with PySpark, once) ..."

@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 from structlog.testing import capture_logs
 
+from aerobee.store.format import record
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
@@ -55,6 +56,9 @@ SHARED_JAVA: dict[str, object] = {
 }
 """What tests ask of the brokers that they share. One of Java's has all of it: it takes ten seconds
 to start."""
+
+NEEDS_PURE = Path(__file__).parents[1] / "deploy/compiled/needs_pure.txt"
+"""Tests that a compiled build skips, with why."""
 
 LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
@@ -96,6 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         having = {item.path for item in items if item.get_closest_marker(mark)}
         if silent := [path for path in having if f"mark.{mark}" not in path.read_text("utf-8")]:
             raise pytest.UsageError(f"{silent[0]} has to name mark.{mark}: it is read to find them")
+    if not str(record.__file__).endswith(".py"):
+        needs_pure = NEEDS_PURE.read_text(encoding="utf-8").splitlines()
+        pure = pytest.mark.skip(reason="compiled: see deploy/compiled/needs_pure.txt")
+        for item in items:
+            if item.nodeid.partition("[")[0] in needs_pure:
+                item.add_marker(pure)
     against: str = config.getoption("--against")
     if against != OURS:
         skip = pytest.mark.skip(reason=f"not a promise of {against}")

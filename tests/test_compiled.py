@@ -1,0 +1,102 @@
+"""What the compiler gets of our sources; `make test-compiled` runs the tests on what it makes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.compiled.split import dotted, modules, split
+from tests.conftest import NEEDS_PURE
+
+ROOT = Path(__file__).parents[1]
+PATHS = modules()
+NAMES = {dotted(path) for path in PATHS}
+SOURCE = """\
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from aerobee.store.other import Other
+
+    Buffer = bytes | memoryview
+else:
+    Buffer = object
+
+class Head(NamedTuple):
+    size: i32
+
+class Request(msgspec.Struct, gc=False):
+    head: Head
+
+def number(): return 14
+"""
+TUPLE = """\
+from typing import NamedTuple
+
+class Write(NamedTuple):
+    '''ähnlich'''
+    queue: Queue = None  # ≥ 1
+"""
+
+
+def test_what_is_declared_comes_from_the_interpreted_copy() -> None:
+    """Structs and rows go; types of compiled modules are imported; no line moves."""
+    ready = split(SOURCE, "aerobee.store.one", {"aerobee.store.one", "aerobee.store.other"})
+    assert ready.declared == ("Head", "Request")
+    tree = ast.parse(ready.source)
+    assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == []
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    assert not block.orelse
+    assert ready.source.splitlines()[0].endswith(
+        "import aerobee.store.other; from aerobee.store.one_interpreted import Head, Request"
+    )
+    assert ready.source.index("number") > 0
+    lines = [text.splitlines() for text in (SOURCE, ready.source)]
+    assert lines[0].index("def number(): return 14") == lines[1].index("def number(): return 14")
+
+
+def test_fields_of_other_tuples_are_annotated_in_quotes() -> None:
+    ready = split(TUPLE, "aerobee.store.one", {"aerobee.store.one"})
+    assert ready.declared == ()
+    assert ready.source == TUPLE.replace("Queue =", '"Queue" =')
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_listed_module_can_be_split(path: str) -> None:
+    source = (ROOT / "aerobee" / path).read_text(encoding="utf-8")
+    ready = split(source, dotted(path), NAMES)
+    ast.parse(ready.source)
+    assert len(ready.source.splitlines()) == len(source.splitlines())
+    # Compiled code evaluates the annotations of its fields, which may be there for checkers only.
+    assert "@dataclass" not in ready.source
+
+
+def test_the_list_is_in_order() -> None:
+    assert sorted(NAMES) == [dotted(path) for path in PATHS]
+
+
+def test_every_test_that_is_skipped_exists() -> None:
+    for line in NEEDS_PURE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            path, _, name = line.partition("::")
+            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_without_a_compiler_it_says_so_and_builds_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.compiled.build", "--wheel", str(tmp_path)],
+        env={**os.environ, "CC": "no-such-compiler"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "there is no C compiler, no-such-compiler: " in done.stderr
+    assert "The pure build needs nothing of it." in done.stderr
+    assert [*tmp_path.iterdir()] == []
