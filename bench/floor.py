@@ -56,8 +56,10 @@ UNITS = {
 }
 
 
-def measure(directory: Path, seconds: float = 1.0) -> dict[str, float]:
-    """All of `UNITS`; needs Go for the last four."""
+def measure(
+    directory: Path, seconds: float = 1.0, python: str = sys.executable
+) -> dict[str, float]:
+    """All of `UNITS`; needs Go for the last four, whose server `python` runs."""
     one, other = socket.socketpair()
     found = {
         "round_trip": round_trip(*tcp_pair(), wait=False),
@@ -69,9 +71,7 @@ def measure(directory: Path, seconds: float = 1.0) -> dict[str, float]:
     syncs = sorted(sync_times(directory))
     found |= {"sync": median(syncs), "sync_p99": syncs[int(len(syncs) * 0.99)]}
     for name, options in (("echo_64", SENDS), ("echo_8", PIPELINED)):
-        with Child(
-            [sys.executable, "-m", "bench.floor", "--echo"], log=directory / "echo"
-        ) as child:
+        with Child([python, "-m", "bench.floor", "--echo"], log=directory / "echo") as child:
             address = child.read_line(within_s=10)
             seen = load(address, child.pid, Case(name, options), seconds, warm_up_s=0.5)
         found |= {name: seen["rate"], f"{name}_cpu": seen["cpu"]}

@@ -10,8 +10,10 @@ Java's is warmed up before it; with `--keep` they stay for all rows of a kind, a
 has had minutes. It prints the table as it goes, in Markdown, and writes FILE after every row;
 after `--minutes` the rest is left out and said so. `--quick` keeps them, too, and takes shorter
 turns and fewer, for a look in 8 minutes. `--python` names the interpreter for Aerobee's broker
-(with its dependencies installed); given several times, each is a side of its own. `python -m
-bench.plots FILE` draws what is in it.
+(with its dependencies installed) and for the floor's server; given several times, each of the
+others is a side of its own, compared with the first. Where a compiled build is installed for it
+(`make compiled`), the broker is that, and the heading says so. `python -m bench.plots FILE` draws
+what is in it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from bench.beside_java import due, flow, lives, sends, sizes, strain
 from bench.beside_java.figures import OURS, Report
 from bench.beside_java.sides import Plan
 from bench.load import build
-from bench.machine import describe
+from bench.machine import describe, interpreter_of
+from tests.kit.broker_process import is_compiled
 
 GROUPS = (
     sends.async_flush,
@@ -53,15 +56,18 @@ QUICK_MINUTES = 8
 
 def interpreters(paths: list[str]) -> dict[str, str]:
     """Name of the side → interpreter; the first is the one that the aims speak of."""
-    names = [OURS, *(version_of(path) for path in paths[1:])]
-    return dict(zip(names, paths or [sys.executable], strict=False))
+    names = [OURS, *(f"python-{version_of(path)}" for path in paths[1:])]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        names = [f"{name}-{at}" if name in twice else name for at, name in enumerate(names, 1)]
+    return dict(zip(names, paths or [sys.executable], strict=True))
 
 
 def version_of(python: str) -> str:
-    """As `python-3.13.0`."""
+    """As `3.13.0`, or `3.13.0-compiled` where a compiled build is installed."""
     code = "import platform; print(platform.python_version())"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return f"python-{done.stdout.strip()}"
+    done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip() + ("-compiled" if is_compiled(python) else "")
 
 
 def arguments() -> argparse.Namespace:
@@ -108,22 +114,25 @@ def main() -> None:
     for generator in ("rawload", "paceload"):
         build(generator)
     began = time.monotonic()
-    machine = describe()
-    print(machine, flush=True)
     given.result.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         plan = plan_of(given, Path(directory))
+        machine = describe(plan.pythons[OURS])
+        others = {name: interpreter_of(plan.pythons[name]) for name in plan.others}
+        print(
+            machine, *(f"{name}: {other}" for name, other in others.items()), sep="\n", flush=True
+        )
         facts: dict[str, Any] = {
             "note": given.note,
             "machine": machine,
             "date": datetime.now(UTC).date().isoformat(),
-            "pythons": {name: version_of(path) for name, path in plan.pythons.items()},
+            "others": others,
             "runs": plan.runs,
             "seconds": plan.seconds,
         }
-        facts["floor"] = floor.measure(plan.place())
+        facts["floor"] = floor.measure(plan.place(), python=plan.pythons[OURS])
         print(floor.lines(facts["floor"]), flush=True)
-        report = Report(given.result, facts)
+        report = Report(given.result, facts, plan.others)
         report.begin()
         for group in GROUPS:
             group(plan, report)

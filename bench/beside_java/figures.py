@@ -48,10 +48,10 @@ class Aim(NamedTuple):
     over: str = THEIRS
     side: str = OURS
 
-    def line(self, row: Row) -> str:
-        """One line of the table."""
+    def line(self, row: Row, name: str = "") -> str:
+        """One line of the table, under the row's name unless told."""
         unit = UNITS[self.figure]
-        cells = [f"{row.name}: {unit}", *self._values(row)]
+        cells = [f"{name or row.name}: {unit}", *self._values(row)]
         cells.append("" if self.limit is None else f"{self.sense} {self.limit:g}")
         met = self.met(row)
         cells.append("" if met is None else "met" if met else "**missed**")
@@ -125,9 +125,10 @@ HEAD = """\
 class Report:
     """Prints rows as they come, and keeps the file of results up to date."""
 
-    def __init__(self, path: Path, facts: Mapping[str, object]) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, object], others: Sequence[str] = ()) -> None:
         self.path = path
         self.facts = dict(facts)
+        self.others = others
         self.rows: list[Row] = []
 
     def begin(self) -> None:
@@ -142,7 +143,16 @@ class Report:
         else:
             for aim in row.aims:
                 print(aim.line(row), flush=True)
+            for aim in self._beside(row):
+                print(aim.line(row, f"{row.name}, {aim.side}"), flush=True)
         self.save()
+
+    def _beside(self, row: Row) -> Iterable[Aim]:
+        """What a row's aims are about, of the sides with other interpreters over the first."""
+        for side in self.others:
+            for figure in dict.fromkeys(aim.figure for aim in row.aims if aim.side == OURS):
+                if row.median(side, figure) is not None:
+                    yield Aim(figure, over=OURS, side=side)
 
     def save(self) -> None:
         """Write the file, whole or not at all."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.beside_java.figures import THEIRS, Row
+from bench.beside_java.figures import OURS, THEIRS, Row
 from bench.java_peer import java_broker
 from bench.load import DEFAULT_SIZES, LoadFailed
 from tests.kit.broker_process import BrokerProcess
@@ -54,6 +54,11 @@ class Plan:
     keep: bool = False
     """One broker of each for all rows of a kind, and not a fresh one for each row."""
     stall_s: float = 60.0
+
+    @property
+    def others(self) -> Sequence[str]:
+        """The sides with another interpreter than the one that the aims speak of."""
+        return [name for name in self.pythons if name != OURS]
 
     @property
     def environment(self) -> Mapping[str, str]:
