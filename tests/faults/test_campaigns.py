@@ -10,10 +10,10 @@ from tests.kit.campaign import Campaign, execute
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 
-BY_THE_CLOCK = {"R11", "R23"}
-"""They compare times by the clock. Others that say how long something may take go by the CPU time
-of the broker, take out for how long it waited for a core, or leave it room: 30 programs at work on
-two cores beside them change nothing.
+MEASURE_TIME = {"A1", "R11", "R23"}
+"""Nothing runs beside them: R11 and R23 compare times by the clock, and A1 counts milliseconds of
+CPU, which grow by half beside others on the same cores. Others that say how long something may take
+take out for how long the broker waited for a core, or leave it room.
 """
 ELSEWHERE = {"Q1", "J1"}
 """Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`."""
@@ -21,7 +21,7 @@ ELSEWHERE = {"Q1", "J1"}
 
 def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
     java = [pytest.mark.interop] if campaign.java else []
-    return [*java, pytest.mark.alone] if campaign.key in BY_THE_CLOCK else java
+    return [*java, pytest.mark.alone] if campaign.key in MEASURE_TIME else java
 
 
 SERVICE = {"R8", "R9", "R10", "R11", "R15", "R16", "R17", "R18", "R23", "S16H"}
