@@ -99,17 +99,22 @@ def test_the_file_is_whole_after_every_row(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_sides_with_other_interpreters_are_compared_with_the_first(
+def test_sides_with_other_interpreters_are_held_to_the_same_aims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = row_of([20.0, 30.0], [10.0, 10.0])
     for rate in (30.0, 60.0):
         row.add("python-3.13.5", {"rate": rate})
-    Report(tmp_path / "result.json", {}, ["python-3.13.5", "not measured"]).add(row)
+    report = Report(tmp_path / "result.json", {}, ["python-3.13.5", "not measured"])
+    report.add(row)
     assert capsys.readouterr().out.splitlines() == [
         "| produce: msgs/s | 25 | 10 | 2.50 (2.00–3.00) | ≥ 1.8 | met |",
-        "| produce, python-3.13.5: msgs/s | 45 | 25 | 1.80 (1.50–2.00) |  |  |",
+        "| produce, python-3.13.5: msgs/s | 45 | 10 | 4.50 (3.00–6.00) | ≥ 1.8 | met |",
     ]
+    assert report.verdict() == (
+        "1 of 1 aims met, 1 of 1 aims met by python-3.13.5, 0 of 0 aims met by not measured, "
+        "0 rows without a figure"
+    )
 
 
 def test_the_first_interpreter_has_the_aims_and_each_other_a_name_of_its_own() -> None:

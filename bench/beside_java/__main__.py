@@ -11,8 +11,9 @@ has had minutes. It prints the table as it goes, in Markdown, and writes FILE af
 after `--minutes` the rest is left out and said so. `--quick` keeps them, too, and takes shorter
 turns and fewer, for a look in 8 minutes. `--python` names the interpreter for Aerobee's broker
 (with its dependencies installed) and for the floor's server; given several times, each of the
-others is a side of its own, compared with the first. Where a compiled build is installed for it
-(`make compiled`), the broker is that, and the heading says so. `python -m bench.plots FILE` draws
+others is a side of its own and held to the same aims, in the rows about sends, pulls, pops and
+flows. Where a compiled build is installed for it (`make compiled`), the broker is that, and its
+name says so. `python -m bench.plots FILE` draws
 what is in it.
 """
 

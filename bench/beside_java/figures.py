@@ -148,11 +148,13 @@ class Report:
         self.save()
 
     def _beside(self, row: Row) -> Iterable[Aim]:
-        """What a row's aims are about, of the sides with other interpreters over the first."""
+        """The row's aims once more for each side with another interpreter or build, and how many
+        of them it meets is told apart.
+        """
         for side in self.others:
-            for figure in dict.fromkeys(aim.figure for aim in row.aims if aim.side == OURS):
-                if row.median(side, figure) is not None:
-                    yield Aim(figure, over=OURS, side=side)
+            for aim in row.aims:
+                if aim.side == OURS and row.median(side, aim.figure) is not None:
+                    yield aim._replace(side=side)
 
     def save(self) -> None:
         """Write the file, whole or not at all."""
@@ -162,14 +164,15 @@ class Report:
         half.replace(self.path)
 
     def verdict(self) -> str:
-        """How many aims are met."""
-        met = list(self._met())
+        """How many aims are met, by the first side and, of those rows, by each of the others."""
         failed = sum(bool(row.failure) for row in self.rows)
-        return f"{met.count(True)} of {len(met)} aims met, {failed} rows without a figure"
+        told = [_count("", [aim.met(row) for row in self.rows for aim in row.aims])]
+        for side in self.others:
+            aims = [(row, aim) for row in self.rows for aim in self._beside(row)]
+            told.append(_count(f" by {side}", [a.met(row) for row, a in aims if a.side == side]))
+        return ", ".join([*told, f"{failed} rows without a figure"])
 
-    def _met(self) -> Iterable[bool]:
-        for row in self.rows:
-            for aim in row.aims:
-                met = aim.met(row)
-                if met is not None:
-                    yield met
+
+def _count(by: str, met: Sequence[bool | None]) -> str:
+    known = [one for one in met if one is not None]
+    return f"{known.count(True)} of {len(known)} aims met{by}"
