@@ -157,9 +157,16 @@ KNOWN: Mapping[str, str] = {canon(name): name for name in read_known()}
 
 
 def nearest(name: str) -> str:
-    """The YAML spelling of the setting whose name is most similar to `name`; empty: none is."""
+    """The YAML spelling of the setting whose name is most similar to `name`; empty: none is.
+
+    One of ours that has all of its words and some more comes first: `metrics_port`.
+    """
     from difflib import get_close_matches  # only needed after a mistake
 
+    words = {*snake(name).split("_")}
+    longer = [own for key in SCHEMA.values() if words <= {*(own := snake(key.name)).split("_")}]
+    if len(words) > 1 and longer:
+        return min(longer, key=len)
     names = {key: setting.name for key, setting in SCHEMA.items()} | dict(KNOWN)
     found = get_close_matches(canon(name), names, n=1, cutoff=0.7)
     return snake(names[found[0]]) if found else ""

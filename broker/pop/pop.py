@@ -282,16 +282,18 @@ class Pop:
         offsets: list[int],
         revive_qid: int,
     ) -> PutStatus:
-        start = part.start
+        start, count = part.start, len(offsets)
+        # Ascending, so nothing is between them when the last one is so far from the first.
+        gapless = offsets[-1] - start == count - 1
         point = CheckPoint(
             start_offset=start,
             pop_time=wanted.now_ms,
             invisible_time=header.invisible_time,
-            count=len(offsets),
+            count=count,
             queue_id=part.queue_id,
             topic=part.topic,
             group=wanted.group,
-            diffs=[offset - start for offset in offsets],
+            diffs=[*range(count)] if gapless else [offset - start for offset in offsets],
             broker=self._config.broker.broker_name,
         )
         return self._revive_log.check_point(point, offsets, revive_qid)

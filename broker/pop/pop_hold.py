@@ -64,7 +64,7 @@ class HeldPop(HeldRequest):
     resume: Callable[[bool], None]
 
 
-class Line:
+class WaitingLine:
     """The waiters for one topic in one group, by queue id, the longest wait first."""
 
     __slots__ = ("queues",)
@@ -113,8 +113,8 @@ class PopHold:
         self._finish_round = finish_round
         self.quota: HoldQuota[HeldPop] = HoldQuota(limits.quota)
         self._listening = listening
-        self.lines: dict[LineKey, Line] = {}
-        self.by_topic: dict[str, dict[LineKey, Line]] = {}
+        self.lines: dict[LineKey, WaitingLine] = {}
+        self.by_topic: dict[str, dict[LineKey, WaitingLine]] = {}
         self.deadlines: Deadlines[HeldPop] = Deadlines()
         self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
@@ -159,8 +159,8 @@ class PopHold:
         line = self.lines.get(LineKey(topic, group, kind))
         return 0 if line is None else len(line.queues.get(queue_id, ()))
 
-    def _open(self, key: LineKey) -> Line:
-        line = self.lines[key] = Line()
+    def _open(self, key: LineKey) -> WaitingLine:
+        line = self.lines[key] = WaitingLine()
         for name in _names(key):
             self.by_topic.setdefault(name, {})[key] = line
         return line

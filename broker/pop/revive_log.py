@@ -13,7 +13,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.answers import STORED
-from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, PopKey, revive_topic
+from aerobee.broker.pop.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    Ack,
+    PopKey,
+    revive_topic,
+)
 from aerobee.broker.timers.timer_properties import slot_of
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
@@ -37,6 +44,7 @@ FRESH_MAX: Final = 20_000
 """Pops that are followed until the timers read them; others get timers in any case."""
 NEEDLESS_MAX: Final = 1_000_000
 """Records that need no timer, until the timers pass them; others get timers in any case."""
+TAGS_CODES: Final = {tag: tags_code(tag) for tag in (ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG)}
 NEVER: Final = -1
 """A queue offset that nobody acknowledges."""
 AHEAD_MS: Final = 1_000
@@ -192,17 +200,20 @@ class ReviveLog:
         """Put a record for the revive log, and whether it is in the timers' topic. Hot: two records
         for each pop. Raises: Refused.
         """
-        puts, draft = self._puts, self._draft(body, revive_qid, self.topic)
-        now_ms = draft.born_timestamp
+        puts, host, now_ms = self._puts, self._host, self._clock.now_ms()
         if self._wheel is not None and now_ms < deliver_ms <= now_ms + self._longest_ms:
             # As the hooks would change it, but in half of their time.
-            draft.topic, draft.queue_id, draft.tags_code = WHEEL_TOPIC, 0, tags_code(tag)
-            draft.properties = (
+            text = (
                 f"TAGS\x01{tag}\x02TIMER_DELIVER_MS\x01{deliver_ms}\x02UNIQ_KEY\x01{unique_key}\x02"
                 f"TIMER_OUT_MS\x01{slot_of(deliver_ms, self._wheel.precision_ms)}\x02"
                 f"REAL_TOPIC\x01{self.topic}\x02REAL_QID\x01{revive_qid}\x02"
             ).encode()
+            code = TAGS_CODES[tag]
+            draft = MessageDraft(
+                WHEEL_TOPIC, 0, body, text, host, host, born_timestamp=now_ms, tags_code=code
+            )
             return puts.put_again(draft) if accepted else puts.put_as_is(draft), True
+        draft = self._draft(body, revive_qid, self.topic)
         properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms), "UNIQ_KEY": unique_key}
         result = puts.put(draft, properties, accepted=accepted)
         return result, draft.topic == WHEEL_TOPIC

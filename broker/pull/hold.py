@@ -48,11 +48,11 @@ class HeldPull(HeldRequest):
     queue: tuple[str, int]
     queue_offset: int
     resume: Callable[[], None]
-    line: Line = field(init=False)
+    line: WaitingLine = field(init=False)
     """Set by `Hold.park`."""
 
 
-class Line:
+class WaitingLine:
     """The pulls that wait for one queue with one filter: an arrival wakes all of them."""
 
     __slots__ = ("held", "highest", "matches")
@@ -86,7 +86,7 @@ class Hold:
         self._flush = flush
         self._listening = listening
         self.quota: HoldQuota[HeldPull] = HoldQuota(limits)
-        self._lines: dict[tuple[str, int], dict[int, Line]] = {}
+        self._lines: dict[tuple[str, int], dict[int, WaitingLine]] = {}
         """Queue → lines by the identity of their filter, which the line keeps alive."""
         self.deadlines: Deadlines[HeldPull] = Deadlines()
         self._woken: deque[HeldPull] = deque()
@@ -114,7 +114,7 @@ class Hold:
             lines = self._lines[held.queue] = {}
         line = lines.get(id(held.matches))
         if line is None:
-            line = lines[id(held.matches)] = Line(held.matches)
+            line = lines[id(held.matches)] = WaitingLine(held.matches)
         line.held[held] = None
         line.highest = max(line.highest, held.queue_offset)
         held.line = line
@@ -217,11 +217,11 @@ class Hold:
                 self._flush()
             await trio.lowlevel.checkpoint()
 
-    def _wake_line(self, queue: tuple[str, int], line: Line) -> None:
+    def _wake_line(self, queue: tuple[str, int], line: WaitingLine) -> None:
         self._woken.extend(line.held)
         self._forget(queue, line)
 
-    def _wake_overtaken(self, line: Line, max_offset: int) -> None:
+    def _wake_overtaken(self, line: WaitingLine, max_offset: int) -> None:
         """Wake the pulls of a line that asked for less than its queue has."""
         for held in [one for one in line.held if max_offset > one.queue_offset]:
             self._wake_one(held)
@@ -238,7 +238,7 @@ class Hold:
         if not line.held:
             self._forget(held.queue, line)
 
-    def _forget(self, queue: tuple[str, int], line: Line) -> None:
+    def _forget(self, queue: tuple[str, int], line: WaitingLine) -> None:
         """Remove a line."""
         lines = self._lines.get(queue)
         if lines is None or lines.get(id(line.matches)) is not line:

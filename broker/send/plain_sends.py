@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.send.destinations import WRITE_BIT
-from aerobee.broker.send.send import GROUP_MARK, LOOKED_AT, TRANSACTION_BITS
+from aerobee.broker.send.send import GROUP_MARK, NOT_PLAIN, TRANSACTION_BITS
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
@@ -54,7 +54,7 @@ SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
-class Around(NamedTuple):
+class Affixes(NamedTuple):
     """What stands before and behind the unique key in the stored properties of plain messages.
 
     A producer's messages mostly have it in common, so it is looked at once.
@@ -86,7 +86,7 @@ class PlainSends:
     def settings_changed(self) -> None:
         """Derive from the settings what all answers have in common."""
         send = self._send
-        self._known: dict[tuple[str, str], Around] = {}
+        self._known: dict[tuple[str, str], Affixes] = {}
         answer = SendMessageResponse(
             msg_id=self._store_host.hex().upper() + "%016X",
             queue_id=0,
@@ -187,14 +187,14 @@ class PlainSends:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             _, stored, code = looked
-            self._known[before, after] = Around(front, stored[len(front) + len(unique) :], code)
+            self._known[before, after] = Affixes(front, stored[len(front) + len(unique) :], code)
         return looked
 
     def _look(self, text: str) -> tuple[bytes, bytes, int] | None:
         properties = decode(text)
         # Of letters and digits: no JSON has to escape it.
         unique = properties.get("UNIQ_KEY", "").encode()
-        if not unique.isalnum() or not LOOKED_AT.isdisjoint(properties):
+        if not unique.isalnum() or not NOT_PLAIN.isdisjoint(properties):
             return None
         if self._waits_for_disk and properties.get("WAIT", "true").lower() != "true":
             return None

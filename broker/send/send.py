@@ -54,7 +54,7 @@ __all__ = ["Send"]
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
 
-ALONE: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
+NOT_IN_BATCHES: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
 """Properties that no message of a batch may have."""
 
 HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
@@ -62,8 +62,9 @@ HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
 
 SEPARATOR: Final = b"\x01"
 """Between the name of a property and its value."""
-ALONE_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(ALONE))
-LOOKED_AT: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
+NOT_IN_BATCHES_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(NOT_IN_BATCHES))
+NOT_PLAIN: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
+"""Properties of which a send has to be looked at by itself."""
 TRANSACTION_BITS: Final = 0x0C
 MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
@@ -133,7 +134,7 @@ class Send:
             properties = decode(text)
             if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
                 raise Refused(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
-            looked_at = header.sys_flag & TRANSACTION_BITS or not LOOKED_AT.isdisjoint(properties)
+            looked_at = header.sys_flag & TRANSACTION_BITS or not NOT_PLAIN.isdisjoint(properties)
             half = looked_at and self._asks_for_half(header, properties)
             if looked_at:
                 text = _without(properties, REGION_FIELDS)
@@ -374,7 +375,7 @@ def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
     Most batches have none of these names, and then nothing is parsed. Others may run at each yield.
     """
     raw = bytes(body)
-    if SEPARATOR not in raw or not any(name in raw for name in ALONE_BYTES):
+    if SEPARATOR not in raw or not any(name in raw for name in NOT_IN_BATCHES_BYTES):
         return
     checked = 0
     try:

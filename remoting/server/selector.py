@@ -95,7 +95,7 @@ class Selector:
         self._buffer = ReceiveBuffer()
         self.ready: deque[tuple[int, int]] = deque()
         """Sockets that the poller reported and no round has reached yet."""
-        self._gathers = False  # in this round: several sockets are ready
+        self._may_gather = False  # in this round: several sockets are ready
         self._early = False  # the round ends before `_ends`; the next goes on until then
         self._ends = 0.0
         self._round_s = round_s
@@ -175,7 +175,7 @@ class Selector:
             self._ends = began + self._round_s
         ends, self._early = self._ends, False
         last_turn = ends - self._turn_s
-        self._gathers = len(ready) > 1
+        self._may_gather = len(ready) > 1
         while ready and now < ends and not self._early:
             context.now = now
             context.turn_ends = now + self._turn_s if now < last_turn else ends
@@ -284,9 +284,9 @@ class Selector:
                 return
             late = connection.worker.refuse_late(connection, piece)
             since, data = piece.came(late), memoryview(whole)[late:]
-        context.gathers = self._gathers
+        context.may_gather = self._may_gather
         self._take(connection, data, since, reading.until)
-        context.gathers = False
+        context.may_gather = False
         if context.gathered is None:
             buffer.begin()
         elif context.gathered.full or not buffer.keep(received):
@@ -376,7 +376,7 @@ class Selector:
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
         """Serve the complete frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
-        self.context.gathers = False  # a lone one would be dropped with its connection
+        self.context.may_gather = False  # a lone one would be dropped with its connection
         try:
             served = connection.worker.serve(connection, frames, arrived, 0.0)
             self._keep(connection, frames, served, arrived, 0.0)

@@ -134,8 +134,8 @@ class SelectorContext:
 
     __slots__ = (
         "gathered",
-        "gathers",
         "interrupted",
+        "may_gather",
         "now",
         "outbox",
         "poller",
@@ -155,7 +155,7 @@ class SelectorContext:
         self.turn_ends = 0.0
         self.waiting: dict[int, None] = {}
         """Descriptors of connections that continue in the next round in any case."""
-        self.gathers = False
+        self.may_gather = False
         """Whether a lone request may be gathered now: others may follow in the same round."""
         self.gathered: Gathered | None = None
         """The requests that wait for each other."""

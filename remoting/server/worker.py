@@ -154,7 +154,7 @@ class Worker:
         plain = not command.flag and encoding == JSON and not connection.announces
         if route.run is not None and plain:
             if len(frames) == 1:
-                if context.gathers and self._gather(command, connection, route, len(header)):
+                if context.may_gather and self._gather(command, connection, route, len(header)):
                     return 1
             elif at + 1 < len(frames) and self._runs and not rates.per_s:
                 rest = frames[at + 1 : at + RUN_MAX]

@@ -86,8 +86,8 @@ class BatchItems(NamedTuple):
         if self.shape is not None and not self.shape[1]:
             return self
         properties = [*map(closed, self.properties)]
-        mores = {*map(len, properties)}
-        shape = (self.shape[0], mores.pop()) if self.shape and len(mores) == 1 else None
+        tails = {*map(len, properties)}
+        shape = (self.shape[0], tails.pop()) if self.shape and len(tails) == 1 else None
         return BatchItems(self.flags, self.bodies, properties, shape)
 
     @classmethod
@@ -153,19 +153,19 @@ def _alike(raw: bytes, at: int, most: int) -> tuple[BatchItems, int] | None:
     if len(raw) - at < _FIXED_BYTES:
         return None
     size, _, _, _, length = _batch_head(raw, at)
-    more = size - _FIXED_BYTES - length
-    if length < 0 or not 0 <= more <= PROPERTIES_BYTES_MAX:
+    tail = size - _FIXED_BYTES - length
+    if length < 0 or not 0 <= tail <= PROPERTIES_BYTES_MAX:
         return None
     count = min(most, (len(raw) - at) // size)
     end = at + count * size
     # The last one tells of most that they differ.
     if count < 2 or _batch_head(raw, end - size)[0] != size:
         return None
-    rows = _shape(length, more).iter_unpack(memoryview(raw)[at:end])
-    sizes, flags, lengths, bodies, mores, properties = zip(*rows, strict=True)
-    if not sizes.count(size) == lengths.count(length) == mores.count(more) == count:
+    rows = _shape(length, tail).iter_unpack(memoryview(raw)[at:end])
+    sizes, flags, lengths, bodies, tails, properties = zip(*rows, strict=True)
+    if not sizes.count(size) == lengths.count(length) == tails.count(tail) == count:
         return None
-    return BatchItems(flags, bodies, properties, (length, more)), end
+    return BatchItems(flags, bodies, properties, (length, tail)), end
 
 
 def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
@@ -183,9 +183,9 @@ def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
         next_at = at + size
         if length < 0 or not body_end + 2 <= next_at <= end:
             raise MessageIllegal(f"batch message at byte {at}: size {size}, body {length}")
-        more = raw[body_end] << 8 | raw[body_end + 1]
-        if body_end + 2 + more != next_at or more > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"batch message at byte {at}: properties {more}")
+        tail = raw[body_end] << 8 | raw[body_end + 1]
+        if body_end + 2 + tail != next_at or tail > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(f"batch message at byte {at}: properties {tail}")
         flags.append(flag)
         bodies.append(raw[body_at:body_end])
         properties.append(raw[body_end + 2 : next_at])
@@ -237,17 +237,17 @@ def _of_one_shape(
     """A record by one call each."""
     flags, bodies, properties, shape = items
     assert shape is not None
-    length, more = shape
-    size = shared.size + length + more
+    length, tail = shape
+    size = shared.size + length + tail
     offsets = range(physical_offset, physical_offset + len(bodies) * size, size)
-    common, topic = shared.common + length.to_bytes(4, "big"), shared.topic + _length(more)
-    pack = _record(len(common), length, len(topic), more)
+    common, topic = shared.common + length.to_bytes(4, "big"), shared.topic + _length(tail)
+    pack = _record(len(common), length, len(topic), tail)
     before = size.to_bytes(4, "big") + shared.magic
     fields = crcs, repeat(shared.queue_id), flags, numbers, offsets, repeat(common)
     data = b"".join(map(pack, repeat(before), *fields, bodies, repeat(topic), properties))
-    codes = map(tags_code_of, properties) if more else repeat(0)
+    codes = map(tags_code_of, properties) if tail else repeat(0)
     units = b"".join(map(_unit, offsets, repeat(size), codes))
-    return BatchRecords(data, units, offsets, properties if more else ())
+    return BatchRecords(data, units, offsets, properties if tail else ())
 
 
 @lru_cache(SHAPES_MAX)
@@ -261,13 +261,13 @@ def _of_any_shape(
 ) -> BatchRecords:
     """Heads by one call each, put between what is there."""
     flags, bodies, properties, _ = items
-    lengths, mores = [*map(len, bodies)], [*map(len, properties)]
-    sizes = [shared.size + length + more for length, more in zip(lengths, mores, strict=True)]
+    lengths, tails = [*map(len, bodies)], [*map(len, properties)]
+    sizes = [shared.size + length + tail for length, tail in zip(lengths, tails, strict=True)]
     offsets = [*accumulate(sizes[:-1], initial=physical_offset)]
     common, topic = repeat(shared.common), repeat(shared.topic)
     fields = repeat(shared.magic), crcs, repeat(shared.queue_id), flags, numbers, offsets, common
     heads = map(_head(len(shared.common)), sizes, *fields, lengths)
-    parts = zip(heads, bodies, topic, map(_length, mores), properties, strict=False)
+    parts = zip(heads, bodies, topic, map(_length, tails), properties, strict=False)
     data = b"".join(chain.from_iterable(parts))
     some = any(properties)
     codes = map(tags_code_of, properties) if some else repeat(0)

@@ -15,7 +15,7 @@ from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.record import FIXED_BYTES, HEAD, RecordHeader, parse
 from aerobee.store.format.unit import UNIT
 from aerobee.store.format.walk import fault_at
-from aerobee.store.messages.cold_reads import Stretch
+from aerobee.store.messages.cold_reads import ByteRange
 from aerobee.store.results import GetStatus
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class CheckedReads:
         """
         taken: list[_Taken] = []
         damaged: list[Damaged] = []
-        runs: list[Stretch] = []
+        runs: list[ByteRange] = []
         segment: MappedFile | None = None
         begin = end = limit = 0  # of the adjacent records at hand; where their segment ends
         total = physical = 0
@@ -102,14 +102,14 @@ class CheckedReads:
                 continue
             else:
                 if segment is not None:
-                    runs.append(Stretch(segment, begin - segment.start, end - segment.start))
+                    runs.append(ByteRange(segment, begin - segment.start, end - segment.start))
                 segment, limit = file, file.max_offset
                 begin, end = physical, physical + size
             taken.append((following - 1, physical, size))
             total += size
         if segment is not None:
-            runs.append(Stretch(segment, begin - segment.start, end - segment.start))
-        records = self._cold.stretches(self._log.queue.open_files, runs)
+            runs.append(ByteRange(segment, begin - segment.start, end - segment.start))
+        records = self._cold.ranges(self._log.queue.open_files, runs)
         self._give(result, queue, taken, records, damaged)
         for one in damaged:
             self.report(one)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.open_files import OpenFiles
     from aerobee.store.stats import StoreStats
 
-__all__ = ["COLD_READ_THREADS", "ColdReads", "Stretch"]
+__all__ = ["COLD_READ_THREADS", "ByteRange", "ColdReads"]
 
 COLD_READ_THREADS = 4
 """Reads that may wait for the disk at the same time; more wait for a thread."""
@@ -38,7 +38,7 @@ Known = dict["Path", list[tuple[int, bytes]]]
 _NONE: Known = {}
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes [begin, end) of one segment."""
 
     file: MappedFile
@@ -121,13 +121,13 @@ class ColdReads:
 
     def log(self, files: OpenFiles, file: MappedFile, position: int, size: int) -> memoryview:
         """`size` bytes of a segment. Raises: NotInMemory, OSError."""
-        return self.stretches(files, [Stretch(file, position, position + size)])
+        return self.ranges(files, [ByteRange(file, position, position + size)])
 
-    def stretches(self, files: OpenFiles, stretches: list[Stretch]) -> memoryview:
-        """Stretches, joined in their order. Raises: NotInMemory with all pieces, OSError."""
+    def ranges(self, files: OpenFiles, ranges: list[ByteRange]) -> memoryview:
+        """Byte ranges, joined in their order. Raises: NotInMemory with all pieces, OSError."""
         parts: list[memoryview] = []
         missing: list[Piece] = []
-        for group in _neighbours(stretches):
+        for group in _neighbours(ranges):
             file, begin, end = group[0].file, group[0].begin, group[-1].end
             data = self._piece(files, file.path, begin, end - begin, file.handle)
             if data is None:
@@ -175,13 +175,13 @@ class ColdReads:
         return data if data is not None and len(data) == size else None
 
 
-def _neighbours(stretches: Iterable[Stretch]) -> list[list[Stretch]]:
+def _neighbours(ranges: Iterable[ByteRange]) -> list[list[ByteRange]]:
     """Groups that are worth one read each."""
-    groups: list[list[Stretch]] = []
-    for stretch in stretches:
+    groups: list[list[ByteRange]] = []
+    for one in ranges:
         last = groups[-1][-1] if groups else None
-        if last and last.file is stretch.file and 0 <= stretch.begin - last.end <= GAP_BYTES:
-            groups[-1].append(stretch)
+        if last and last.file is one.file and 0 <= one.begin - last.end <= GAP_BYTES:
+            groups[-1].append(one)
         else:
-            groups.append([stretch])
+            groups.append([one])
     return groups

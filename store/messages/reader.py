@@ -177,7 +177,7 @@ class QueueReader:
         """Take all units as one view, if their records lie one behind the other. Hot.
 
         All of it is mapped. False without that, and when `_collect` would not take all of them.
-        Records are in ascending order and do not overlap: if their sizes add up to the stretch that
+        Records are in ascending order and do not overlap: if their sizes add up to the range that
         they are in, nothing else is in it. To see that takes less than `_collect` does: 7 % of a
         pull of 32 messages.
         """

@@ -68,7 +68,7 @@ class ConsumeQueue(QueueUnits):
         """
         end = physical_offset + size
         if queue_offset != self.end_offset or end <= self.max_physical_offset:
-            return self._append_out_of_line(queue_offset, physical_offset, size, tags_code)
+            return self._append_unexpected(queue_offset, physical_offset, size, tags_code)
         self.tail += _pack(physical_offset, size, tags_code)
         self.max_physical_offset = end
         self.end_offset = queue_offset + 1
@@ -86,7 +86,7 @@ class ConsumeQueue(QueueUnits):
         self.end_offset = queue_offset + len(units) // UNIT_SIZE
         return True
 
-    def _append_out_of_line(
+    def _append_unexpected(
         self, queue_offset: int, physical_offset: int, size: int, tags_code: int
     ) -> UnitStatus:
         if physical_offset + size <= self.max_physical_offset or queue_offset < self.end_offset:

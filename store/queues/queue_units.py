@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 from aerobee.store.queues.queue_files import QueueFiles
-from aerobee.store.queues.unit_cache import STRETCH_BYTES
+from aerobee.store.queues.unit_cache import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,25 +135,25 @@ class QueueUnits(QueueFiles):
 
     def _read(self, position: int, size: int, read: ReadUnits | None = None) -> bytes:
         """Units that are written; fewer than `size` bytes where the file ends. Hot."""
-        if read is not None and size <= STRETCH_BYTES:
-            number, at = divmod(position, STRETCH_BYTES)
-            data = self._stretch(number, read)[at : at + size]
+        if read is not None and size <= BLOCK_BYTES:
+            number, at = divmod(position, BLOCK_BYTES)
+            data = self._block(number, read)[at : at + size]
             if data and len(data) < size:
-                data += self._stretch(number + 1, read)[: size - len(data)]
+                data += self._block(number + 1, read)[: size - len(data)]
             if len(data) == size:
                 return data
         return self._read_file(position, size, read)
 
-    def _stretch(self, number: int, read: ReadUnits) -> bytes:
-        """A whole stretch of written units of one file; empty where there is none."""
+    def _block(self, number: int, read: ReadUnits) -> bytes:
+        """A whole block of written units of one file; empty where there is none."""
         data = self._cache.kept.get((self, number))
         if data is None:
-            begin = number * STRETCH_BYTES
-            end = begin + STRETCH_BYTES
-            if end > self.written or begin % self.file_size + STRETCH_BYTES > self.file_size:
+            begin = number * BLOCK_BYTES
+            end = begin + BLOCK_BYTES
+            if end > self.written or begin % self.file_size + BLOCK_BYTES > self.file_size:
                 return b""
-            data = self._read_file(begin, STRETCH_BYTES, read)
-            if len(data) == STRETCH_BYTES:
+            data = self._read_file(begin, BLOCK_BYTES, read)
+            if len(data) == BLOCK_BYTES:
                 self._cache.keep(self, number, data)
         return data
 

@@ -1,6 +1,6 @@
-"""Stretches of written units that readers have asked for lately, of all queues together.
+"""Blocks of written units that readers have asked for lately, of all queues together.
 
-A consumer reads its queue in order, a few units at a time: of one stretch it asks many times, and
+A consumer reads its queue in order, a few units at a time: of one block it asks many times, and
 so does each group that reads the same. Written units never change while the store runs.
 """
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["STRETCHES_MAX", "STRETCH_BYTES", "UnitCache"]
+__all__ = ["BLOCKS_MAX", "BLOCK_BYTES", "UnitCache"]
 
-STRETCH_BYTES: Final = 4_000
-STRETCHES_MAX: Final = 1_024
-"""Stretches that are kept, 4 MB; the oldest is dropped first."""
+BLOCK_BYTES: Final = 4_000
+BLOCKS_MAX: Final = 1_024
+"""Blocks that are kept, 4 MB; the oldest is dropped first."""
 
 
 class UnitCache:
-    """(queue, number of the stretch) → its bytes. For the loop."""
+    """(queue, number of the block) → its bytes. For the loop."""
 
     __slots__ = ("kept",)
 
@@ -27,7 +27,7 @@ class UnitCache:
         self.kept: dict[tuple[Any, int], bytes] = {}
 
     def keep(self, queue: Hashable, number: int, data: bytes) -> None:
-        """Keep a stretch."""
-        if len(self.kept) >= STRETCHES_MAX:
+        """Keep a block."""
+        if len(self.kept) >= BLOCKS_MAX:
             del self.kept[next(iter(self.kept))]
         self.kept[queue, number] = data

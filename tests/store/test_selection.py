@@ -176,7 +176,7 @@ def test_from_disk_comes_what_would_come_from_memory(
                 with pytest.raises(NotInMemory):
                     reader.get("T", 0, at, count, is_even)
             result = trio.run(wait)
-            assert len(disk.waited) <= 3, "two stretches of units at most, all records at once"
+            assert len(disk.waited) <= 3, "two blocks of units at most, all records at once"
         else:
             result = trio.run(wait)
         results.append((numbers(result), result.next_begin_offset, result.status))

@@ -69,7 +69,7 @@ class QueueFinding(NamedTuple):
     detail: str
 
 
-class Line:
+class QueueState:
     """The state of one queue during the audit."""
 
     __slots__ = ("first", "key", "next", "queue", "seen")
@@ -96,8 +96,8 @@ class QueueAudit:
         self.regions: list[tuple[int, int]] = []
         """Ranges of the log without a readable record."""
         queues = queues_of(root, lambda topic: not topic.startswith(LIGHT_QUEUES))
-        self._lines = {
-            (queue.topic, queue.queue_id): Line((queue.topic, queue.queue_id), queue)
+        self._states = {
+            (queue.topic, queue.queue_id): QueueState((queue.topic, queue.queue_id), queue)
             for queue in queues
         }
 
@@ -105,44 +105,46 @@ class QueueAudit:
 
     def compare(self, topic: str, queue_id: int, rows: QueueRows) -> Iterator[QueueFinding]:
         """Compare further records of a queue."""
-        line = self._lines.get((topic, queue_id))
-        if line is None:
-            line = self._lines[topic, queue_id] = Line((topic, queue_id), None)
-        line.seen.append(rows.offsets)
+        state = self._states.get((topic, queue_id))
+        if state is None:
+            state = self._states[topic, queue_id] = QueueState((topic, queue_id), None)
+        state.seen.append(rows.offsets)
         cuts = np.flatnonzero(np.diff(rows.offsets) != 1) + 1
         bounds = [0, *cuts.tolist(), len(rows.offsets)]
         for number, begin in enumerate(bounds[:-1]):
             run = rows.cut(begin, bounds[number + 1])
             after = int(rows.offsets[bounds[number + 1]]) if number + 2 < len(bounds) else None
-            yield from self._number(line, run, after)
-            if self._compared(line):
-                yield from self._compare_run(line, run)
+            yield from self._number(state, run, after)
+            if self._compared(state):
+                yield from self._compare_run(state, run)
 
-    def _compared(self, line: Line) -> bool:
+    def _compared(self, state: QueueState) -> bool:
         """Whether the queue must have entries. Those of a deleted topic are deleted with it."""
-        topic = line.key[0]
+        topic = state.key[0]
         if topic.startswith(LIGHT_QUEUES) or not self._there:
             return False
-        return line.queue is not None or self._topics is None or topic in self._topics
+        return state.queue is not None or self._topics is None or topic in self._topics
 
-    def _number(self, line: Line, run: QueueRows, after: int | None) -> Iterator[QueueFinding]:
+    def _number(
+        self, state: QueueState, run: QueueRows, after: int | None
+    ) -> Iterator[QueueFinding]:
         """Check that a run of consecutive records continues the one before."""
         first, count = int(run.offsets[0]), len(run.offsets)
-        expected, line.next = line.next, first + count
+        expected, state.next = state.next, first + count
         fault = number_fault(expected, first)
-        if fault == END or (expected is not None and self._explained(line, expected, first)):
+        if fault == END or (expected is not None and self._explained(state, expected, first)):
             return
         detail = "a queue offset below 0" if expected is None else f"follows {expected - 1}"
-        yield _finding(line, fault, run, 0, detail)
+        yield _finding(state, fault, run, 0, detail)
         if expected is not None and after == expected + count:
             # Only these have wrong queue offsets.
-            line.next = after
+            state.next = after
 
-    def _explained(self, line: Line, begin: int, end: int) -> bool:
+    def _explained(self, state: QueueState, begin: int, end: int) -> bool:
         """Whether the messages of a gap are in unreadable ranges of the log."""
-        if line.queue is None or not begin < end <= begin + EXPLAINED_MAX:
+        if state.queue is None or not begin < end <= begin + EXPLAINED_MAX:
             return False
-        with QueueReader(line.queue) as reader:
+        with QueueReader(state.queue) as reader:
             units = reader.units(begin, end - begin)
         return all(
             size > 0 and self._unreadable(place)
@@ -152,54 +154,54 @@ class QueueAudit:
     def _unreadable(self, place: int) -> bool:
         return any(begin <= place < end for begin, end in self.regions)
 
-    def _compare_run(self, line: Line, run: QueueRows) -> Iterator[QueueFinding]:
+    def _compare_run(self, state: QueueState, run: QueueRows) -> Iterator[QueueFinding]:
         first, count = int(run.offsets[0]), len(run.offsets)
         if first < 0:
             return
-        if line.queue is None:
+        if state.queue is None:
             units = np.zeros(count, UNITS)
         else:
-            with QueueReader(line.queue) as reader:
+            with QueueReader(state.queue) as reader:
                 units = reader.units(first, count)
         same = (units["place"] == run.places) & (units["size"] == run.sizes)
         for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
             unit = Unit(int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
-            kind, detail = self._judged(line, run, at, unit)
+            kind, detail = self._judged(state, run, at, unit)
             if kind != END:
-                yield _finding(line, kind, run, at, detail)
+                yield _finding(state, kind, run, at, detail)
 
-    def _judged(self, line: Line, run: QueueRows, at: int, found: Unit) -> tuple[str, str]:
+    def _judged(self, state: QueueState, run: QueueRows, at: int, found: Unit) -> tuple[str, str]:
         """Kind and detail of a wrong queue entry; END if it has no fault that counts."""
         stored = int(run.stored[at])
         if stored > self._pending_after:
             return END, ""
         wanted = Unit(int(run.places[at]), int(run.sizes[at]), int(run.codes[at]))
-        kind = unit_fault(line.key[0], wanted, found, stored_ms=stored, extended=self._extended)
+        kind = unit_fault(state.key[0], wanted, found, stored_ms=stored, extended=self._extended)
         gone = kind == CQ_MISSING and (
-            self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at)
+            self._of_earlier_topic(state, run, at) or self._is_deleted(state, run, at)
         )
         again = kind == CQ_MISMATCH and self._is_again(
-            line, int(run.offsets[at]), found.physical_offset, wanted.physical_offset
+            state, int(run.offsets[at]), found.physical_offset, wanted.physical_offset
         )
         if kind == END or gone or again:
             return END, ""
         return kind, unit_detail(kind, wanted, found)
 
-    def _of_earlier_topic(self, line: Line, run: QueueRows, at: int) -> bool:
+    def _of_earlier_topic(self, state: QueueState, run: QueueRows, at: int) -> bool:
         """Whether the topic was created anew after this record."""
-        if line.queue is None:
+        if state.queue is None:
             return False
-        if line.first is None:
-            line.first = self._first_unit(line.queue)
-        number, place = line.first
+        if state.first is None:
+            state.first = self._first_unit(state.queue)
+        number, place = state.first
         return int(run.offsets[at]) >= number and int(run.places[at]) < place
 
-    def _is_deleted(self, line: Line, run: QueueRows, at: int) -> bool:
+    def _is_deleted(self, state: QueueState, run: QueueRows, at: int) -> bool:
         """Whether a broker has deleted the message or its topic since, and so the queue entry."""
         segment = self._files.segment_of(int(run.places[at]))
         if segment is None or not Path(segment.path).exists():
             return True
-        return line.queue is not None and not Path(line.queue.path).exists()
+        return state.queue is not None and not Path(state.queue.path).exists()
 
     def _first_unit(self, queue: Queue) -> tuple[int, int]:
         with QueueReader(queue) as reader:
@@ -210,14 +212,14 @@ class QueueAudit:
             return queue.first, 0
         return queue.first + int(real[0]), int(units["place"][real[0]])
 
-    def _is_again(self, line: Line, queue_offset: int, place: int, old: int) -> bool:
+    def _is_again(self, state: QueueState, queue_offset: int, place: int, old: int) -> bool:
         """Whether the entry leads to a later message of this offset: the topic was created anew."""
         if place <= old:
             return False
         found = self._files.header_at(place)
         if found is None:
             return False
-        return (found.topic, found.queue_id, found.queue_offset) == (*line.key, queue_offset)
+        return (found.topic, found.queue_id, found.queue_offset) == (*state.key, queue_offset)
 
     # ── From queues to log ──
 
@@ -231,16 +233,18 @@ class QueueAudit:
 
         All records that begin there have been compared before.
         """
-        for line in self._lines.values():
-            if line.queue is not None and line.queue.starts:
-                yield from self._dangling_of(line, line.queue, begin, end)
+        for state in self._states.values():
+            if state.queue is not None and state.queue.starts:
+                yield from self._dangling_of(state, state.queue, begin, end)
 
-    def _dangling_of(self, line: Line, queue: Queue, low: int, high: int) -> Iterator[QueueFinding]:
+    def _dangling_of(
+        self, state: QueueState, queue: Queue, low: int, high: int
+    ) -> Iterator[QueueFinding]:
         with QueueReader(queue) as reader:
             begin = reader.first_at(low, queue.first, queue.end)
             end = reader.first_at(high, begin, queue.end)
             units = reader.units(begin, end - begin)
-        seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
+        seen = np.concatenate(state.seen) if state.seen else np.empty(0, np.int64)
         stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)
         stray &= (units["place"] >= low) & (units["place"] < high)
         stray &= (units["place"] != 0) | (units["size"] != BLANK_SIZE)
@@ -248,12 +252,12 @@ class QueueAudit:
             place, size = int(units["place"][at]), int(units["size"][at])
             if not self._unreadable(place):
                 detail = f"the unit says {size} bytes at {place}, where no such message is"
-                yield QueueFinding(place, CQ_MISMATCH, *line.key, begin + at, detail)
+                yield QueueFinding(place, CQ_MISMATCH, *state.key, begin + at, detail)
 
 
-def _finding(line: Line, kind: str, run: QueueRows, at: int, detail: str) -> QueueFinding:
+def _finding(state: QueueState, kind: str, run: QueueRows, at: int, detail: str) -> QueueFinding:
     place, number = int(run.places[at]), int(run.offsets[at])
-    return QueueFinding(place, kind, *line.key, number, detail)
+    return QueueFinding(place, kind, *state.key, number, detail)
 
 
 def _topics_of(root: str) -> frozenset[str] | None:

@@ -90,6 +90,10 @@ def offsets_in(bits: str, start_offset: int) -> list[int]:
         raise BodyError(
             f"BatchAckRequest: b has {len(raw)} bytes, at most {BITS_MAX // 8} are read"
         )
+    bits_set = int.from_bytes(raw, "little")
+    if not bits_set & (bits_set + 1):
+        # All from the first one on, as of a pop without a filter.
+        return list(range(start_offset, start_offset + bits_set.bit_length()))
     places = zip(range(start_offset, start_offset + 8 * len(raw), 8), raw, strict=True)
     return [place + bit for place, byte in places if byte for bit in BITS_OF[byte]]
 

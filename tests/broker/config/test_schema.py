@@ -96,3 +96,8 @@ def test_a_typing_error_leads_to_the_nearest_name() -> None:
     assert nearest("flush_disc_type") == "flush_disk_type"
     assert nearest("brokerClustername1") == "broker_cluster_name"
     assert nearest("qqqqqq") == ""
+
+
+def test_words_that_were_left_out_lead_to_the_setting_that_has_them() -> None:
+    assert nearest("metrics_port") == "metrics_prom_exporter_port"
+    assert nearest("metricsPort") == "metrics_prom_exporter_port"

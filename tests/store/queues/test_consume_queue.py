@@ -9,7 +9,7 @@ from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
 from aerobee.store.queues.consume_queue import KEEP_BYTES, ConsumeQueue
-from aerobee.store.queues.unit_cache import STRETCH_BYTES, STRETCHES_MAX, UnitCache
+from aerobee.store.queues.unit_cache import BLOCK_BYTES, BLOCKS_MAX, UnitCache
 from aerobee.store.results import UnitStatus
 
 PER_FILE = 10
@@ -113,10 +113,10 @@ def test_what_is_half_in_the_file_and_half_in_memory_is_read_as_one(tmp_path: Pa
     assert numbers(queue.units(3, 2)) == [3, 4]
 
 
-def test_a_stretch_that_readers_go_through_is_read_from_its_file_once(tmp_path: Path) -> None:
-    per_stretch = STRETCH_BYTES // UNIT_SIZE
-    queue = new_queue(tmp_path / "T" / "0", 3 * STRETCH_BYTES + 5 * UNIT_SIZE)
-    fill(queue, 5 * per_stretch)
+def test_a_block_that_readers_go_through_is_read_from_its_file_once(tmp_path: Path) -> None:
+    per_block = BLOCK_BYTES // UNIT_SIZE
+    queue = new_queue(tmp_path / "T" / "0", 3 * BLOCK_BYTES + 5 * UNIT_SIZE)
+    fill(queue, 5 * per_block)
     write(queue)
     read: list[tuple[int, int]] = []
 
@@ -124,39 +124,39 @@ def test_a_stretch_that_readers_go_through_is_read_from_its_file_once(tmp_path: 
         read.append((int(path.name) + position, size))
         return files.get(path).pread(size, position)
 
-    queue.begun = 5 * STRETCH_BYTES  # all of it is of an earlier run
-    for first in range(0, 2 * per_stretch - 7, 7):
+    queue.begun = 5 * BLOCK_BYTES  # all of it is of an earlier run
+    for first in range(0, 2 * per_block - 7, 7):
         assert numbers(queue.units(first, 7, from_disk)) == [*range(first, first + 7)]
-    assert read == [(0, STRETCH_BYTES), (STRETCH_BYTES, STRETCH_BYTES)]
-    # Across the end of a file there is no stretch.
-    at = 3 * per_stretch + 2
+    assert read == [(0, BLOCK_BYTES), (BLOCK_BYTES, BLOCK_BYTES)]
+    # Across the end of a file there is no block.
+    at = 3 * per_block + 2
     del read[:]
     assert numbers(queue.units(at, 9, from_disk)) == [at, at + 1, at + 2]
     assert at * UNIT_SIZE < queue.tail_position
     assert read == [(at * UNIT_SIZE, 3 * UNIT_SIZE)]
 
 
-def test_stretches_of_a_file_that_was_removed_are_gone(tmp_path: Path) -> None:
-    per_stretch = STRETCH_BYTES // UNIT_SIZE
-    queue = new_queue(tmp_path / "T" / "0", STRETCH_BYTES)
-    fill(queue, 3 * per_stretch)
+def test_blocks_of_a_file_that_was_removed_are_gone(tmp_path: Path) -> None:
+    per_block = BLOCK_BYTES // UNIT_SIZE
+    queue = new_queue(tmp_path / "T" / "0", BLOCK_BYTES)
+    fill(queue, 3 * per_block)
     write(queue)
-    queue.begun = 3 * STRETCH_BYTES
+    queue.begun = 3 * BLOCK_BYTES
 
     def from_disk(files: OpenFiles, path: Path, position: int, size: int) -> bytes:
         return files.get(path).pread(size, position)
 
     assert numbers(queue.units(3, 2, from_disk)) == [3, 4]
-    queue.min_offset, queue.synced = per_stretch, 3 * STRETCH_BYTES
+    queue.min_offset, queue.synced = per_block, 3 * BLOCK_BYTES
     assert len(queue.take_expired()) == 1
     assert numbers(queue.units(3, 2, from_disk)) == []
 
 
-def test_stretches_that_nobody_asked_for_lately_are_dropped() -> None:
+def test_blocks_that_nobody_asked_for_lately_are_dropped() -> None:
     cache = UnitCache()
-    for number in range(STRETCHES_MAX + 2):
+    for number in range(BLOCKS_MAX + 2):
         cache.keep("queue", number, b"units")
-    assert len(cache.kept) == STRETCHES_MAX
+    assert len(cache.kept) == BLOCKS_MAX
     assert next(iter(cache.kept)) == ("queue", 2)
 
 

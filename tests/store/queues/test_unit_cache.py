@@ -12,13 +12,13 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.unit import UNIT, UNIT_SIZE
 from aerobee.store.queues.consume_queue import ConsumeQueue
-from aerobee.store.queues.unit_cache import STRETCH_BYTES, STRETCHES_MAX, UnitCache
+from aerobee.store.queues.unit_cache import BLOCK_BYTES, BLOCKS_MAX, UnitCache
 from aerobee.store.results import UnitStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PER_STRETCH = STRETCH_BYTES // UNIT_SIZE
+PER_BLOCK = BLOCK_BYTES // UNIT_SIZE
 STEPS = 300
 
 
@@ -31,7 +31,7 @@ class Readers:
         self.disk = Disk()
         self.open = OpenFiles(self.disk)
         self.cache = UnitCache()
-        sizes = (PER_STRETCH - 1, PER_STRETCH, 2 * PER_STRETCH + 3, 3 * PER_STRETCH, 5_000)
+        sizes = (PER_BLOCK - 1, PER_BLOCK, 2 * PER_BLOCK + 3, 3 * PER_BLOCK, 5_000)
         self.per_file = random.choice(sizes)
         self.made = 0
         self.queues = [self.new() for _ in range(2)]
@@ -44,12 +44,12 @@ class Readers:
         size = self.per_file * UNIT_SIZE
         queue = ConsumeQueue("T", self.made, directory, size, self.disk, self.open, self.cache)
         queue.load()
-        if first := self.random.choice((0, 0, 7, PER_STRETCH, 3 * PER_STRETCH + 1)):
+        if first := self.random.choice((0, 0, 7, PER_BLOCK, 3 * PER_BLOCK + 1)):
             queue.begin_at(first)
         return queue, {}
 
     def append(self, queue: ConsumeQueue, units: dict[int, tuple[int, int, int]]) -> None:
-        for _ in range(self.random.choice((1, 3, 50, PER_STRETCH, 3 * PER_STRETCH))):
+        for _ in range(self.random.choice((1, 3, 50, PER_BLOCK, 3 * PER_BLOCK))):
             unit = (max(queue.max_physical_offset, 0), self.random.randrange(1, 500), self.made)
             units[queue.end_offset] = unit
             assert queue.append(queue.end_offset, *unit) is UnitStatus.ADDED
@@ -96,7 +96,7 @@ class Readers:
         if queue.end_offset == queue.min_offset:
             return
         first = self.random.randrange(queue.min_offset, queue.end_offset)
-        count = self.random.choice((1, 7, 32, PER_STRETCH, PER_STRETCH + 1, 800))
+        count = self.random.choice((1, 7, 32, PER_BLOCK, PER_BLOCK + 1, 800))
         self.known.clear()
         while True:
             try:
@@ -130,4 +130,4 @@ def test_readers_see_what_was_appended(tmp_path: Path, seed: int) -> None:
             readers.replace(index)
         else:
             readers.read(queue, units)
-        assert len(readers.cache.kept) <= STRETCHES_MAX
+        assert len(readers.cache.kept) <= BLOCKS_MAX

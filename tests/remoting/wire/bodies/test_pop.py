@@ -35,6 +35,12 @@ def test_a_bit_set_gives_back_its_offsets(offsets: set[int]) -> None:
     assert offsets_in(bit_set(offsets, 0), 7) == sorted(offset + 7 for offset in offsets)
 
 
+@given(st.integers(0, 500), st.sampled_from([0, 1, 7, 9]))
+def test_a_bit_set_without_gaps_gives_back_its_offsets(count: int, first: int) -> None:
+    offsets = [*range(first, first + count)]
+    assert offsets_in(bit_set(offsets, 0), 7) == [offset + 7 for offset in offsets]
+
+
 @pytest.mark.parametrize("bits", ["?", "AQI", "A" * 20_000])
 def test_a_broken_bit_set_is_refused(bits: str) -> None:
     with pytest.raises(BodyError, match="BatchAckRequest: b "):
