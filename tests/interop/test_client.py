@@ -26,7 +26,7 @@ def test_the_first_send_makes_the_topic_with_four_queues(
     client.producer("p", broker.namesrv_address)
     sent = client.send("p", topic, numbered(8))
     assert {one.status for one in sent} == {"SEND_OK"}
-    # A send that a slow machine answers late is repeated to another queue: a place more, none twice.
+    # What a slow machine answers late is sent again to another queue: a place more, none twice.
     places = {(one.queue_id, one.queue_offset) for one in sent}
     assert len(places) == 8
     assert {queue for queue, _ in places} == set(range(4))
