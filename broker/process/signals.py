@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -33,7 +32,8 @@ RENEW: Final = signal.SIGRTMIN
 """Has a supervisor restart its brokers, one by one."""
 TAKEN: Final = frozenset({*STOPS, RELOAD, REOPEN, LAME_DUCK, RENEW})
 PAUSE_S: Final = 0.02
-"""After a signal that is no stop; of those that come meanwhile one is left, by the kernel."""
+"""After a signal before the same one is taken again; of those that come meanwhile the kernel keeps
+one."""
 KILLED: Final = 1
 """The exit code after a second stop signal."""
 
@@ -91,12 +91,18 @@ class Signals:
         nohup = signal.getsignal(RELOAD) is signal.SIG_IGN
         taken = TAKEN - {RELOAD} if nohup else TAKEN
         while True:
-            self._take(signal.sigwait(taken))
+            # The kernel gives the lowest number first: a flood of SIGHUP would hide all others.
+            left = taken
+            number: int | None = signal.sigwait(taken)
+            while number is not None:
+                self._take(number)
+                left -= {number}
+                info = signal.sigtimedwait(left, PAUSE_S)
+                number = info.si_signo if info is not None else None
 
     def _take(self, number: int) -> None:
         if number not in STOPS and not (number == RELOAD and self._terminal.closed):
             self._in_loop(self._actions.get(number, _nothing))
-            time.sleep(PAUSE_S)
         elif not self._stopping:
             self._stopping = True
             self._in_loop(self._stop)
