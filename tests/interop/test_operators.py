@@ -263,9 +263,10 @@ def test_a_console_finds_messages_and_dead_letters(scene: Scene, console: Asking
     found = console("queryMessage", "T", "k", 64, 0, now_ms)["messageList"]
     assert len(found) == SENT["T"]
     assert console("viewMessage", "T", sent.msg_id)["queueOffset"] == sent.queue_offset
-    queue = {"topic": "T", "brokerName": "broker-a", "queueId": sent.queue_id}
-    assert console("searchOffset", json.dumps(queue), 0) == 0
-    assert console("searchOffset", json.dumps(queue), now_ms) == console.ends("T") // 4
+    queue = json.dumps({"topic": "T", "brokerName": "broker-a", "queueId": sent.queue_id})
+    assert console("searchOffset", queue, 0) == 0
+    # Not a quarter of them: a client goes on to the next queue where a busy broker refuses it.
+    assert console("searchOffset", queue, now_ms) == console("maxOffset", queue) > sent.queue_offset
     direct = console("consumeMessageDirectly", "G", console.member("G"), "T", sent.msg_id)
     assert direct["consumeResult"] == "CR_SUCCESS"
     dead = console("queryMessage", DEAD_LETTERS, "k", 64, 0, now_ms + 60_000)["messageList"]
