@@ -98,6 +98,12 @@ class StoreConfig:
     sends.
     """
 
+    sync_flush_inline: bool = setting("syncFlushInline", True, own=True, live=True)
+    """Under SYNC_FLUSH make short syncs in the event loop, so that senders are answered sooner. For
+    10 s after one of more than 20 ms, or when they take more than 1 ms on average, a thread makes
+    them all the same. False: always the thread.
+    """
+
     # Clean-up and disk
     delete_when: str = setting("deleteWhen", "04", separator=";", live=True, kind="hours_of_day")
     """Hours of the day, local time, in which expired files are deleted."""

@@ -327,7 +327,7 @@ class MessageStore:
     def dispatch(self) -> None:
         """End of a round: begin the sync that producers wait for, feed queues and arrivals. Hot."""
         if self._log_flush.groups or self._log_flush.waiting:
-            self._log_flush.request()
+            self._log_flush.finish_round()
         self._advance()
         self._queue_flush.look()
 

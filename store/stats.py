@@ -48,6 +48,7 @@ class StoreStats:
         "dispatched",
         "index_behind_bytes",
         "index_parsed",
+        "inline_syncs",
         "keys_indexed",
         "log_syncs",
         "messages_got",
@@ -104,6 +105,7 @@ class StoreStats:
         self.index_parsed = 0
         """Messages whose keys were parsed from the log: the hand-over had forgotten them."""
         self.queues_stopped = 0
+        self.inline_syncs = 0
         self.log_syncs = 0
         self.queue_syncs = 0
         self.sync_timeouts = 0

@@ -435,5 +435,11 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         "Time of one sync of a store file.",
         lambda s: s.store.sync_seconds,
     ),
+    single(
+        "aerobee_inline_syncs_total",
+        "counter",
+        "Syncs of the log that were made in the event loop: syncFlushInline.",
+        lambda s: s.store.inline_syncs,
+    ),
 )
 """All metrics, in the order of the exposition; process_* figures follow."""

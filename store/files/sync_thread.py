@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Job = tuple[Callable[[], None], Callable[[BaseException | None], None]]
 
-__all__ = ["SyncThread", "side_by_side"]
+__all__ = ["SyncThread", "outcome", "side_by_side"]
 
 T = TypeVar("T")
 THREADS = 8
@@ -51,6 +51,15 @@ def _one_by_one(work: Callable[[T], None], items: Sequence[T]) -> None:
             failure = failure or error
     if failure is not None:
         raise failure
+
+
+def outcome(work: Callable[[], None]) -> BaseException | None:
+    """Do the work; returns its error, or None. Who is told of it raises what no disk can cause."""
+    try:
+        work()
+    except BaseException as error:
+        return error
+    return None
 
 
 class SyncThread:
@@ -100,11 +109,7 @@ class SyncThread:
         assert token is not None
         while (job := self._jobs.get()) is not None:
             work, done = job
-            failure: BaseException | None = None
-            try:
-                work()
-            except BaseException as error:
-                failure = error
+            failure = outcome(work)
             try:
                 token.run_sync_soon(done, failure)
             except trio.RunFinishedError:

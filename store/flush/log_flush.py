@@ -17,6 +17,8 @@ import structlog
 import trio
 
 from aerobee.store.errors import SyncFailed
+from aerobee.store.files.sync_thread import outcome
+from aerobee.store.flush.inline_syncs import InlineSyncs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +99,7 @@ class LogFlush:
         """Senders whose deadline is before this time, by the monotonic clock, wait no more."""
         self._failed_sync: BaseException | None = None
         """The error of a sync that ended, until a task has taken it in."""
+        self._inline = InlineSyncs(enabled=config.sync_flush_inline)
         self._ended = trio.Event()
         """A sync has ended; each has an event of its own."""
         self._left = trio.Event()
@@ -107,6 +110,7 @@ class LogFlush:
     def reconfigure(self, config: StoreConfig) -> None:
         """Take settings while running; an interval that has begun ends early."""
         self.config = config
+        self._inline.enabled = config.sync_flush_inline
         self._settings_changed.set()
 
     @property
@@ -117,7 +121,7 @@ class LogFlush:
     def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
         """Call back once the log is on disk up to there; with False after the timeout. Hot.
 
-        The sync itself begins with the next `request`.
+        The sync itself begins with the next `request` or `finish_round`.
         """
         if self._log.flushed >= end_offset:
             callback(True)
@@ -131,14 +135,45 @@ class LogFlush:
 
     def request(self) -> None:
         """Begin a sync of everything appended so far, unless one runs. Hot."""
+        if (plan := self._begin()) is not None:
+            self._thread.submit(partial(self._sync, plan), self._sync_ended)
+
+    def finish_round(self) -> None:
+        """As `request`, when nothing more is appended at once: a sync that is short ends before
+        this returns, and its senders have been called back. Hot.
+        """
+        size = self._log.unflushed_bytes
+        if not (self.waiting and self._inline.allows(size, self._clock.monotonic())):
+            self.request()
+        elif (plan := self._begin()) is not None:
+            if plan.is_one_file:
+                self._sync_inline(plan)
+            else:
+                self._thread.submit(partial(self._sync, plan), self._sync_ended)
+
+    def _begin(self) -> SyncPlan | None:
+        """What the next sync covers; None when none may begin, or there is nothing to sync."""
         if self._plan is not None or self.failure is not None or not self._thread.running:
-            return
+            return None
         if self._log.flushed == self._log.max_offset:
-            return
+            return None
         self._plan = plan = self._log.plan_sync()
         self._plan_now_ms = self._clock.now_ms()
         self._began = self._clock.monotonic()
-        self._thread.submit(partial(self._sync, plan), self._sync_ended)
+        return plan
+
+    def _sync_inline(self, plan: SyncPlan) -> None:
+        """Run a sync in the loop. One that cannot begin is left to the thread, which retries it."""
+        failure = outcome(partial(self._log.sync, plan))
+        if isinstance(failure, OSError) and not isinstance(failure, SyncFailed):
+            self._thread.submit(partial(self._sync, plan), self._sync_ended)
+            return
+        now = self._clock.monotonic()
+        took = now - self._began
+        self._stats.inline_syncs += 1
+        if not self._inline.took(took, now):
+            log.info("flush.inline_paused", elapsed_ms=round(took * 1000, 1))
+        self._sync_ended(failure)
 
     def _sync(self, plan: SyncPlan) -> None:
         """Run a sync; until it can begin, senders wait. For the sync thread.
@@ -185,8 +220,8 @@ class LogFlush:
     def _sync_ended(self, failure: BaseException | None) -> None:
         """Complete a sync, begin the next one, and answer senders for a while.
 
-        Called in the loop on behalf of the sync thread, and does its work there: to wake a task for
-        it would keep a lone sender waiting for another turn of the whole loop.
+        Called in the loop, also on behalf of the sync thread, and does its work there: to wake a
+        task for it would keep a lone sender waiting for another turn of the whole loop.
         """
         if failure is None:
             plan, self._plan = self._plan, None
@@ -213,9 +248,10 @@ class LogFlush:
         self._log.complete(plan)
         self._measure(self._clock.monotonic() - self._began)
         self._move_physic(plan)
-        # Messages that came meanwhile are being synced while these senders get their answers.
+        # Messages that came meanwhile are being synced while these senders get their answers, or
+        # have been where a sync is short.
         if self.groups or self.waiting:
-            self.request()
+            self.finish_round()
         self._hooks.on_flushed()
 
     def _answer(self) -> bool:

@@ -52,13 +52,18 @@ FIRST_LOOK_BYTES = 4_096
 
 
 class SyncPlan(NamedTuple):
-    """What one sync covers: made in the loop, synced in a thread, completed in the loop."""
+    """What one sync covers: made and completed in the loop, synced there or in a thread."""
 
     files: tuple[tuple[MappedFile, int], ...]
     """Segments in order, each with its `wrote` when the plan was made."""
     end_offset: int
     store_timestamp: int
     """Of the last record covered; 0 when this run appended none."""
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether it takes a single system call: one segment, whose name is on disk."""
+        return len(self.files) == 1 and self.files[0][0].named
 
 
 class CommitLog:

@@ -327,7 +327,10 @@ async def waiting_run(
 ) -> AsyncIterator[tuple[Desk, Client, Gate]]:
     """A run has been stored, and waits for the disk."""
     disk = Disk(root)
-    async with open_desk(root, disk, flush_disk_type=SYNC, **settings) as desk:
+    # The thread makes the syncs, so that the loop goes on while a gate holds one.
+    async with open_desk(
+        root, disk, flush_disk_type=SYNC, sync_flush_inline=False, **settings
+    ) as desk:
         desk.topic()
         client = Client(desk, nursery)
         for queue in range(4):

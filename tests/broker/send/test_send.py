@@ -418,7 +418,7 @@ async def test_a_topic_that_cannot_be_saved_does_not_unsay_its_message(tmp_path:
 
 async def test_under_sync_flush_an_answer_means_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
-    async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
+    async with open_desk(tmp_path, disk, flush_disk_type=SYNC, sync_flush_inline=False) as desk:
         desk.topic()
         gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
         assert desk.begin(send_header(), b"hello") is PARKED
@@ -453,7 +453,7 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
     tmp_path: Path, mock_clock: MockClock, topic: str
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
+    async with open_desk(tmp_path, disk, flush_disk_type=SYNC, sync_flush_inline=False) as desk:
         desk.topic("t")
         desk.topic("first")
         # The thread that makes a segment syncs it as well: the first one must be there by now,

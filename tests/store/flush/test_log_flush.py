@@ -27,6 +27,8 @@ from tests.kit.store_model import draft, open_store, read_queue, small_config
 
 SYNC = FlushDiskType.SYNC_FLUSH
 ASYNC = FlushDiskType.ASYNC_FLUSH
+THREAD: Mapping[str, Any] = {"flush_disk_type": SYNC, "sync_flush_inline": False}
+"""The thread makes all syncs, as on a slow disk: the loop goes on while a test holds one."""
 
 
 class Gate:
@@ -82,7 +84,7 @@ async def test_an_answer_comes_when_the_message_is_on_disk(tmp_path: Path) -> No
 async def test_everything_put_while_one_sync_runs_shares_the_next_one(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     gate = Gate(disk)
-    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+    async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
         gate.close()
         before = store.stats.log_syncs
@@ -117,7 +119,7 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
 ) -> None:
     disk = FaultyDisk(tmp_path)
     gate = Gate(disk)
-    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+    async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
         gate.close()
         answers: list[bool] = []
@@ -141,7 +143,7 @@ async def test_a_disk_that_takes_too_long_gets_the_producer_a_no(
 async def test_consumers_see_nothing_that_is_not_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     gate = Gate(disk)
-    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+    async with running_store(tmp_path, disk, **THREAD) as store:
         await settle(store)
         gate.close()
         end = store.put(draft()).end_offset

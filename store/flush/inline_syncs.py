@@ -1,0 +1,49 @@
+"""When a sync of the log is made in the loop itself, and not in the sync thread.
+
+On a fast disk a sync takes some 100 µs, and the way to another thread and back about as long: a
+lone sender would wait twice, and half of many senders would miss the sync of their round. On a slow
+disk the loop must not wait. So what the last inline syncs took decides about the next one, and a
+disk that becomes slow delays the loop by one sync in `PAUSE_S`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["INLINE_BYTES", "MEAN_MAX_S", "PAUSE_S", "SINGLE_MAX_S", "InlineSyncs"]
+
+INLINE_BYTES: Final = 256 << 10
+"""A sync of more bytes is the thread's: it takes the longer, the more there is to write."""
+MEAN_MAX_S: Final = 0.001
+"""Syncs that take longer on average are the thread's: the loop gets more done meanwhile than two
+wake-ups cost."""
+SINGLE_MAX_S: Final = 0.020
+"""A longer one ends inline syncs at once: no more stall of the loop than is promised elsewhere."""
+PAUSE_S: Final = 10.0
+"""How long the thread has them then."""
+WEIGHT: Final = 1 / 64
+"""Of one sync in the mean."""
+
+
+class InlineSyncs:
+    """The moving mean of the inline syncs, and until when there are none."""
+
+    __slots__ = ("_mean_s", "_not_before", "enabled")
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._mean_s = 0.0
+        self._not_before = float("-inf")
+
+    def allows(self, size_bytes: int, now: float) -> bool:
+        """Whether a sync of so many bytes may be made inline at this monotonic time. Hot."""
+        return self.enabled and size_bytes <= INLINE_BYTES and now >= self._not_before
+
+    def took(self, seconds: float, now: float) -> bool:
+        """Take in what an inline sync took; False when the next ones are the thread's. Hot."""
+        self._mean_s += (seconds - self._mean_s) * WEIGHT
+        if self._mean_s <= MEAN_MAX_S and seconds <= SINGLE_MAX_S:
+            return True
+        self._mean_s = 0.0
+        self._not_before = now + PAUSE_S
+        return False

@@ -1,0 +1,305 @@
+"""Short syncs are made in the loop; a slow disk has them in the thread, and the loop goes on.
+
+Time stands still but for what a test adds: the real disk may be as slow as it likes.
+"""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from aerobee.store.config import FlushDiskType
+from aerobee.store.errors import SyncFailed
+from aerobee.store.files.sync_thread import SyncThread
+from aerobee.store.flags import Flag
+from aerobee.store.flush.inline_syncs import (
+    INLINE_BYTES,
+    MEAN_MAX_S,
+    PAUSE_S,
+    SINGLE_MAX_S,
+    InlineSyncs,
+)
+from aerobee.store.log.commit_log import CommitLog, SyncPlan
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
+from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.logged import Logged
+from tests.kit.running_store import durable, put_in_time, running_store
+from tests.kit.store_model import draft, small_config
+
+SYNC = FlushDiskType.SYNC_FLUSH
+FAST_S = MEAN_MAX_S / 10
+
+
+def send(store: MessageStore, answers: list[bool], size: int = 10) -> None:
+    """One message of a round of its own, by a sender that waits for the disk."""
+    result = store.put(draft(body=b"x" * size))
+    assert result.status is PutStatus.PUT_OK
+    store.when_durable(result.end_offset, answers.append)
+    store.dispatch()
+
+
+async def settle(store: MessageStore) -> None:
+    """The first segment and its name are on disk."""
+    assert await durable(store, store.put(draft()).end_offset)
+
+
+# ── What decides ──
+
+
+def test_syncs_are_inline_as_long_as_they_are_short() -> None:
+    syncs = InlineSyncs(enabled=True)
+    for number in range(1_000):
+        assert syncs.allows(1_000, number)
+        assert syncs.took(FAST_S, number)
+
+
+def test_one_long_sync_ends_them_for_a_while() -> None:
+    syncs = InlineSyncs(enabled=True)
+    assert not syncs.took(SINGLE_MAX_S * 1.01, 100.0)
+    assert not syncs.allows(1_000, 100.0 + PAUSE_S - 0.1)
+    assert syncs.allows(1_000, 100.0 + PAUSE_S)
+
+
+def test_syncs_that_are_long_on_average_end_them() -> None:
+    syncs = InlineSyncs(enabled=True)
+    took = 0
+    while syncs.took(MEAN_MAX_S * 2, 100.0):
+        took += 1
+    assert 10 < took < 100
+    assert not syncs.allows(1_000, 100.0)
+
+
+def test_a_few_that_are_longer_do_not() -> None:
+    syncs = InlineSyncs(enabled=True)
+    for number in range(1_000):
+        assert syncs.took(SINGLE_MAX_S / 2 if number % 50 == 0 else FAST_S, number)
+
+
+def test_much_to_write_and_the_setting_leave_them_to_the_thread() -> None:
+    assert not InlineSyncs(enabled=True).allows(INLINE_BYTES + 1, 0)
+    assert not InlineSyncs(enabled=False).allows(1, 0)
+
+
+# ── In the store ──
+
+
+@pytest.mark.trio
+async def test_a_sender_has_its_answer_when_its_round_ends(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+        await settle(store)
+        before = store.stats.log_syncs
+        answers: list[bool] = []
+        send(store, answers)
+        assert answers == [True], "without a turn of the loop"
+        assert store.commit_log.flushed == store.commit_log.max_offset
+        assert store.max_offset("T", 0) == 2, "consumers see it as soon"
+        assert (store.stats.inline_syncs, store.stats.log_syncs) == (1, before + 1)
+
+
+@pytest.mark.trio
+async def test_nobody_waits_in_the_loop_for_messages_that_nobody_waits_for(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        await settle(store)
+        result = store.put(draft())
+        store.dispatch()
+        assert store.commit_log.flushed < result.end_offset
+        assert await durable(store, result.end_offset)
+        assert store.stats.inline_syncs == 0
+
+
+@pytest.mark.trio
+async def test_a_new_segment_is_the_threads_since_its_name_has_to_be_synced_too(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        answers: list[bool] = []
+        send(store, answers)
+        assert answers == []
+        assert await durable(store, store.commit_log.max_offset)
+        assert (answers, store.stats.inline_syncs) == ([True], 0)
+
+
+@pytest.mark.trio
+async def test_long_messages_are_the_threads(tmp_path: Path, mock_clock: MockClock) -> None:
+    size = 4 * INLINE_BYTES
+    async with running_store(
+        tmp_path,
+        FaultyDisk(tmp_path),
+        flush_disk_type=SYNC,
+        mapped_file_size_commit_log_bytes=size,
+    ) as store:
+        await settle(store)
+        answers: list[bool] = []
+        send(store, answers, size=INLINE_BYTES)
+        assert answers == []
+        assert await durable(store, store.commit_log.max_offset)
+        assert (answers, store.stats.inline_syncs) == ([True], 0)
+
+
+@pytest.mark.trio
+async def test_a_disk_that_becomes_slow_delays_the_loop_once(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    took_s = SINGLE_MAX_S * 2
+    loop = trio.lowlevel.current_root_task()
+
+    def sync(call: Call) -> None:
+        if call.name == "fdatasync" and in_the_loop():
+            mock_clock.jump(took_s)
+
+    def in_the_loop() -> bool:
+        try:
+            return trio.lowlevel.current_root_task() is loop
+        except RuntimeError:
+            return False
+
+    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+        await settle(store)
+        disk.before = sync
+        answers: list[bool] = []
+        send(store, answers)
+        assert answers == [True]
+        for number in range(2, 6):
+            send(store, answers)
+            assert len(answers) == number - 1, "this one is with the thread"
+            assert await durable(store, store.commit_log.max_offset)
+            assert answers == [True] * number
+        assert store.stats.inline_syncs == 1
+        assert [
+            line["elapsed_ms"] for line in logged if line["event"] == "flush.inline_paused"
+        ] == [40.0]
+        took_s = FAST_S
+        mock_clock.jump(PAUSE_S)
+        send(store, answers)
+        assert store.stats.inline_syncs == 2, "and tries again"
+
+
+@pytest.mark.trio
+async def test_the_setting_can_be_changed_while_the_store_runs(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        await settle(store)
+        answers: list[bool] = []
+        store.reconfigure(small_config(tmp_path, flush_disk_type=SYNC, sync_flush_inline=False))
+        send(store, answers)
+        assert answers == []
+        assert await durable(store, store.commit_log.max_offset)
+        store.reconfigure(small_config(tmp_path, flush_disk_type=SYNC))
+        send(store, answers)
+        assert answers == [True, True]
+
+
+@pytest.mark.trio
+async def test_a_failed_inline_sync_is_final_as_well(tmp_path: Path, mock_clock: MockClock) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, clean=False, flush_disk_type=SYNC) as store:
+        await settle(store)
+        disk.faults.append(Fault(name="fdatasync", path="commitlog"))
+        answers: list[bool] = []
+        send(store, answers)
+        assert store.stats.inline_syncs == 1
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers == [False]
+        assert store.flags.has(Flag.NOT_WRITEABLE)
+        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert store.max_offset("T", 0) == 1, "what a power cut could take is not shown"
+
+
+@pytest.mark.trio
+async def test_one_that_cannot_begin_is_retried_by_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        await settle(store)
+        sync, tries = CommitLog.sync, 0
+
+        def without_descriptors(log: CommitLog, plan: SyncPlan) -> None:
+            nonlocal tries
+            tries += 1
+            if tries <= 2:
+                raise OSError(errno.EMFILE, "Too many open files")
+            sync(log, plan)
+
+        monkeypatch.setattr(CommitLog, "sync", without_descriptors)
+        answers: list[bool] = []
+        send(store, answers)
+        assert (answers, tries) == ([], 1)
+        assert await durable(store, store.commit_log.max_offset)
+        assert (answers, tries) == ([True], 3)
+
+
+@pytest.mark.trio
+async def test_while_the_thread_syncs_no_sync_is_made_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        await settle(store)
+        jobs: list[tuple[Any, Any]] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(SyncThread, "submit", lambda _, *job: jobs.append(job))
+            store.put(draft())
+            store.dispatch()
+            answers: list[bool] = []
+            send(store, answers)
+            assert (len(jobs), answers, store.stats.inline_syncs) == (1, [], 0)
+        store.sync_thread.submit(*jobs[0])
+        assert await durable(store, store.commit_log.max_offset)
+        assert answers == [True]
+
+
+@pytest.mark.trio
+async def test_an_error_that_is_no_system_calls_ends_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def run() -> None:
+        async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+            await settle(store)
+            monkeypatch.setattr(CommitLog, "sync", broken)
+            send(store, [])
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await run()
+    assert raised.group_contains(ZeroDivisionError)
+    assert not raised.group_contains(SyncFailed)
+
+
+@pytest.mark.trio
+async def test_every_message_is_answered_once_and_in_order_whoever_syncs(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    size = 16 * INLINE_BYTES
+    async with running_store(
+        tmp_path,
+        FaultyDisk(tmp_path),
+        flush_disk_type=SYNC,
+        mapped_file_size_commit_log_bytes=size,
+    ) as store:
+        order: list[int] = []
+        for number in range(40):
+            size = INLINE_BYTES if number % 7 == 0 else 100
+            result = await put_in_time(store, draft(body=b"x" * size))
+            store.when_durable(
+                result.end_offset,
+                lambda _, number=number: order.append(number),  # type: ignore[misc]  # a default binds the number
+            )
+            store.dispatch()
+            if number % 5 == 0:
+                assert await durable(store, result.end_offset)
+        assert await durable(store, store.commit_log.max_offset)
+        assert order == list(range(40))
+        assert store.stats.inline_syncs
