@@ -98,7 +98,7 @@ def produce(broker: BrokerProcess, seconds: float = LOAD_S) -> float:
 
 
 class Delivered(NamedTuple):
-    """What one burst took, and what producers beside it kept of their rate."""
+    """What one burst took, and what producers kept of their rate meanwhile."""
 
     late_s: float
     rate: float = 0.0
