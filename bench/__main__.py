@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other; the last is the whole broker, beside Java's.
+"""Every benchmark, one after the other; the last compares the whole broker with Java's.
 
 python -m bench    or one: python -m bench.codec, and so on (PARTS)
 """

@@ -1,4 +1,4 @@
-"""The broker under load, beside the Java broker: rate, latency, CPU per message, memory.
+"""The broker under load, compared with the Java broker: rate, latency, CPU per message, memory.
 
 Each case runs alternately against both, each on its own fresh directory, and the medians and their
 ratios are printed. The load comes from `bench/rawload` (Go), so that the broker is measured and not

@@ -1,4 +1,4 @@
-"""One broker beside several of one configuration: `python -m bench.cores`.
+"""One broker and several of one configuration: `python -m bench.cores`.
 
 Each broker has a load generator of its own (bench/rawload); together they have as many connections
 in both cases. The figures are medians of alternating runs. What the generators need of the same

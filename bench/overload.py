@@ -1,4 +1,4 @@
-"""Overload: four times the broker's capacity by the clock, and what becomes of it.
+"""Overload: four times the broker's capacity in an open loop, and what becomes of it.
 
     python -m bench.overload [--seconds 10] [--times 4] [--connections 64] [--rounds 3]
                              [--set key=value]…

@@ -1,4 +1,4 @@
-"""The SDK beside the official Java client 5.4.0: the same cases against the same broker, by turns.
+"""The SDK and the official Java client 5.4.0: the same cases on the same broker, alternating.
 
     python -m bench.sdk_java [--seconds 1] [--messages 100000] [--turns 7]
 

@@ -1,4 +1,4 @@
-"""Reading a topic into Spark, beside Spark's own Kafka source: same machine, same bytes.
+"""Reading a topic into Spark, compared with Spark's own Kafka source: same machine, same bytes.
 
     python -m bench.spark_kafka [--messages N] [--runs N]
 

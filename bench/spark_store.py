@@ -105,9 +105,9 @@ def timed(work: Callable[[], int]) -> tuple[float, int]:
 
 def show(what: str, seconds: float, rows: int, log_bytes: int, target: int | None = None) -> None:
     """One line of the table."""
-    aim = "" if target is None else f"   target {target} MB/s"
+    goal = "" if target is None else f"   target {target} MB/s"
     speed = log_bytes / seconds / 1e6
-    print(f"{what:<36} {speed:8.0f} MB/s {rows / seconds:12,.0f} records/s{aim}", flush=True)
+    print(f"{what:<36} {speed:8.0f} MB/s {rows / seconds:12,.0f} records/s{goal}", flush=True)
 
 
 def alone(root: Path, count: int, log_bytes: int) -> None:

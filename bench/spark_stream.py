@@ -2,7 +2,7 @@
 
     python -m bench.spark_stream [--rate 10000] [--seconds 60] [--trigger 1]
 
-`bench/rawload` (Go) sends by the clock to a broker of ours with four queues; one query reads the
+`bench/rawload` (Go) sends at a fixed rate to a broker of ours with four queues; one query reads the
 topic from its end. A message's age is taken from the broker's store time to the end of the batch
 that it is in, warm-up left out. At rest the same query runs without input: CPU of the JVM and of
 its Python workers.
@@ -129,7 +129,7 @@ def loaded(broker: BrokerProcess, rate: int, seconds: float) -> Iterator[None]:
 
 
 def load(broker: BrokerProcess, rate: int, seconds: float) -> subprocess.Popen[bytes]:
-    """Start the load generator: `rate` sends per second by the clock."""
+    """Start the load generator: `rate` sends per second, in an open loop."""
     sizes = ("-s", str(BODY_BYTES), "-q", str(QUEUES), "-c", str(CONNECTIONS))
     times = ("-W", "0", "-T", str(seconds), "-r", str(rate))
     return subprocess.Popen(

@@ -6,7 +6,7 @@ A real broker on an ext4 of its own, on a loop device whose reads are slowed dow
 filled the log, the cache is emptied, a consumer reads from the begin, producers send, segments are
 small and the disk counts as full at 30 %, so the oldest go. A ticker in its loop looks every 5 ms;
 what is counted is by how much it came late, without the time another process had its core. Prints
-the longest of them beside those of the producers. Needs root, loop devices and cgroup v1.
+the longest of them with those of the producers. Needs root, loop devices and cgroup v1.
 `tests/faults/test_stall.py` holds the limit.
 """
 

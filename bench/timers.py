@@ -1,4 +1,4 @@
-"""Timers and delays: very many in one second beside producers at work, and very many that wait.
+"""Timers and delays: very many in one second while producers send, and very many that wait.
 
 `burst`: so many timers for the same second; how long until all are delivered, and what a closed
 loop of producers keeps of its rate meanwhile. `delays`: the same for messages of one delay level
@@ -98,7 +98,7 @@ def produce(broker: BrokerProcess, seconds: float = LOAD_S) -> float:
 
 
 class Delivered(NamedTuple):
-    """What one burst took, and what producers beside it kept of their rate."""
+    """What one burst took, and what producers kept of their rate meanwhile."""
 
     late_s: float
     rate: float = 0.0
@@ -108,9 +108,9 @@ class Delivered(NamedTuple):
     def words(self) -> str:
         """The end of a line."""
         if not self.alone:
-            return f"all delivered within {self.late_s:.2f} s, nobody beside it"
+            return f"all delivered within {self.late_s:.2f} s, no other load"
         return (
-            f"all delivered within {self.late_s:.2f} s; producers {self.rate:,.0f}/s beside it,"
+            f"all delivered within {self.late_s:.2f} s; producers {self.rate:,.0f}/s meanwhile,"
             f" {self.alone:,.0f} alone: {self.rate / self.alone:.0%}"
         )
 

@@ -1,11 +1,11 @@
-"""What each knob is worth: a broker with it beside one without, by turns.
+"""What each tuning parameter is worth: a broker with it and one without, in alternating turns.
 
     python -m bench.tuning [--only WORDS] [--runs 5] [--seconds 2] [--kernel]
 
-A knob is a setting, something that the client does differently, or, with `--kernel` and as root, a
-setting of the kernel, which is put back. Prints a table: what is without and what is with the knob,
-and their ratio; medians of rate and p99, and CPU per message of the best turn, which other work on
-the machine disturbs least.
+A parameter is a setting, something that the client does differently, or, with `--kernel` and as
+root, a setting of the kernel, which is put back. Prints a table: what is without and what is with
+it, and their ratio; medians of rate and p99, and CPU per message of the best turn, which other work
+on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from bench.beside_java.figures import Turn
 
-__all__ = ["KNOBS", "Knob"]
+__all__ = ["PARAMETERS", "Parameter"]
 
 PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
 LARGE = ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")
@@ -43,12 +43,12 @@ MiB = 1 << 20
 WITHOUT, WITH = "without", "with"
 WARM_UP_S = 1.0
 HEAD = """\
-| knob | msgs/s | ratio | p99 ms | ratio | µs/msg at best | ratio |
+| parameter | msgs/s | ratio | p99 ms | ratio | µs/msg at best | ratio |
 |---|---|---|---|---|---|---|"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
+class Parameter:
     """What is changed, and the load under which it is looked at."""
 
     name: str
@@ -63,71 +63,75 @@ class Knob:
     generator: str = "rawload"
 
 
-KNOBS = (
-    Knob(
+PARAMETERS = (
+    Parameter(
         name="flushDiskType=SYNC_FLUSH, 64 × 1",
         load=SENDS,
         settings={"flushDiskType": "SYNC_FLUSH"},
     ),
-    Knob(
+    Parameter(
         name="messageIndexEnable=false, 8 × 32",
         load=PIPELINED,
         settings={"messageIndexEnable": "false"},
     ),
-    Knob(name="serverSelectorThreads=3, 64 × 1", load=SENDS, settings={"serverSelectorThreads": 3}),
-    Knob(
+    Parameter(
+        name="serverSelectorThreads=3, 64 × 1", load=SENDS, settings={"serverSelectorThreads": 3}
+    ),
+    Parameter(
         name="serverSelectorThreads=3, 8 × 32",
         load=PIPELINED,
         settings={"serverSelectorThreads": 3},
     ),
-    Knob(
+    Parameter(
         name="warmMapedFileEnable=false, 1 KiB, 64 × 1",
         load=LARGE,
         settings={"warmMapedFileEnable": "false"},
     ),
-    Knob(
+    Parameter(
         name="flushIntervalCommitLog=5000, 1 KiB, 64 × 1",
         load=LARGE,
         settings={"flushIntervalCommitLog": 5_000},
     ),
-    Knob(
+    Parameter(
         name="socket buffers of 1 MiB, pull of 32",
         load=PULLS,
         settings={"serverSocketSndBufSize": MiB, "serverSocketRcvBufSize": MiB},
     ),
-    Knob(
+    Parameter(
         name="pulls of 128 and not 32",
         load=PULLS,
         instead=(*PULLS, "-b", "128"),
         settings={"maxTransferCountOnMessageInMemory": 128},
     ),
-    Knob(
+    Parameter(
         name="the client: batches of 32 and not single sends, 8 × 4",
         load=("-c", "8", "-d", "4"),
         instead=BATCHES,
     ),
-    Knob(
+    Parameter(
         name="the client: batches of 256 and not of 32, 8 × 4",
         load=BATCHES,
         instead=(*BATCHES, "-b", "256"),
     ),
-    Knob(
+    Parameter(
         name="the client: 8 × 32 and not 256 × 1", load=("-c", "256", "-d", "1"), instead=PIPELINED
     ),
-    Knob(
+    Parameter(
         name="the client: binary headers and not JSON, 256 × 1",
         load=PACE,
         instead=(*PACE, "-header", "binary"),
         generator="paceload",
     ),
-    Knob(name="the client: TLS, 64 × 1", load=SENDS, instead=(*SENDS, "-tls")),
-    Knob(name="broker on one core of its own (taskset), 64 × 1", load=SENDS, cores=frozenset({0})),
-    Knob(
+    Parameter(name="the client: TLS, 64 × 1", load=SENDS, instead=(*SENDS, "-tls")),
+    Parameter(
+        name="broker on one core of its own (taskset), 64 × 1", load=SENDS, cores=frozenset({0})
+    ),
+    Parameter(
         name="vm.dirty_background_bytes=64 MiB, 1 KiB, 64 × 1",
         load=LARGE,
         kernel={"/proc/sys/vm/dirty_background_bytes": str(64 * MiB)},
     ),
-    Knob(
+    Parameter(
         name="transparent huge pages: always, 8 × 32",
         load=PIPELINED,
         kernel={"/sys/kernel/mm/transparent_hugepage/enabled": "always"},
@@ -155,26 +159,26 @@ def kernel_set(values: Mapping[str, str]) -> Iterator[None]:
                 Path(name).write_text(value)
 
 
-def measure(plan: Plan, knob: Knob) -> Row:
-    """Both brokers, by turns."""
-    row = Row(knob.name, ())
+def measure(plan: Plan, parameter: Parameter) -> Row:
+    """Both brokers, alternating."""
+    row = Row(parameter.name, ())
     with ExitStack() as stack:
         sides = []
-        for name, settings in ((WITHOUT, {}), (WITH, knob.settings)):
+        for name, settings in ((WITHOUT, {}), (WITH, parameter.settings)):
             data = plan.place() / "data"
             broker = BrokerProcess(data=data, settings=DEFAULTS | dict(settings))
             sides.append(Side(name, stack.enter_context(broker)))
-            if "pull" in knob.load:
+            if "pull" in parameter.load:
                 load(sides[-1].address, sides[-1].pid, Case("fill", BATCHES), 2, warm_up_s=0)
-        if knob.cores:
-            os.sched_setaffinity(sides[-1].pid, knob.cores)
+        if parameter.cores:
+            os.sched_setaffinity(sides[-1].pid, parameter.cores)
         for side in sides:
             side.rest()
 
         def one(side: Side) -> Turn:
-            options = knob.instead or knob.load if side.name == WITH else knob.load
-            case = Case(knob.name, options, generator=knob.generator)
-            with kernel_set(knob.kernel if side.name == WITH else {}):
+            options = parameter.instead or parameter.load if side.name == WITH else parameter.load
+            case = Case(parameter.name, options, generator=parameter.generator)
+            with kernel_set(parameter.kernel if side.name == WITH else {}):
                 return load(side.address, side.pid, case, plan.seconds, warm_up_s=WARM_UP_S)
 
         return take_turns(plan, sides, row, one)
@@ -222,9 +226,9 @@ def main() -> None:
             directory=Path(directory),
             ends_at=time.monotonic() + 3_600,
         )
-        for knob in KNOBS:
-            if given.only in knob.name and (given.kernel or not knob.kernel):
-                print(line(measure(plan, knob)), flush=True)
+        for parameter in PARAMETERS:
+            if given.only in parameter.name and (given.kernel or not parameter.kernel):
+                print(line(measure(plan, parameter)), flush=True)
 
 
 if __name__ == "__main__":

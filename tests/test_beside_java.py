@@ -1,4 +1,4 @@
-"""The comparison's own arithmetic: medians, ratios, aims, and a file that a stopped run leaves."""
+"""The comparison's own arithmetic: medians, ratios, targets, and what a stopped run leaves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import flame, floor, machine, plots
+from bench import flame, floor, machine, plots, tables
 from bench.beside_java.__main__ import interpreters
-from bench.beside_java.figures import AT_LEAST, AT_MOST, Aim, Report, Row
+from bench.beside_java.figures import AT_LEAST, AT_MOST, Report, Row, Target
 from bench.beside_java.sides import Plan, attempt
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FASTER = Aim("rate", AT_LEAST, 1.8)
-SHORTER = Aim("p99", AT_MOST, 0.3)
+FASTER = Target("rate", AT_LEAST, 1.8)
+SHORTER = Target("p99", AT_MOST, 0.3)
 
 
 def row_of(ours: list[float], java: list[float]) -> Row:
@@ -74,9 +74,9 @@ def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
 
 
 def test_an_aim_without_another_side_is_about_the_figure_itself() -> None:
-    aim = Aim("rate", AT_MOST, 40_000, over="")
-    assert aim.met(row_of([30_000], []))
-    assert aim.line(row_of([50_000], [])).endswith("| 50,000 |  |  | ≤ 40000 | **missed** |")
+    target = Target("rate", AT_MOST, 40_000, over="")
+    assert target.met(row_of([30_000], []))
+    assert target.line(row_of([50_000], [])).endswith("| 50,000 |  |  | ≤ 40000 | **missed** |")
 
 
 def test_the_file_is_whole_after_every_row(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_file_is_whole_after_every_row(tmp_path: Path) -> None:
         ],
     }
     assert len(json.loads(report.path.read_text())["rows"]) == 2
-    assert report.verdict() == "1 of 2 aims met, 0 rows without a figure"
+    assert report.verdict() == "1 of 2 targets met, 0 rows without a figure"
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
@@ -112,8 +112,8 @@ def test_sides_with_other_interpreters_are_held_to_the_same_aims(
         "| produce, python-3.13.5: msgs/s | 45 | 10 | 4.50 (3.00–6.00) | ≥ 1.8 | met |",
     ]
     assert report.verdict() == (
-        "1 of 1 aims met, 1 of 1 aims met by python-3.13.5, 0 of 0 aims met by not measured, "
-        "0 rows without a figure"
+        "1 of 1 targets met, 1 of 1 targets met by python-3.13.5, "
+        "0 of 0 targets met by not measured, 0 rows without a figure"
     )
 
 
@@ -180,7 +180,7 @@ ROWS: list[plots.Measured] = [
     },
     {"name": "only ours", "turns": {"aerobee": [{"rate": 30.0}]}},
     {
-        "name": "rate beside 1,000 topics",
+        "name": "rate with 1,000 topics",
         "turns": {"empty": [{"cpu": 20.0}], "1,000 topics": [{"cpu": 30.0}, {"cpu": 50.0}]},
     },
 ]
@@ -205,6 +205,49 @@ def test_the_plot_has_a_bar_for_each_figure_that_both_have() -> None:
 def test_what_grows_is_drawn_over_the_empty_broker() -> None:
     said = words_of(plots.growth(ROWS, "today"))
     assert "1,000 topics 2.00" in said
+
+
+def test_the_tables_are_printed_in_order_from_a_file_of_any_age() -> None:
+    both = {"rate": 20.0, "p99": 2.0, "cpu": 3.0}
+    rows = [
+        {
+            "name": "rate beside 2,000 connections",
+            "turns": {"empty": [both], "2,000 connections": [both]},
+            "failure": "",
+        },
+        {
+            "name": "produce 128 B, 64 × 1",
+            "turns": {"aerobee": [both], "java": [both], "python-3.11.2-compiled": [both]},
+            "failure": "",
+        },
+        {
+            "name": "ready from an empty directory",
+            "turns": {"aerobee": [{"ready_s": 0.2}], "java": [{"ready_s": 2.0}]},
+            "failure": "",
+        },
+    ]
+    facts = {"others": {"python-3.11.2-compiled": "Python 3.11.2"}}
+    said = list(tables.tables({"facts": facts, "rows": rows}))
+    assert [one for one in said if one.startswith("###")] == [
+        "### Throughput",
+        "### Latency",
+        "### Start",
+        "### Worst case",
+    ]
+    assert (
+        "| work | Java | pure | ratio (pairs) | compiled | ratio (pairs) | target | met by |"
+        in said
+    )
+    row = "| produce 128 B, 64 × 1: msgs/s | 20 | 20 | 1.00 (1.00–1.00) | 20 | 1.00 (1.00–1.00) "
+    assert f"{row}| ≥ 1.8 | **neither** |" in said
+    ready = (
+        "| ready from an empty directory: s | 2 | 0.2 | 0.10 (0.10–0.10) |  |  | ≤ 0.4 s | met |"
+    )
+    assert ready in said
+    grown = (
+        "| rate with 2,000 connections: msgs/s | 20 | 20 | 1.00 (1.00–1.00) |  |  | ≥ 0.9 | met |"
+    )
+    assert grown in said
 
 
 def test_the_floor_answers_whole_frames_and_keeps_the_rest() -> None:

@@ -1,1 +1,1 @@
-"""Aerobee beside the Java broker of RocketMQ: every row of the comparison by one command."""
+"""Aerobee compared with the Java broker of RocketMQ: every row of the comparison by one command."""

@@ -5,16 +5,17 @@
         [--python PATH]…
 
 First the floor of the machine (`bench.floor`), then every row of the table: both brokers are up,
-one is measured while the other stands still, by turns; medians. Each row has fresh brokers, and
-Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and Java's compiler
-has had minutes. It prints the table as it goes, in Markdown, and writes FILE after every row;
-after `--minutes` the rest is left out and said so. `--quick` keeps them, too, and takes shorter
-turns and fewer, for a look in 8 minutes. `--python` names the interpreter for Aerobee's broker
-(with its dependencies installed) and for the floor's server; given several times, each of the
-others is a side of its own and held to the same aims, in the rows about sends, pulls, pops and
-flows. Where a compiled build is installed for it (`make compiled`), the broker is that, and its
-name says so. `python -m bench.plots FILE` draws
-what is in it.
+one is measured while the other is stopped, in alternating turns; medians. Each row has fresh
+brokers, and Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and
+Java's compiler has had minutes. It prints the table as it goes, in Markdown, and writes FILE after
+every row; after `--minutes` the rest is left out and said so. `--quick` keeps the brokers, too, and
+takes shorter turns and fewer, for a look in 8 minutes.
+
+`--python` names the interpreter for Aerobee's broker (with its dependencies installed) and for the
+floor's server; given several times, each of the others is a side of its own and held to the same
+targets, in the rows about sends, pulls, pops and flows. Where a compiled build is installed for it
+(`make compiled`), the broker is that, and its name says so. `python -m bench.plots FILE` draws what
+is in FILE, `python -m bench.tables FILE` prints the tables of bench/README.md from it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ QUICK_MINUTES = 8
 
 
 def interpreters(paths: list[str]) -> dict[str, str]:
-    """Name of the side → interpreter; the first is the one that the aims speak of."""
+    """Name of the side → interpreter; the first is the one that the targets speak of."""
     names = [OURS, *(f"python-{version_of(path)}" for path in paths[1:])]
     twice = [name for name in names if names.count(name) > 1]
     if twice:

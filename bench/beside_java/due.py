@@ -1,11 +1,11 @@
-"""100,000 delays, and 100,000 timers, due at once beside 64 producers."""
+"""100,000 delays, and 100,000 timers, due at once while 64 producers send."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Aim, Row
+from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Row, Target
 from bench.beside_java.sides import DEFAULTS, attempt
 from bench.timers import DELAYED, burst, delays, produce
 from tests.kit.broker_process import BrokerProcess
@@ -24,9 +24,9 @@ COUNT = 100_000
 
 def due_at_once(plan: Plan, report: Report) -> None:
     """Both rows. The figures are absolute, so Java is not asked."""
-    aims = (Aim("late_s", AT_MOST, 5, over=""), Aim("share", AT_LEAST, 0.8, over=""))
+    targets = (Target("late_s", AT_MOST, 5, over=""), Target("share", AT_LEAST, 0.8, over=""))
     for name, deliver in (("delays", delays), ("timers", burst)):
-        row = Row(f"{COUNT:,} {name} due at once beside 64 producers", aims)
+        row = Row(f"{COUNT:,} {name} due at once, 64 producers sending", targets)
         attempt(plan, report, row, partial(measure, plan, deliver=deliver))
 
 

@@ -1,7 +1,8 @@
-"""What a comparison measures and what it is held to: turns, rows, aims, and the file of results.
+"""What a comparison measures and its targets: turns, rows, and the file of results.
 
-A turn is one measurement of one side; a row has as many turns of each side, taken by turns. An aim
+A turn is one measurement of one side; a row has as many turns of each side, alternating. A target
 compares the median of one figure with a limit: the figure itself, or its ratio to another side's.
+Where the limit is of the figure itself, Java's figure and the ratio are told all the same.
 The file is written again after every row, so a run that is stopped leaves what it has.
 """
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["AT_LEAST", "AT_MOST", "OURS", "THEIRS", "Aim", "Report", "Row", "Turn"]
+__all__ = [
+    "AT_LEAST", "AT_MOST", "OURS", "THEIRS", "UNITS", "Report", "Row", "Target", "Turn",
+    "current", "number",
+]  # fmt: skip
 
 Turn = dict[str, float]
 """Name of a figure → its value."""
@@ -29,17 +33,33 @@ UNITS = {
     "p50": "p50 ms",
     "p99": "p99 ms",
     "cpu": "µs/msg",
-    "late_s": "s",
-    "share": "of the rate alone",
+    "late_s": "s until all are delivered",
+    "share": "producers' rate over that without them",
     "ready_s": "s",
     "idle_mb": "MB idle",
     "load_mb": "MB under load",
-    "stall_ms": "ms, longest stall",
-    "good": "of the peak stored in time",
+    "stall_ms": "ms",
+    "good": "stored in time over the peak",
 }
+ABSOLUTE = {"late_s": " s", "ready_s": " s", "idle_mb": " MB", "load_mb": " MB", "stall_ms": " ms"}
+"""Figure → unit behind a limit that is no ratio."""
+FORMER = (
+    ("rate beside ", "rate with "),
+    ("5,000/s by the clock on ", "fixed rate of 5,000/s on "),
+    ("connections that think for 400 ms", "connections, think time 400 ms"),
+    ("due at once beside 64 producers", "due at once, 64 producers sending"),
+)
+"""What rows were called in older files of results, and what they are called now."""
 
 
-class Aim(NamedTuple):
+def current(name: str) -> str:
+    """The name of a row, from a file of results of any age."""
+    for former, now in FORMER:
+        name = name.replace(former, now)
+    return name
+
+
+class Target(NamedTuple):
     """`figure` of `side`, over that of the side `over` unless that is empty; None: no limit."""
 
     figure: str
@@ -52,10 +72,17 @@ class Aim(NamedTuple):
         """One line of the table, under the row's name unless told."""
         unit = UNITS[self.figure]
         cells = [f"{name or row.name}: {unit}", *self._values(row)]
-        cells.append("" if self.limit is None else f"{self.sense} {self.limit:g}")
+        cells.append(self.said())
         met = self.met(row)
         cells.append("" if met is None else "met" if met else "**missed**")
         return f"| {' | '.join(cells)} |"
+
+    def said(self) -> str:
+        """The limit; that of the figure itself has its unit."""
+        if self.limit is None:
+            return ""
+        unit = "" if self.over else ABSOLUTE.get(self.figure, "")
+        return f"{self.sense} {self.limit:g}{unit}"
 
     def value(self, row: Row) -> float | None:
         """What is compared with the limit; None where a side was not measured."""
@@ -64,6 +91,12 @@ class Aim(NamedTuple):
             return ours
         theirs = row.median(self.over, self.figure)
         return ours / theirs if theirs else None
+
+    def ratio(self, row: Row) -> str:
+        """To the other side, or to Java where the limit is of the figure itself."""
+        over = self._replace(over=self.over or THEIRS)
+        value = over.value(row)
+        return "" if value is None else f"{value:.2f} ({row.spread(over)})"
 
     def met(self, row: Row) -> bool | None:
         """Whether it is; None without limit or value."""
@@ -74,11 +107,10 @@ class Aim(NamedTuple):
 
     def _values(self, row: Row) -> list[str]:
         ours = row.median(self.side, self.figure)
-        if not self.over:
+        theirs = row.median(self.over or THEIRS, self.figure)
+        if not self.over and theirs is None:
             return [number(ours), "", ""]
-        value = self.value(row)
-        ratio = "" if value is None else f"{value:.2f} ({row.spread(self)})"
-        return [number(ours), number(row.median(self.over, self.figure)), ratio]
+        return [number(ours), number(theirs), self.ratio(row)]
 
 
 def number(value: float | None) -> str:
@@ -93,7 +125,7 @@ class Row:
     """One kind of work and what was seen of it."""
 
     name: str
-    aims: Sequence[Aim]
+    targets: Sequence[Target]
     turns: dict[str, list[Turn]] = field(default_factory=dict)
     failure: str = ""
 
@@ -106,19 +138,19 @@ class Row:
         seen = [turn[figure] for turn in self.turns.get(side, ()) if figure in turn]
         return median(seen) if seen else None
 
-    def spread(self, aim: Aim) -> str:
+    def spread(self, target: Target) -> str:
         """The lowest and the highest ratio of two turns that followed each other."""
-        pairs = zip(self.turns.get(aim.side, ()), self.turns.get(aim.over, ()), strict=False)
+        pairs = zip(self.turns.get(target.side, ()), self.turns.get(target.over, ()), strict=False)
         ratios = [
-            one[aim.figure] / other[aim.figure]
+            one[target.figure] / other[target.figure]
             for one, other in pairs
-            if aim.figure in one and other.get(aim.figure)
+            if target.figure in one and other.get(target.figure)
         ]
         return f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "–"
 
 
 HEAD = """\
-| work | Aerobee | beside it | ratio (lowest–highest turn) | aim | |
+| work | Aerobee | compared with | ratio (lowest–highest pair) | target | |
 |---|---|---|---|---|---|"""
 
 
@@ -141,20 +173,20 @@ class Report:
         if row.failure:
             print(f"| {row.name} | {row.failure} | | | | |", flush=True)
         else:
-            for aim in row.aims:
-                print(aim.line(row), flush=True)
-            for aim in self._beside(row):
-                print(aim.line(row, f"{row.name}, {aim.side}"), flush=True)
+            for target in row.targets:
+                print(target.line(row), flush=True)
+            for target in self._beside(row):
+                print(target.line(row, f"{row.name}, {target.side}"), flush=True)
         self.save()
 
-    def _beside(self, row: Row) -> Iterable[Aim]:
-        """The row's aims once more for each side with another interpreter or build, and how many
+    def _beside(self, row: Row) -> Iterable[Target]:
+        """The row's targets once more for each side with another interpreter or build, and how many
         of them it meets is told apart.
         """
         for side in self.others:
-            for aim in row.aims:
-                if aim.side == OURS and row.median(side, aim.figure) is not None:
-                    yield aim._replace(side=side)
+            for target in row.targets:
+                if target.side == OURS and row.median(side, target.figure) is not None:
+                    yield target._replace(side=side)
 
     def save(self) -> None:
         """Write the file, whole or not at all."""
@@ -164,15 +196,15 @@ class Report:
         half.replace(self.path)
 
     def verdict(self) -> str:
-        """How many aims are met, by the first side and, of those rows, by each of the others."""
+        """How many targets are met, by the first side and, of those rows, by each of the others."""
         failed = sum(bool(row.failure) for row in self.rows)
-        told = [_count("", [aim.met(row) for row in self.rows for aim in row.aims])]
+        told = [_count("", [target.met(row) for row in self.rows for target in row.targets])]
         for side in self.others:
-            aims = [(row, aim) for row in self.rows for aim in self._beside(row)]
-            told.append(_count(f" by {side}", [a.met(row) for row, a in aims if a.side == side]))
+            targets = [(row, target) for row in self.rows for target in self._beside(row)]
+            told.append(_count(f" by {side}", [a.met(row) for row, a in targets if a.side == side]))
         return ", ".join([*told, f"{failed} rows without a figure"])
 
 
 def _count(by: str, met: Sequence[bool | None]) -> str:
     known = [one for one in met if one is not None]
-    return f"{known.count(True)} of {len(known)} aims met{by}"
+    return f"{known.count(True)} of {len(known)} targets met{by}"

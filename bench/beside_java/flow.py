@@ -1,7 +1,7 @@
 """Produce and consume at once with the official Java client, and how old a message is on arrival.
 
 The client is `tests/interop/java/Flow.java`: 64 threads that send synchronously, as RocketMQ's own
-benchmark does, but by the clock, and a push consumer. One JVM for each broker, on the same cores.
+benchmark does, but at a fixed rate, and a push consumer. One JVM for each broker, same cores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.beside_java.figures import AT_MOST, Aim, Row
+from bench.beside_java.figures import AT_MOST, Row, Target
 from bench.beside_java.sides import attempt, standing, take_turns
 from bench.java_peer import VERSION
 from tests.kit.health import cpu_s
@@ -38,13 +38,13 @@ def end_to_end(plan: Plan, report: Report) -> None:
     """The row of it; needs Java for the client, whatever is measured."""
     row = Row(
         f"produce and push-consume at once, {RATE:,}/s, Java client",
-        (Aim("p99", AT_MOST, 0.7), Aim("p50", AT_MOST), Aim("cpu", AT_MOST)),
+        (Target("p99", AT_MOST, 0.7), Target("p50", AT_MOST), Target("cpu", AT_MOST)),
     )
     attempt(plan, report, row, partial(measure, plan))
 
 
 def measure(plan: Plan, row: Row) -> None:
-    """Both brokers with a client each, by turns."""
+    """Both brokers with a client each, alternating."""
     if not shutil.which("java"):
         raise FileNotFoundError("java is not installed")
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.beside_java.figures import AT_MOST, Aim, Row
+from bench.beside_java.figures import AT_MOST, Row, Target
 from bench.beside_java.sides import attempt, standing
 from bench.load import BINARY, Case, load
 from tests.faults.scale import write_tables
@@ -45,10 +45,9 @@ def start_s(side: Side) -> float:
 
 def ready(plan: Plan, report: Report) -> None:
     """Both rows."""
-    aims = (Aim("ready_s", AT_MOST, 0.4, over=""), Aim("ready_s", AT_MOST))
-    row = Row("ready from an empty directory", aims)
+    row = Row("ready from an empty directory", (Target("ready_s", AT_MOST, 0.4, over=""),))
     attempt(plan, report, row, partial(from_empty, plan))
-    row = Row("ready with 1,000 topics × 8 queues", (Aim("ready_s", AT_MOST, 0.8, over=""),))
+    row = Row("ready with 1,000 topics × 8 queues", (Target("ready_s", AT_MOST, 0.8, over=""),))
     attempt(plan, report, row, partial(with_topics, plan))
 
 
@@ -82,8 +81,7 @@ def with_topics(plan: Plan, row: Row) -> None:
 def recovery(plan: Plan, report: Report) -> None:
     """After a kill under load."""
     gib = 1 if plan.quick else 4
-    aims = (Aim("ready_s", AT_MOST, 1.0), Aim("ready_s", AT_MOST, over=""))
-    row = Row(f"ready after a kill with {gib} GiB of log", aims)
+    row = Row(f"ready after a kill with {gib} GiB of log", (Target("ready_s", AT_MOST, 1.0),))
     attempt(plan, report, row, partial(after_kills, plan, log_bytes=gib * GiB))
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.beside_java.figures import AT_LEAST, AT_MOST, THEIRS, Aim, Row
+from bench.beside_java.figures import AT_LEAST, AT_MOST, THEIRS, Row, Target
 from bench.beside_java.sides import attempt, standing, take_turns
 from bench.load import SENDS, Case, load
 
@@ -29,20 +29,20 @@ class Work(NamedTuple):
     """A row that a generator measures, and what has to lie in the broker before."""
 
     case: Case
-    aims: tuple[Aim, ...] = ()
+    targets: tuple[Target, ...] = ()
     before: tuple[str, ...] = ()
 
 
-def faster(limit: float) -> Aim:
-    return Aim("rate", AT_LEAST, limit)
+def faster(limit: float) -> Target:
+    return Target("rate", AT_LEAST, limit)
 
 
-def shorter(limit: float | None = None) -> Aim:
-    return Aim("p99", AT_MOST, limit)
+def shorter(limit: float | None = None) -> Target:
+    return Target("p99", AT_MOST, limit)
 
 
-def cheaper(limit: float | None = None) -> Aim:
-    return Aim("cpu", AT_MOST, limit)
+def cheaper(limit: float | None = None) -> Target:
+    return Target("cpu", AT_MOST, limit)
 
 
 def pace(name: str, *options: str) -> Case:
@@ -77,11 +77,11 @@ ASYNC_ROWS = (
     ),
     Work(pace("produce 128 B, 512 × 1", "-c", "512"), (faster(1.8), shorter(0.3), cheaper(0.4))),
     Work(
-        pace("5,000/s by the clock on 1,000 connections", "-c", "1000", "-r", "5000"),
+        pace("fixed rate of 5,000/s on 1,000 connections", "-c", "1000", "-r", "5000"),
         (shorter(), cheaper()),
     ),
     Work(
-        pace("2,000 connections that think for 400 ms", "-c", "2000", "-think", "400ms"),
+        pace("2,000 connections, think time 400 ms", "-c", "2000", "-think", "400ms"),
         (shorter(), cheaper()),
     ),
 )
@@ -94,13 +94,13 @@ SYNC_ROWS = (
     Work(Case("SYNC_FLUSH 128 B, 8 × 32", PIPELINED), (faster(2), cheaper(), shorter())),
 )
 MEMORY = "private memory"
-MEMORY_AIMS = (Aim("load_mb", AT_MOST, 100, over=""), Aim("idle_mb", AT_MOST, 50, over=""))
+MEMORY_TARGETS = (Target("load_mb", AT_MOST, 100, over=""), Target("idle_mb", AT_MOST, 50, over=""))
 
 
 def async_flush(plan: Plan, report: Report) -> None:
     """All rows under ASYNC_FLUSH, and the memory that was seen meanwhile."""
     wanted = [work for work in ASYNC_ROWS if plan.wants(work.case.name)]
-    memory = Row(MEMORY, MEMORY_AIMS)
+    memory = Row(MEMORY, MEMORY_TARGETS)
     if wanted or plan.wants(memory.name):
         take_rows(plan, report, wanted or ASYNC_ROWS[:1], memory)
         attempt(plan, report, memory, lambda _: None)
@@ -130,7 +130,7 @@ def take_rows(
                         memory.add(side.name, {"idle_mb": private_mb(side.pid)})
                     turn_by_turn(plan, sides, work, row)
 
-            row = Row(work.case.name, work.aims)
+            row = Row(work.case.name, work.targets)
             attempt(plan, report, row, measure)
             for name, turns in row.turns.items():
                 for turn in turns:

@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def others(self) -> Sequence[str]:
-        """The sides with another interpreter than the one that the aims speak of."""
+        """The sides with another interpreter than the one that the targets speak of."""
         return [name for name in self.pythons if name != OURS]
 
     @property

@@ -1,6 +1,6 @@
-"""What the rate keeps beside many topics, many connections and a long log, against an empty broker.
+"""The rate with many topics, many connections and a long log, over that of an empty broker.
 
-Brokers of ours in several sizes stand side by side and are measured by turns. A size is 1,000
+Brokers of ours in several sizes are up together and are measured in turn. A size is 1,000
 topics of 8 queues that are all sent to, 2,000 connections with heartbeats and held pulls, 50 GiB of
 log in segments of default size that are sparse but for a few records.
 """
@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from aerobee.store.files.disk import Disk
-from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Aim, Row
+from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Row, Target
 from bench.beside_java.sides import DEFAULTS, Side, attempt, take_turns
 from bench.load import SENDS, Case, load
 from bench.recovery import write_store
@@ -57,16 +57,16 @@ def sizes(plan: Plan, report: Report) -> None:
     """A row for each kind."""
     for kind, steps in KINDS.items():
         largest = f"{steps[-1]:,} {kind}"
-        aims = (
-            Aim("rate", AT_LEAST, 0.9, over=EMPTY, side=largest),
-            Aim("cpu", AT_MOST, over=EMPTY, side=largest),
+        targets = (
+            Target("rate", AT_LEAST, 0.9, over=EMPTY, side=largest),
+            Target("cpu", AT_MOST, over=EMPTY, side=largest),
         )
-        row = Row(f"rate beside {largest}", aims)
+        row = Row(f"rate with {largest}", targets)
         attempt(plan, report, row, partial(measure, plan, kind=kind, steps=steps))
 
 
 def measure(plan: Plan, row: Row, kind: str, steps: Sequence[int]) -> None:
-    """An empty broker and one of each size, by turns."""
+    """An empty broker and one of each size, alternating."""
     cases: dict[str, Case] = {}
     with ExitStack() as stack:
         sides = []

@@ -1,4 +1,4 @@
-"""The longest standstill of the loop in a mixed run, and four times the peak offered."""
+"""The longest stall of the loop in a mixed run, and four times the peak offered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aerobee.remoting.wire.codes import ResponseCode
-from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Aim, Row
+from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Row, Target
 from bench.beside_java.sides import DEFAULTS, attempt
 from bench.load import BINARY
 from bench.overload import measure as measure_overload
@@ -48,7 +48,7 @@ def loop_stall(plan: Plan, report: Report) -> None:
     """The row of it."""
     row = Row(
         f"longest loop stall in a mixed run of {plan.stall_s:.0f} s",
-        (Aim("stall_ms", AT_MOST, 20, over=""),),
+        (Target("stall_ms", AT_MOST, 20, over=""),),
     )
     attempt(plan, report, row, partial(mixed_run, plan))
 
@@ -118,8 +118,8 @@ def timers(address: str, over: threading.Event) -> None:
 
 def overload(plan: Plan, report: Report) -> None:
     """The row of it."""
-    aims = (Aim("good", AT_LEAST, 0.8, over=""),)
-    row = Row(f"{TIMES} times the peak offered", aims)
+    targets = (Target("good", AT_LEAST, 0.8, over=""),)
+    row = Row(f"{TIMES} times the peak offered", targets)
     attempt(plan, report, row, partial(offered, plan))
 
 

@@ -41,7 +41,7 @@ var (
 	conns  = flag.Int("c", 512, "connections")
 	depth  = flag.Int("d", 1, "requests in flight on each connection (closed loop)")
 	think  = flag.Duration("think", 0, "mean pause of a connection between an answer and its next request (closed loop)")
-	rate   = flag.Float64("r", 0, "sends per second by the clock; 0: closed loop")
+	rate   = flag.Float64("r", 0, "sends per second in an open loop; 0: closed loop")
 	size   = flag.Int("s", 128, "body bytes")
 	queues = flag.Int("q", 16, "queues of the topic")
 	header = flag.String("header", "json", "json|binary")

@@ -1,4 +1,4 @@
-// The open loop: requests leave by the clock, whatever has been answered. A request whose socket takes nothing for `giveUp`
+// The open loop: requests leave at a fixed rate, whatever has been answered. A request whose socket takes nothing for `giveUp`
 // is never sent; an answer later than `patience` after the time at which the request was to leave is of no use to anybody.
 package main
 
