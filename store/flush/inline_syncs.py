@@ -3,24 +3,33 @@
 On a fast disk a sync takes some 100 µs, and the way to another thread and back about as long: a
 lone sender would wait twice, and half of many senders would miss the sync of their round. On a slow
 disk the loop must not wait. So what the last inline syncs took decides about the next one, and a
-disk that becomes slow delays the loop by one sync in `PAUSE_S`.
+disk that becomes slow delays the loop by one long sync in `LONG_PAUSE_S`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["INLINE_BYTES", "MEAN_MAX_S", "PAUSE_S", "SINGLE_MAX_S", "InlineSyncs"]
+__all__ = [
+    "INLINE_BYTES",
+    "LONG_PAUSE_S",
+    "MEAN_MAX_S",
+    "PAUSE_S",
+    "SINGLE_MAX_S",
+    "InlineSyncs",
+]
 
 INLINE_BYTES: Final = 256 << 10
 """A sync of more bytes is the thread's: it takes the longer, the more there is to write."""
-MEAN_MAX_S: Final = 0.001
+MEAN_MAX_S: Final = 0.0005
 """Syncs that take longer on average are the thread's: the loop gets more done meanwhile than two
 wake-ups cost."""
 SINGLE_MAX_S: Final = 0.020
 """A longer one ends inline syncs at once: no more stall of the loop than is promised elsewhere."""
-PAUSE_S: Final = 10.0
-"""How long the thread has them then."""
+PAUSE_S: Final = 1.0
+"""How long the thread has them when their mean was too long."""
+LONG_PAUSE_S: Final = 10.0
+"""How long it has them after a single one that was."""
 WEIGHT: Final = 1 / 64
 """Of one sync in the mean."""
 
@@ -42,8 +51,12 @@ class InlineSyncs:
     def took(self, seconds: float, now: float) -> bool:
         """Take in what an inline sync took; False when the next ones are the thread's. Hot."""
         self._mean_s += (seconds - self._mean_s) * WEIGHT
-        if self._mean_s <= MEAN_MAX_S and seconds <= SINGLE_MAX_S:
+        if seconds > SINGLE_MAX_S:
+            pause_s = LONG_PAUSE_S
+        elif self._mean_s > MEAN_MAX_S:
+            pause_s = PAUSE_S
+        else:
             return True
         self._mean_s = 0.0
-        self._not_before = now + PAUSE_S
+        self._not_before = now + pause_s
         return False

@@ -17,6 +17,7 @@ from aerobee.store.files.sync_thread import SyncThread
 from aerobee.store.flags import Flag
 from aerobee.store.flush.inline_syncs import (
     INLINE_BYTES,
+    LONG_PAUSE_S,
     MEAN_MAX_S,
     PAUSE_S,
     SINGLE_MAX_S,
@@ -60,8 +61,8 @@ def test_syncs_are_inline_as_long_as_they_are_short() -> None:
 def test_one_long_sync_ends_them_for_a_while() -> None:
     syncs = InlineSyncs(enabled=True)
     assert not syncs.took(SINGLE_MAX_S * 1.01, 100.0)
-    assert not syncs.allows(1_000, 100.0 + PAUSE_S - 0.1)
-    assert syncs.allows(1_000, 100.0 + PAUSE_S)
+    assert not syncs.allows(1_000, 100.0 + LONG_PAUSE_S - 0.1)
+    assert syncs.allows(1_000, 100.0 + LONG_PAUSE_S)
 
 
 def test_syncs_that_are_long_on_average_end_them() -> None:
@@ -71,12 +72,14 @@ def test_syncs_that_are_long_on_average_end_them() -> None:
         took += 1
     assert 10 < took < 100
     assert not syncs.allows(1_000, 100.0)
+    assert syncs.allows(1_000, 100.0 + PAUSE_S)
+    assert syncs.took(MEAN_MAX_S * 2, 100.0 + PAUSE_S), "their mean begins anew"
 
 
 def test_a_few_that_are_longer_do_not() -> None:
     syncs = InlineSyncs(enabled=True)
     for number in range(1_000):
-        assert syncs.took(SINGLE_MAX_S / 2 if number % 50 == 0 else FAST_S, number)
+        assert syncs.took(SINGLE_MAX_S / 2 if number % 100 == 0 else FAST_S, number)
 
 
 def test_much_to_write_and_the_setting_leave_them_to_the_thread() -> None:
@@ -179,7 +182,7 @@ async def test_a_disk_that_becomes_slow_delays_the_loop_once(
             line["elapsed_ms"] for line in logged if line["event"] == "flush.inline_paused"
         ] == [40.0]
         took_s = FAST_S
-        mock_clock.jump(PAUSE_S)
+        mock_clock.jump(LONG_PAUSE_S)
         send(store, answers)
         assert store.stats.inline_syncs == 2, "and tries again"
 
