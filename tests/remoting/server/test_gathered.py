@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee.remoting.server.gathered import GATHERED_BYTES, GATHERED_MAX
+from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.routes import Route
@@ -34,6 +36,8 @@ class Service:
         self.served: list[list[bytes]] = []
         self.most = most
         self.before: Callable[[], None] = lambda: None
+        self.held: list[Callable[[], None]] | None = None
+        """Where the answers of runs wait, as those of sends do for the disk."""
         routes = (
             Route(GetMaxOffset, self.alone, "admin", self.together),
             Route(GetMinOffset, self.alone, "admin", self.together),
@@ -54,7 +58,11 @@ class Service:
             for (command, header, connection), _ in zip(requests, range(self.most), strict=False)
         ):
             run.append(bytes(command.body))
-            connection.answer(command, echo(header, command, connection))
+            answer = partial(connection.answer, command, echo(header, command, connection))
+            if self.held is None:
+                answer()
+            else:
+                self.held.append(answer)
         if run:
             self.served.append(run)
         return len(run)
@@ -63,9 +71,11 @@ class Service:
 class Peers:
     """Connections that have had their first request, which is never gathered with others."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, hooks: Hooks | None = None, **how: Any
+    ) -> None:
         HandTime(monkeypatch)
-        self.stage = Stage()
+        self.stage = Stage(hooks=hooks or Hooks())
         self.service = Service(self.stage, **how)
         self.socks: list[TrickleSocket] = []
 
@@ -162,3 +172,16 @@ def test_a_served_group_is_answered_before_the_next_is_read(peers: Peers) -> Non
     peers.service.before = lambda: answered.append(sum(sock.sends for sock, _ in said))
     peers.round(*said)
     assert answered == [0, GATHERED_MAX, 2 * GATHERED_MAX]
+
+
+def test_groups_whose_answers_wait_for_the_disk_share_the_end_of_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[Callable[[], None]] = []
+    ends: list[int] = []
+    peers = Peers(monkeypatch, hooks=Hooks(after_round=lambda: ends.append(len(held))))
+    peers.service.held = held
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * GATHERED_MAX + 2)]
+    peers.round(*said)
+    assert ends == [len(said)], "one sync for all of them"
+    assert [len(run) for run in peers.service.served] == [GATHERED_MAX, GATHERED_MAX, 2]
