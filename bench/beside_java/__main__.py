@@ -13,9 +13,10 @@ takes shorter turns and fewer, for a look in 8 minutes.
 
 `--python` names the interpreter for Aerobee's broker (with its dependencies installed) and for the
 floor's server; given several times, each of the others is a side of its own and held to the same
-targets, in the rows about sends, pulls, pops and flows. Where a compiled build is installed for it
-(`make compiled`), the broker is that, and its name says so. `python -m bench.plots FILE` draws what
-is in FILE, `python -m bench.tables FILE` prints the tables of bench/README.md from it.
+targets, in the rows about sends, pulls, pops, flows and due messages. Where a compiled build is
+installed for it (`make compiled`), the broker is that, and its name says so.
+`python -m bench.plots FILE` draws what is in FILE, `python -m bench.tables FILE` prints the tables
+of bench/README.md from it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.beside_java.figures import AT_LEAST, AT_MOST, OURS, Row, Target
+from bench.beside_java.figures import AT_LEAST, AT_MOST, Row, Target
 from bench.beside_java.sides import DEFAULTS, attempt
 from bench.timers import DELAYED, burst, delays, produce
 from tests.kit.broker_process import BrokerProcess
@@ -31,12 +31,12 @@ def due_at_once(plan: Plan, report: Report) -> None:
 
 
 def measure(plan: Plan, row: Row, deliver: Callable[..., Delivered]) -> None:
-    """On one broker, one after the other."""
-    place = plan.place()
-    python = plan.pythons[OURS]
-    with BrokerProcess(data=place / "data", settings=DELAYED | DEFAULTS, python=python) as broker:
-        produce(broker)
-        for _ in range(1 if plan.quick else 2):
-            seen = deliver(broker, COUNT, beside=True)
-            turn = {"late_s": seen.late_s, "share": seen.rate / seen.alone, "rate": seen.rate}
-            row.add(OURS, turn)
+    """Each interpreter and build on a broker of its own, one turn after the other."""
+    for side, python in plan.pythons.items():
+        data = plan.place() / "data"
+        with BrokerProcess(data=data, settings=DELAYED | DEFAULTS, python=python) as broker:
+            produce(broker)
+            for _ in range(1 if plan.quick else 2):
+                seen = deliver(broker, COUNT, beside=True)
+                turn = {"late_s": seen.late_s, "share": seen.rate / seen.alone, "rate": seen.rate}
+                row.add(side, turn)
