@@ -31,7 +31,7 @@ from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     from aerobee.broker.broker import Extra
     from aerobee.broker.config.load import BrokerConfig
@@ -52,7 +52,7 @@ time of a short start; only a start that lasts needs probes before it is over.""
 PROGRESS_S: Final = 2.0
 """Seconds between two log lines about a long recovery."""
 CLOSE_S: Final = 60.0
-"""How long saving and the last flush may take."""
+"""How long saving may take, and then the last flush; what a disk holds up longer is given up."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -129,8 +129,7 @@ class BrokerController:
                     await self._open_door(house, listeners, recovery, ready)
                     house.cancel_scope.cancel()
             finally:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-                    clean = await store.close()
+                clean = await _in_time("store", store.close)
         log.info("broker.stopped", clean=clean)
         return clean
 
@@ -242,10 +241,7 @@ class BrokerController:
             await self.broker.leave()
             await self._drain()
             door.cancel_scope.cancel()
-        saved = False
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-            saved = await self.broker.close()
-        if not saved:
+        if not await _in_time("tables", self.broker.close):
             # So that this is no clean stop: what a table lacks, the next start reads from the log.
             core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
 
@@ -289,3 +285,16 @@ class BrokerController:
             # Nothing signals that the last answer has been sent, and this runs once.
             while any(pool.depth for pool in pools) or rounds.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)
+
+
+async def _in_time(left: str, close: Callable[[], Awaitable[bool]]) -> bool:
+    """Do a part of the stop, also after a cancellation; False when it takes longer than `CLOSE_S`.
+
+    `left`: what is not finished then.
+    """
+    done = False
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S) as scope:
+        done = await close()
+    if scope.cancelled_caught:
+        log.error("broker.stop_given_up", left=left, limit_s=CLOSE_S)
+    return done

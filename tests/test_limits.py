@@ -38,6 +38,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         f"{WIRE}::test_idle_connections_of_the_metrics_port_take_neither_slots_nor_descriptors",
         f"{HTTP}::test_where_all_are_at_work_a_new_one_is_refused_with_the_setting",
     ),
+    "scrapes of `/metrics`": (
+        f"{HTTP}::test_a_scrape_that_waits_too_long_for_others_is_refused",
+        f"{HTTP}::test_a_peer_that_reads_too_slowly_is_cut_off_and_its_scrape_ends",
+    ),
     "requests of one account": (
         "faults/test_access.py"
         "::test_the_requests_of_one_account_are_limited_over_all_of_its_connections",

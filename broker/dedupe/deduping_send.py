@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.puts import Puts
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.send import Send
     from aerobee.remoting.server.connection import Connection
@@ -60,11 +61,12 @@ class DedupingSend:
     """The routes of `Send`, for brokers with rules."""
 
     def __init__(
-        self, send: Send, dedupe: Dedupe, *, config: BrokerConfig, store: MessageStore
+        self, send: Send, dedupe: Dedupe, *, config: BrokerConfig, store: MessageStore, puts: Puts
     ) -> None:
         self._send = send
         self._dedupe = dedupe
         self._store = store
+        self._puts = puts
         self._waits_for_disk = config.store.sync_flush
         self._region = config.broker.region_id
         self._options = config.broker
@@ -105,6 +107,7 @@ class DedupingSend:
 
     async def _from_disk(self, call: Callable[[], Outcome]) -> Later:
         outcome = await self._store.complete(call)
+        self._puts.finish_round()
         if isinstance(outcome, Begun):
             return await outcome.work
         assert outcome is None or outcome is PARKED or isinstance(outcome, Answer), outcome

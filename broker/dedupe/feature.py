@@ -35,4 +35,5 @@ class DedupeFeature(Feature):
         """The processor for requests of producers; `send` itself where no topic has a rule."""
         if not self.dedupe.topics:
             return send
-        return DedupingSend(send, self.dedupe, config=self._core.config, store=self._core.store)
+        core = self._core
+        return DedupingSend(send, self.dedupe, config=core.config, store=core.store, puts=core.puts)

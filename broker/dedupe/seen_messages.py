@@ -2,12 +2,12 @@
 
 Only hashes are kept, some 120 bytes each; a match is compared with the record before it counts. A
 window consists of time slices: a slice is dropped as a whole, so an entry lives for the window and
-up to a slice longer.
+up to a slice longer, or until the next message of its topic.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,27 +20,34 @@ SLICES: Final = 4
 """Slices per window; more would only mean more look-ups."""
 
 
+class Slice(NamedTuple):
+    """The first messages of a part of the window."""
+
+    ends_ms: int
+    """All of them were stored before this time."""
+    entries: dict[int, int]
+    """Hash of a key → physical offset."""
+
+
 class Firsts:
     """The first messages of one topic, newest slice first."""
 
-    __slots__ = ("by", "ends_ms", "slice_ms", "slices", "window_ms")
+    __slots__ = ("by", "slice_ms", "slices", "window_ms")
 
     def __init__(self, rule: DedupeRule) -> None:
         self.by = rule.by
         """The property whose value makes two messages equal."""
         self.window_ms = rule.window_s * 1_000
         self.slice_ms = max(1, self.window_ms // SLICES)
-        self.slices: list[dict[int, int]] = []
-        self.ends_ms = 0
-        """When the newest slice ends."""
+        self.slices: list[Slice] = []
 
     def find(self, key: str) -> int | None:
         """The physical offset of a message that may have this key; the newest if there are
         several.
         """
         wanted = hash(key)
-        for entries in self.slices:
-            at = entries.get(wanted)
+        for part in self.slices:
+            at = part.entries.get(wanted)
             if at is not None:
                 return at
         return None
@@ -61,7 +68,7 @@ class DedupeTable:
         """Record a stored message; drop those older than it by more than the window."""
         firsts = self.topics[topic]
         self._turn(firsts, stored_ms)
-        newest = firsts.slices[0]
+        newest = firsts.slices[0].entries
         before = len(newest)
         newest[hash(key)] = physical_offset
         self.count += len(newest) - before
@@ -69,28 +76,22 @@ class DedupeTable:
             self._make_room()
 
     def _turn(self, firsts: Firsts, now_ms: int) -> None:
-        """Begin a new slice when it is time, and drop those outside the window."""
-        if now_ms < firsts.ends_ms:
-            return
-        passed = (now_ms - firsts.ends_ms) // firsts.slice_ms + 1 if firsts.ends_ms else 1
-        firsts.ends_ms = now_ms + firsts.slice_ms
-        if passed > SLICES:
-            self._drop(firsts, 0)
-        firsts.slices.insert(0, {})
-        self._drop(firsts, SLICES + 1)
+        """Drop the slices outside the window, and begin a new one when it is time."""
+        slices = firsts.slices
+        # Each has begun with a message, so that there may be any time between two of them.
+        while slices and slices[-1].ends_ms <= now_ms - firsts.window_ms:
+            self._drop_oldest(firsts)
+        if not slices or now_ms >= slices[0].ends_ms:
+            slices.insert(0, Slice(now_ms + firsts.slice_ms, {}))
 
-    def _drop(self, firsts: Firsts, keep: int) -> None:
-        self.count -= sum(map(len, firsts.slices[keep:]))
-        del firsts.slices[keep:]
+    def _drop_oldest(self, firsts: Firsts) -> None:
+        self.count -= len(firsts.slices.pop().entries)
 
     def _make_room(self) -> None:
         """Drop the oldest slice of the topic with most entries in it."""
-        fullest = max(self.topics.values(), key=_oldest)
-        self._drop(fullest, len(fullest.slices) - 1)
-        if not fullest.slices:
-            fullest.ends_ms = 0
+        self._drop_oldest(max(self.topics.values(), key=_oldest))
 
 
 def _oldest(firsts: Firsts) -> int:
     """The number of entries in the oldest slice; −1 without a slice."""
-    return len(firsts.slices[-1]) if firsts.slices else -1
+    return len(firsts.slices[-1].entries) if firsts.slices else -1

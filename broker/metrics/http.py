@@ -62,7 +62,7 @@ HOST_KEY = "metricsPromExporterHost"
 LOOP_LIMIT_S = 5.0
 """A loop that has not run for this long counts as dead."""
 STALLED_PEER_MS = 3_000
-"""A peer that reads nothing for this long is disconnected; less than the grace of a stop."""
+"""A peer that reads nothing for this long is disconnected."""
 BACKLOG = 64
 MOST_CONNECTIONS = MetricsConfig().metrics_max_connections
 IMPORT_PAUSE_S = 0.5
@@ -148,8 +148,7 @@ def open_listener(host: str, port: int) -> socket.socket | None:
     except OSError as error:
         port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
         raise with_remedy(error, HOST_KEY, port, port_remedy) from error
-    # Inherited by every connection. The server shields its sends from cancellation, so without this
-    # a peer that reads nothing could keep the broker from stopping.
+    # Inherited by every connection: a peer that reads nothing, or is gone, holds up no scrape.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
     return listener

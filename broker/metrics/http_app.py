@@ -7,7 +7,7 @@ nursery, over as many connections as there are slots. Others run between the pag
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -15,7 +15,7 @@ import structlog
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Event, Updated
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.logging import Logger
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
@@ -31,7 +31,7 @@ from aerobee.remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCRAPES_AT_ONCE",
     "SERVED_S",
+    "Permits",
     "Slot",
     "Slots",
     "make_app",
@@ -53,12 +54,17 @@ __all__ = [
 
 SERVED_S = 10.0
 """A request that has taken longer does not keep its slot from others; a scrape takes less."""
+ANSWER_S = 20.0
+"""From the first byte of a request to the last byte that its peer has taken of the answer; who
+takes it more slowly is cut off."""
 TlsStream: TypeAlias = "trio.SSLStream[trio.SocketStream]"
 
 SCRAPES_AT_ONCE = 2
 """Further scrapes wait; two allow for a pair of Prometheus servers."""
+SCRAPE_WAIT_S = 5.0
+"""How long they wait before they are refused: less than Prometheus does."""
 REQUEST_TIMEOUT_S = 10
-"""From the last byte read of a request to the last byte sent of its answer."""
+"""For a handshake, between two pieces of a request, and from an answer to the next request."""
 
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -69,26 +75,56 @@ REFUSAL = (
 log = structlog.stdlib.get_logger(__name__)
 
 
+class Permits:
+    """What a scrape needs while it runs; a few do at a time, the others wait a while."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[Response | None]:
+        """Hold one; without one in time, the refusal."""
+        with trio.move_on_after(SCRAPE_WAIT_S) as waiting:
+            await self._limiter.acquire()
+        if waiting.cancelled_caught:
+            text = f"{SCRAPES_AT_ONCE} other scrapes have been at work for {SCRAPE_WAIT_S:g} s\n"
+            yield Response(text, 503, {"retry-after": "1"})
+            return
+        try:
+            yield None
+        finally:
+            self._limiter.release()
+
+
 class Scrape(Response):
     """The pages of one scrape, streamed."""
 
-    def __init__(self, sources: Sources | NamesrvSources, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, sources: Sources | NamesrvSources, permits: Permits) -> None:
         super().__init__(media_type=CONTENT_TYPE)
         del self.headers["content-length"]
         self.sources = sources
-        self.limiter = limiter
+        self.permits = permits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send page after page; others run in between, whether the peer reads or has left."""
-        async with self.limiter:
-            sources = self.sources
-            if isinstance(sources, Sources):
-                sources = replace(sources, backlog=await sources.read_backlog())
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            for page in pages(sources):
-                await send({"type": "http.response.body", "body": page, "more_body": True})
-                await trio.lowlevel.checkpoint()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        """Send page after page, or a refusal. Others run in between, whether the peer reads or has
+        left; when its time is over, the rest is left out and the connection ends.
+        """
+        with trio.move_on_after(ANSWER_S):
+            async with self.permits.take() as refused:
+                if refused is None:
+                    await self._send_pages(send)
+                else:
+                    await refused(scope, receive, send)
+
+    async def _send_pages(self, send: Send) -> None:
+        sources = self.sources
+        if isinstance(sources, Sources):
+            sources = replace(sources, backlog=await sources.read_backlog())
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for page in pages(sources):
+            await send({"type": "http.response.body", "body": page, "more_body": True})
+            await trio.lowlevel.checkpoint()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape) -> Starlette:
@@ -105,7 +141,7 @@ def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayS
 def _metrics(
     sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape
 ) -> Callable[[Request], Awaitable[Response]]:
-    limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
+    permits = Permits()
 
     async def metrics(request: Request) -> Response:
         refused = refusal(request, may_scrape)
@@ -114,7 +150,7 @@ def _metrics(
         if any(check() for check in health.startup.values()):
             # What would be read is still being loaded, in another thread.
             return Response("recovery is not finished\n", 503)
-        return Scrape(sources, limiter)
+        return Scrape(sources, permits)
 
     return metrics
 
@@ -213,15 +249,35 @@ class Slots:
 
 
 class Connection(TCPServer):
-    """A connection that tells its slot when a request begins and ends."""
+    """A connection that tells its slot when a request begins and ends, and that ends when an answer
+    takes too long.
+    """
 
     slot: Slot
 
     async def protocol_send(self, event: Event) -> None:
         """Send what the protocol wants to."""
+        if isinstance(event, RawData):
+            return await self._send(event.data)
         if isinstance(event, Updated):
             self.slot.turn(idle=event.idle, now=trio.current_time())
-        await super().protocol_send(event)
+        return await super().protocol_send(event)
+
+    async def _send(self, data: bytes) -> None:
+        """Not as Hypercorn does, in a shield: a stop and the time of an answer end it. What was
+        sent in part leaves a connection that is of no use.
+        """
+        try:
+            with trio.move_on_at(self.slot.since + ANSWER_S):
+                async with self.send_lock:
+                    return await self.stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return await self.protocol.handle(Closed())
+        except trio.Cancelled:
+            self.slot.close()
+            raise
+        self.slot.close()
+        return await self.protocol.handle(Closed())
 
 
 class Server:

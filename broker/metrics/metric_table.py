@@ -108,7 +108,11 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         per_transaction("latency"),
     ),
     Metric(
-        "rocketmq_half_messages", "gauge", ("topic",), "Transactions that are open.", half_messages
+        "rocketmq_half_messages",
+        "gauge",
+        ("topic",),
+        "Transactions that are open, of topics that have any.",
+        half_messages,
     ),
     of_store(
         "rocketmq_timer_enqueue_lag",

@@ -147,8 +147,9 @@ class Registration:
 
     def _tell_others(self, changed: Iterable[str]) -> None:
         for link in self.links:
-            link.changed.update(changed)
-            link.wake.set()
+            if link.server is not None:
+                link.changed.update(changed)
+                link.wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the broker registered with all name servers until cancelled."""
@@ -172,7 +173,7 @@ class Link:
     """The registration with one other name server.
 
     Invariant: `changed` holds the changed topics that were not sent to it since its last complete
-    registration.
+    registration, and nothing without a connection: each begins with such a registration.
     """
 
     def __init__(self, registrar: Registration, address: str) -> None:
@@ -194,6 +195,7 @@ class Link:
                 self.note(False, first_reason(errors))
             finally:
                 self.server = None
+                self.changed = set()
             await trio.sleep(RETRY_S)
 
     async def stay_registered(self, server: NameServer) -> NoReturn:

@@ -191,7 +191,12 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Steps:
         draft, waits = yield from self._batch_draft(header, command, connection)
-        result = yield from self._store.writer.put_batch_in_steps(draft, command.body)
+        result = yield from self._store.writer.put_batch_in_steps(
+            draft,
+            command.body,
+            # Looked up when it is called: what stands in for a connection sends no batch of parts.
+            lambda: connection.postpone(),
+        )
         ids: list[str] = []
         for begin in range(0, len(result.offsets), IDS_STEP):
             yield

@@ -153,6 +153,7 @@ class SendBack:
         limit: int,
     ) -> Answer:
         self._store_again(await self._store.complete(look_up), header, topic, limit)
+        self._puts.finish_round()
         return await self._when_durable() if self._waits_for_disk else DONE
 
     async def _when_durable(self) -> Answer:

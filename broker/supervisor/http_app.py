@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import trio
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aerobee.broker.metrics.http_app import SCRAPES_AT_ONCE, probe, refusal
+from aerobee.broker.metrics.http_app import Permits, probe, refusal
 from aerobee.broker.metrics.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def make_app(
     health: Health, troubles: Troubles, scrape: Scrape, may_scrape: MayScrape
 ) -> Starlette:
     """The routes and nothing else. `health`: of the supervisor alone."""
-    limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
+    permits = Permits()
 
     async def ready(request: Request) -> Response:
         found = await troubles()
@@ -60,7 +59,9 @@ def make_app(
         refused = refusal(request, may_scrape)
         if refused is not None:
             return refused
-        async with limiter:
+        async with permits.take() as too_long:
+            if too_long is not None:
+                return too_long
             text = await scrape(request.headers.get("authorization", ""))
         return Response(text, media_type=CONTENT_TYPE)
 

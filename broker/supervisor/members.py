@@ -37,8 +37,11 @@ LOOKS: Final = 4
 """The watch looks so many times in that while."""
 FIRST_LOOKS: Final = 4 * LOOKS
 """So many more looks a new process has for its first sign: Python and the imports come before."""
-END_S: Final = 90.0
-"""How long a member may take to stop, its last flush included, before it is killed."""
+END_S: Final = 150.0
+"""How long a member may take to stop, before it is killed: more than it takes itself until it gives
+up saving and the last flush."""
+KILLED_S: Final = 5.0
+"""How long a killed one may take to be gone. It is, unless it hangs in a call of the kernel."""
 TURN_S: Final = 900.0
 """How long a member may take to leave as a lame duck and to serve again, when all are restarted one
 by one."""
@@ -71,6 +74,8 @@ class Member:
         """Whether any run of it became ready."""
         self.pause_s = FIRST_PAUSE_S
         self.process: trio.Process | None = None
+        self.time = trio.CancelScope()
+        """Of its run; it has a deadline once its stop has begun."""
         self.ready_at = 0.0
         self.silent_looks = 0
         """How many looks of the watch there were since its last sign of life."""
@@ -84,6 +89,10 @@ class Member:
         if self.state is State.ENDED and self.exit_code is not None:
             return f"ended with {self.exit_code}, is started again after {self.pause_s:g} s"
         return f"{self.state}{last}"
+
+    def stops(self) -> None:
+        """Note that its stop has begun."""
+        self.time.deadline = min(self.time.deadline, trio.current_time() + END_S)
 
     def send(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -112,10 +121,14 @@ class Members:
         self._changed = trio.Event()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Have all of them end, and start none again. `number`: the signal that they are sent."""
+        """Have all of them end, and start none again. `number`: the signal that they are sent. A
+        lame duck takes as long as its settings say until it tells that it stops.
+        """
         self._stop_wanted.set()
         for member in self.all:
             member.send(number)
+            if number != LAME_DUCK:
+                member.stops()
 
     def signal(self, number: int) -> None:
         """Send all of them a signal."""
@@ -221,16 +234,20 @@ class Members:
                 return 1
             theirs.close()
             member.process, member.silent_looks = process, -FIRST_LOOKS
+            member.time = trio.CancelScope()
             if self.stopping:
                 member.send(signal.SIGTERM)
+                member.stops()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hear, member, ours)
                 try:
-                    return await process.wait()
+                    with member.time:
+                        await process.wait()
                 finally:
-                    await self._end(process)
+                    code = await self._end(member, process)
                     member.process = None
                     nursery.cancel_scope.cancel()
+            return code
 
     async def _started(self, member: Member, stdin: socket.socket) -> trio.Process:
         environ = {
@@ -247,12 +264,20 @@ class Members:
             process_group=0,
         )
 
-    async def _end(self, process: trio.Process) -> None:
-        """End a process that still runs: this one was cancelled."""
-        if process.returncode is None:
+    async def _end(self, member: Member, process: trio.Process) -> int:
+        """Its exit code; ends a process that still runs: its time is over, or this was cancelled
+        and it has yet to be asked.
+        """
+        if process.returncode is None and not member.time.cancelled_caught:
             process.terminate()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S):
                 await process.wait()
+        if process.returncode is None:
+            log.error("member.killed", broker_name=member.name, limit_s=END_S)
+            process.kill()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + KILLED_S):
+                await process.wait()
+        return -signal.SIGKILL if process.returncode is None else process.returncode
 
     # ── What they tell ──
 
@@ -265,6 +290,7 @@ class Members:
     def _take(self, member: Member, told: Set[bytes]) -> None:
         member.silent_looks = 0
         if b"STOPPING" in told:
+            member.stops()
             self._set(member, State.STOPPING)
         elif b"READY" in told and member.state is State.STARTING:
             self._ready(member)

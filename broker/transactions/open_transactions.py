@@ -43,8 +43,11 @@ class Transactions:
         self.ops: deque[tuple[int, int]] = deque()
         """(offset, greatest half offset in it) of the op records that still matter."""
         self.open: dict[str, int] = {}
-        """Open halves by target topic. Halves being put count as well."""
+        """Open halves by target topic, where there are any. Halves being put count as well."""
         self.changed_ms: dict[str, int] = {}
+        """When each of these counts changed."""
+        self.newest_ms = 0
+        """The latest change of any count."""
         self.changes = 0
 
     # ── Questions ──
@@ -158,8 +161,14 @@ class Transactions:
 
     def _count(self, topic: str, by: int, now_ms: int) -> None:
         self.changes += 1
-        self.open[topic] = self.open.get(topic, 0) + by
-        self.changed_ms[topic] = now_ms
+        self.newest_ms = max(self.newest_ms, now_ms)
+        count = self.open.get(topic, 0) + by
+        if count:
+            self.open[topic], self.changed_ms[topic] = count, now_ms
+        else:
+            # Topics come and go: what had a half once is not kept.
+            self.open.pop(topic, None)
+            self.changed_ms.pop(topic, None)
 
     def document(self) -> dict[str, Any]:
         """The content of `transactionMetrics`: for Java's broker, which continues to count from
@@ -169,8 +178,5 @@ class Transactions:
             topic: {"count": count, "timeStamp": self.changed_ms[topic]}
             for topic, count in self.open.items()
         }
-        version = {"counter": self.changes, "stateVersion": 0, "timestamp": self._newest_ms()}
+        version = {"counter": self.changes, "stateVersion": 0, "timestamp": self.newest_ms}
         return {"dataVersion": version, "transactionCount": counts}
-
-    def _newest_ms(self) -> int:
-        return max(self.changed_ms.values(), default=0)

@@ -382,9 +382,9 @@ class Connection:
         self.unfinished = None
         self.context.shared.long_requests.leave(self)
 
-    def postpone(self, request: Unfinished) -> None:
-        """Serve this request again, before anything else, after the reactor's next `resume`."""
-        self.unfinished = request
+    def postpone(self, request: Unfinished | None = None) -> None:
+        """After the reactor's next `resume` serve this again, or go on with its steps, first."""
+        self.unfinished = request or self.unfinished
         self.postponed = True
         self.context.shared.postponed.append(self.resume)
 

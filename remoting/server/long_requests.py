@@ -48,6 +48,6 @@ class LongRequests:
         return True
 
     def leave(self, connection: Hashable) -> None:
-        """Return the permit: its request is over, or waits for the peer to read its data."""
+        """Return the permit: its request is over, is postponed, or waits for its peer to read."""
         self.bytes -= self.held.pop(connection, 0)
         self.waiting.pop(connection, None)

@@ -216,12 +216,19 @@ class Writer:
         return self._append_batch(draft, model, pieces, now_ms)
 
     def put_batch_in_steps(
-        self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
+        self,
+        draft: MessageDraft,
+        items: bytes | memoryview,
+        when_late: Callable[[], object],
+        now_ms: int | None = None,
     ) -> Generator[None, None, PutResult]:
         """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
         it has been checked. Parts of some thousand messages are stored in a step each: appends of
         others to the same queue may come between two parts, and when one is refused, those
         before it stay.
+
+        `when_late` is called ahead of a yield when a further part has to wait for its segment: the
+        next step is for after `MessageStore.after_wait`.
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
@@ -240,17 +247,17 @@ class Writer:
         for begin in range(0, max(1, len(pieces)), PIECES_TOGETHER):
             part = pieces[begin : begin + PIECES_TOGETHER]
             append = partial(self._append_batch, draft, model, part, now_ms)
-            result = (yield from self._append_next(append)) if begin else append()
+            result = (yield from self._append_next(append, when_late)) if begin else append()
             if result.status is not PUT_OK:
                 return result
             parts.append(result)
         return _joined(parts) if len(parts) > 1 else parts[0]
 
-    def _append_next(self, append: Callable[[], PutResult]) -> Generator[None, None, PutResult]:
+    def _append_next(
+        self, append: Callable[[], PutResult], when_late: Callable[[], object]
+    ) -> Generator[None, None, PutResult]:
         """Append a further part of a batch: the parts before it are stored, so it waits for its
         segment.
-
-        Being called in steps, it can only try again.
         """
         while True:
             yield
@@ -259,6 +266,7 @@ class Writer:
             result = append()
             if result.status is not PutStatus.SEGMENT_LATE:
                 return result
+            when_late()
 
     def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
         """Why a batch cannot be stored now, whatever its content."""

@@ -29,7 +29,8 @@ from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
-from tests.broker.desk import Desk, broker_config
+from aerobee.store.format.names import ABORT
+from tests.broker.desk import Desk, Gate, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
 from tests.kit.quick_disk import QuickDisk
@@ -300,6 +301,36 @@ async def test_a_stop_that_cannot_save_a_table_is_no_clean_one(tmp_path: Path) -
     async with running(config_of(tmp_path)) as again:
         with await again.client() as client:
             pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
+            assert [record.body for record in records(pulled.body)] == [b"x"]
+
+
+async def test_a_stop_that_waits_for_the_disk_without_end_is_given_up_and_no_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    broker = Running(config_of(tmp_path), disk)
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.run)
+            await broker.served.wait()
+            gate = Gate(disk, "fdatasync", "commitlog")
+            with await broker.client() as client:
+                assert (await call(client, SEND, send_fields("t", 0), b"x")).code == Code.SUCCESS
+            monkeypatch.setattr(controller_module, "CLOSE_S", 0.5)
+            broker.controller.stop()
+    assert broker.clean is False
+    told = [line for line in logs if line["event"] == "broker.stop_given_up"]
+    assert [(line["left"], line["limit_s"]) for line in told] == [("tables", 0.5), ("store", 0.5)]
+    assert {"event": "broker.stopped", "clean": False, "log_level": "info"} in logs
+    assert (tmp_path / ABORT).exists()
+    gate.let_go()
+    # What the end of the process would do.
+    store = broker.controller.broker.core.store
+    await in_thread(store.sync_thread.stop)
+    store.let_go()
+    async with running(config_of(tmp_path)) as again:
+        with await again.client() as client:
+            pulled = await call(client, PULL, pull_fields("g", "t", 0, 0))
             assert [record.body for record in records(pulled.body)] == [b"x"]
 
 

@@ -207,6 +207,27 @@ async def test_a_repeated_batch_is_stored_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
+async def test_what_is_stored_after_a_read_of_the_disk_waits_for_no_other_request(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    disk = ColdDisk(cold=False)
+    changes: dict[str, Any] = {"flush_disk_type": flush, "flush_interval_commit_log_ms": 600_000}
+    async with open_dedupe(tmp_path, disk=disk, **changes) as desk:
+        await begun(desk)
+        first = place(await send(desk, "a"))
+        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
+        disk.cold = True
+        with trio.fail_after(5):
+            answer = await desk.begin(send_header("t", SendBatchMessage), batch("a", "b"))
+            if answer is PARKED:
+                answer = await desk.peer.next_answer()
+        assert place(answer)[0].split(",")[0] == first[0]
+        assert desk.store.dispatch_behind_bytes == 0
+        disk.cold = False
+        assert await messages(desk) == [b"hello", b"b"]
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
 async def test_of_a_batch_only_the_new_ones_are_stored_and_ids_keep_their_order(
     tmp_path: Path, flush: FlushDiskType
 ) -> None:

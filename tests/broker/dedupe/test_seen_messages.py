@@ -36,6 +36,26 @@ def test_what_is_older_than_window_and_slice_is_forgotten() -> None:
     assert firsts.count == 1
 
 
+def test_pauses_between_messages_do_not_make_them_live_longer() -> None:
+    firsts = table()
+    gap_ms = 4 * SLICE_MS
+    for number in range(20):
+        firsts.note("t", str(number), number, number * gap_ms)
+    assert firsts.count == 2
+    assert firsts.topics["t"].find("18") == 18
+    assert firsts.topics["t"].find("17") is None
+
+
+def test_a_slice_that_has_not_ended_keeps_none_outside_the_window() -> None:
+    firsts = table()
+    firsts.note("t", "k", 1, 0)
+    firsts.note("t", "other", 2, WINDOW_MS + SLICE_MS - 1)
+    assert firsts.count == 2
+    firsts.note("t", "next", 3, WINDOW_MS + SLICE_MS)
+    assert firsts.count == 2
+    assert firsts.topics["t"].find("k") is None
+
+
 def test_topics_do_not_know_of_each_other() -> None:
     firsts = table("a", "b")
     firsts.note("a", "k", 100, 0)
@@ -69,15 +89,20 @@ def test_nothing_within_the_window_is_missed_and_the_count_is_true(
 ) -> None:
     firsts, now_ms = table("a", "b", max_entries=10_000), 1_000_000
     noted: dict[tuple[str, str], tuple[int, int]] = {}
+    stored_at: list[int] = []
     for at, (topic, key, passed_ms) in enumerate(notes):
         now_ms += passed_ms
         firsts.note(topic, str(key), at, now_ms)
         noted[topic, str(key)] = (at, now_ms)
+        stored_at.append(now_ms)
         for (of, name), (place, stored_ms) in noted.items():
             if stored_ms >= now_ms - WINDOW_MS:
                 assert firsts.topics[of].find(name) == place
-        held = sum(len(part) for each in firsts.topics.values() for part in each.slices)
-        assert firsts.count == held
+        held = [place for part in firsts.topics[topic].slices for place in part.entries.values()]
+        oldest_ms = now_ms - WINDOW_MS - SLICE_MS
+        assert all(stored_at[place] > oldest_ms for place in held), "no longer than promised"
+        parts = [part.entries for each in firsts.topics.values() for part in each.slices]
+        assert firsts.count == sum(map(len, parts))
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200)), max_size=300))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -270,6 +270,100 @@ async def test_a_peer_that_never_ends_its_request_is_cut_off(
             await slow.send_all(b"GET /livez HTTP/1.1\r\nhost:")
             with trio.fail_after(5):
                 assert await slow.receive_some() == b""
+
+
+@asynccontextmanager
+async def trickling(series: int) -> AsyncIterator[tuple[trio.socket.SocketType, trio.Nursery]]:
+    """A server, in this nursery, that sends a scrape to this peer as fast as the peer reads it."""
+    sources = make_sources()
+    for number in range(series):
+        sources.broker.topic_in(f"topic-{number}").messages_in = number
+    listener = open_listener(HOST, free_port())
+    assert listener is not None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    with trio.socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        async with trio.open_nursery() as nursery:
+            await slow.connect(listener.getsockname())
+            await nursery.start(serve_http, listener, sources, GOOD)
+            await slow.send(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+            await slow.recv(1)
+            yield slow, nursery
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_peer_that_reads_too_slowly_is_cut_off_and_its_scrape_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_app, "ANSWER_S", 1.0)
+    monkeypatch.setattr(http_app, "SCRAPES_AT_ONCE", 1)
+    got = 0
+    async with trickling(2_000) as (slow, _):
+        host, port = slow.getpeername()
+        with suppress(ConnectionResetError), trio.fail_after(5):
+            while part := await slow.recv(1_000):
+                got += len(part)
+                await trio.sleep(0.02)
+        monkeypatch.setattr(http_app, "ANSWER_S", 30.0)
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+            answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert got < len(answer.content) / 2
+
+
+@pytest.mark.trio
+async def test_a_slow_peer_does_not_keep_the_server_from_stopping() -> None:
+    """It takes bytes all the time, so the system does not give it up."""
+
+    async def trickle() -> None:
+        with suppress(OSError):
+            # Nothing tells of time that passes.
+            while await slow.recv(50):  # noqa: ASYNC110  (see above)
+                await trio.sleep(0.02)
+
+    async with trio.open_nursery() as beside, trickling(2_000) as (slow, server):
+        beside.start_soon(trickle)
+        await trio.sleep(0.2)
+        began = trio.current_time()
+        server.cancel_scope.cancel()
+    assert trio.current_time() - began < 2
+
+
+@pytest.mark.trio
+async def test_a_scrape_that_waits_too_long_for_others_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_app, "SCRAPE_WAIT_S", 0.2)
+    begun, go = trio.Event(), trio.Event()
+    at_work = 0
+
+    async def read_slowly() -> Backlog:
+        nonlocal at_work
+        at_work += 1
+        if at_work == SCRAPES_AT_ONCE:
+            begun.set()
+        await go.wait()
+        return await nothing_stored()
+
+    codes = []
+
+    async def scrape() -> None:
+        codes.append((await client.get("/metrics")).status_code)
+
+    with trio.fail_after(10):
+        async with served(replace(make_sources(), read_backlog=read_slowly)) as client:
+            async with trio.open_nursery() as nursery:
+                for _ in range(SCRAPES_AT_ONCE):
+                    nursery.start_soon(scrape)
+                await begun.wait()
+                refused = await client.get("/metrics")
+                go.set()
+            assert (await client.get("/metrics")).status_code == 200
+    assert refused.status_code == 503
+    assert "2 other scrapes" in refused.text
+    assert refused.headers["retry-after"] == "1"
+    assert codes == [200] * SCRAPES_AT_ONCE
 
 
 @pytest.mark.trio

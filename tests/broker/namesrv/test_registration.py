@@ -190,6 +190,31 @@ async def test_a_name_server_that_cannot_be_reached_is_tried_again_and_logged_on
 
 
 @pytest.mark.trio
+async def test_changes_are_not_kept_for_a_name_server_that_cannot_be_reached(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The next connection begins with the whole table."""
+    desk = Desk()
+    (link,) = desk.registration.links
+    await nursery.start(desk.registration.run)
+    await trio.sleep(1)
+    desk.elsewhere.silent = True
+    for number in range(100):
+        desk.create(f"T{number}")
+        if number not in {50, 99}:
+            desk.topics.delete(f"T{number}", 0, 0)
+        if number == 50:
+            desk.elsewhere.reachable = False
+            await trio.sleep(RETRY_S)
+    assert not link.changed
+    desk.elsewhere.silent, desk.elsewhere.reachable = False, True
+    await trio.sleep(2 * RETRY_S)
+    assert desk.elsewhere.perms("T99") == [6]
+    assert finished(desk.elsewhere.routes.topics()) == sorted(desk.topics.configs)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
 async def test_a_name_server_that_does_not_answer_is_connected_to_anew(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:

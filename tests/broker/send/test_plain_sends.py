@@ -36,11 +36,13 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.frame import HEAD, FrameDecoder
 from aerobee.remoting.wire.request_signature import with_signature
 from aerobee.store.config import FlushDiskType
-from aerobee.store.errors import MessageIllegal
+from aerobee.store.errors import MessageIllegal, SegmentLate
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import Record, read
+from aerobee.store.log.commit_log import CommitLog
+from aerobee.store.messages import writer as writer_module
 from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, Gate, open_desk
@@ -48,6 +50,8 @@ from tests.broker.round_clients import CONNECTIONS, Clients
 from tests.broker.runs import Runs
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.raw_client import batch_body, pull_fields, request_frame, send_fields
+from tests.kit.store_model import Sent
+from tests.kit.store_model import batch_body as long_batch
 from tests.kit.tls import Certificate, certificate
 from tests.test_depth import DEEPEST, Depth, Named
 
@@ -59,6 +63,8 @@ if TYPE_CHECKING:
     from tests.kit.logged import Logged
 
 SYNC = FlushDiskType.SYNC_FLUSH
+PART_BYTES = 50_000
+"""A part of a long batch has more, another send has less."""
 GENERATED = re.compile(rb'(?<=UNIQ_KEY\x01)[0-9A-F]{32}|(?<=transactionId":")[0-9A-F]{32}')
 """Unique keys that the broker makes."""
 
@@ -775,6 +781,55 @@ async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_t
             assert len(opaques) == 3
             assert not client.connection.inbound
         assert len(records(desk)) == 3 * CONNECTIONS
+        clients.close()
+
+
+@pytest.mark.trio
+async def test_a_long_batch_that_finds_the_segment_late_rests_until_it_is_there(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first part is stored; it takes no turn before the next one can be."""
+    append, late, tries = CommitLog.append, False, 0
+
+    def appends(log: CommitLog, data: bytes, store_timestamp: int) -> bool:
+        nonlocal late, tries
+        if len(data) < PART_BYTES:
+            return append(log, data, store_timestamp)
+        tries += 1
+        if late:
+            return False
+        late = tries == 1
+        return append(log, data, store_timestamp)
+
+    def roll(log: CommitLog, size: int) -> None:
+        raise SegmentLate
+
+    monkeypatch.setattr(writer_module, "PIECES_TOGETHER", 1)
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        clients = Clients(desk, nursery, 2)
+        batch = long_batch([Sent(bytes(100), b"")] * 3 * writer_module.BATCH_STEP)
+        long = request_frame(320, 7, send_fields("t", 0, m=True), batch)
+        await desk.send(body=b"the first segment is there")
+        monkeypatch.setattr(CommitLog, "append", appends)
+        monkeypatch.setattr(CommitLog, "roll", roll)
+        with trio.fail_after(10):
+            await clients.round({0: long + one(8), 1: one(9)})
+        assert tries == 2
+        assert clients.all[0].connection.postponed
+        assert not clients.reactor.shared.long_requests.held
+        assert heard(clients.all[0].answers) == []
+        assert len(heard(clients.all[1].answers)) == 1
+        clients.reactor.resume()
+        await clients.round({})
+        assert tries == 3, "it was late again"
+        late = False
+        clients.reactor.resume()
+        await clients.round({})
+        assert tries == 5
+        opaques = [json.loads(header)["opaque"] for header, _ in heard(clients.all[0].answers)]
+        assert opaques == [7, 8]
+        assert desk.store.stats.messages_put == 3 * writer_module.BATCH_STEP + 3
         clients.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 from msgspec.structs import replace
 
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
@@ -185,6 +186,21 @@ async def test_a_message_on_disk_is_waited_for(tmp_path: Path) -> None:
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
         assert disk.waited
         assert len(level_of(desk, 3)) == 1
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+async def test_what_is_stored_after_a_read_of_the_disk_waits_for_no_other_request(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    changes: dict[str, Any] = {"flush_disk_type": flush, "flush_interval_commit_log_ms": 600_000}
+    async with open_desk(tmp_path, **changes) as desk:
+        record = await one(desk)
+    async with open_desk(tmp_path, ColdDisk(), **changes) as desk:
+        with trio.fail_after(5):
+            header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=0)
+            answer = await desk.begin(header)
+        assert answer.code == Code.SUCCESS
+        assert desk.store.dispatch_behind_bytes == 0
 
 
 async def test_under_sync_flush_a_yes_means_on_disk(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
@@ -12,6 +13,7 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker.process.signals import LAME_DUCK
+from aerobee.broker.supervisor import members as members_module
 from aerobee.broker.supervisor.members import Members, State
 
 if TYPE_CHECKING:
@@ -32,9 +34,22 @@ while True:
 """
 
 
-def members(pause_s: float, names: Sequence[str] = ("b-0",)) -> Members:
+STUBBORN = """
+import signal, socket, time
+speaking = socket.socket(fileno=0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGUSR2, lambda number, frame: speaking.send(b"STOPPING=1"))
+speaking.send(b"READY=1")
+while True:
+    speaking.send(b"WATCHDOG=1")
+    time.sleep({pause_s})
+"""
+"""Its stop never ends, though it gives signs of life."""
+
+
+def members(pause_s: float, names: Sequence[str] = ("b-0",), *, program: str = MEMBER) -> Members:
     """Each gives a sign of life after each pause."""
-    script = MEMBER.format(pause_s=pause_s)
+    script = program.format(pause_s=pause_s)
     command = [sys.executable, "-c", script]
     return Members(names, lambda number: command, SYSTEMD, silence_s=SILENCE_S)
 
@@ -102,3 +117,38 @@ async def test_a_restart_one_by_one_waits_for_who_is_away() -> None:
                     assert second.state is State.READY
                 await both.change()
             both.stop()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("ends_by", [signal.SIGTERM, LAME_DUCK])
+async def test_a_broker_whose_stop_takes_too_long_is_killed(
+    ends_by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members_module, "END_S", 0.5)
+    stubborn = members(0.1, program=STUBBORN)
+    (member,) = stubborn.all
+    with trio.fail_after(10), capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stubborn.run)
+            while member.state is not State.READY:
+                await stubborn.change()
+            stubborn.stop(ends_by)
+    assert (member.exit_code, member.process) == (-signal.SIGKILL, None)
+    assert [one["limit_s"] for one in lines if one["event"] == "member.killed"] == [0.5]
+
+
+@pytest.mark.trio
+async def test_who_is_cancelled_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members_module, "END_S", 0.5)
+    stubborn = members(0.1, program=STUBBORN)
+    (member,) = stubborn.all
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stubborn.run)
+            while member.state is not State.READY:
+                await stubborn.change()
+            assert member.process is not None
+            pid = member.process.pid
+            nursery.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -91,6 +91,23 @@ def test_what_it_remembers_is_bounded() -> None:
     assert len(table.given_up) == GIVEN_UP_MAX
 
 
+def test_a_topic_without_open_transactions_leaves_nothing_behind() -> None:
+    """However many topics come and go; the version of the document only grows."""
+    table = Transactions()
+    for number in range(100):
+        table.began("t", 10 + number)
+        one = place(number, number)
+        if number % 2:
+            table.decide(one, number, 1_000 - number)
+        else:
+            table.give_up(one, 1_000 - number)
+    assert table.open == {}
+    assert table.document() == {
+        "dataVersion": {"counter": 200, "stateVersion": 0, "timestamp": 1_000},
+        "transactionCount": {},
+    }
+
+
 def test_the_counts_are_written_as_java_reads_them() -> None:
     table = Transactions()
     table.began("t", 5)

@@ -43,6 +43,10 @@ def store(tmp_path: Path, clock: ManualClock) -> MessageStore:
     return open_store(tmp_path, Disk(), clock, max_message_size_bytes=2_000)[0]
 
 
+def never() -> None:
+    pytest.fail("no segment is late here")
+
+
 def test_a_put_says_where_the_message_is(store: MessageStore, clock: ManualClock) -> None:
     first = store.put(draft(body=b"abc"))
     clock.ms += 5
@@ -247,7 +251,7 @@ def test_a_number_that_no_field_holds_makes_a_batch_illegal(store: MessageStore)
     shared = MessageDraft("T", 0, b"", b"", HOST, HOST, born_timestamp=1 << 63)
     body = batch_body(items(3))
     assert store.put_batch(shared, body).status is ILLEGAL
-    assert finished(store.writer.put_batch_in_steps(shared, body)).status is ILLEGAL
+    assert finished(store.writer.put_batch_in_steps(shared, body, never)).status is ILLEGAL
     assert store.commit_log.max_offset == 0
 
 
@@ -268,7 +272,7 @@ def test_a_batch_in_steps_is_stored_in_the_last_one_wherever_others_put_meanwhil
     monkeypatch.setattr(writer, "BATCH_STEP", 3)
     store, _ = open_store(tmp_path, Disk(), ManualClock())
     body = batch_body(items(10))
-    steps = store.writer.put_batch_in_steps(draft(), body)
+    steps = store.writer.put_batch_in_steps(draft(), body, never)
     others = []
     try:
         while True:
@@ -291,7 +295,7 @@ def test_a_long_batch_is_stored_in_parts_between_which_others_put(
     monkeypatch.setattr(writer, "BATCH_STEP", 2)
     monkeypatch.setattr(writer, "PIECES_TOGETHER", 2)
     store, _ = open_store(tmp_path, Disk(), ManualClock())
-    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)))
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)), never)
     between = []
     try:
         while True:
@@ -318,7 +322,7 @@ def test_parts_that_are_stored_stay_when_no_more_is_taken(
     monkeypatch.setattr(writer, "BATCH_STEP", 2)
     monkeypatch.setattr(writer, "PIECES_TOGETHER", 2)
     store, _ = open_store(tmp_path, Disk(), ManualClock())
-    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)))
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)), never)
     while not store.commit_log.max_offset:
         next(steps)
     store.flags.set(Flag.NOT_WRITEABLE, "a test")
@@ -334,7 +338,7 @@ def test_a_batch_in_parts_is_no_longer_than_a_segment(
     monkeypatch.setattr(writer, "BATCH_STEP", 2)
     monkeypatch.setattr(writer, "PIECES_TOGETHER", 2)
     store, _ = open_store(tmp_path, Disk(), ManualClock())
-    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(45, 2)))
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(45, 2)), never)
     assert finished(steps).status is ILLEGAL
     assert store.commit_log.max_offset == 0
 
