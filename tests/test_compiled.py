@@ -6,7 +6,9 @@ import ast
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,28 @@ class Write(NamedTuple):
     '''ähnlich'''
     queue: Queue = None  # ≥ 1
 """
+NATIVE = """\
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = get_logger()
+LIMIT = 4 << 10
+OK = Status.OK
+HEADS: dict[int, Head] = {
+}
+PAIR = pack(1), pack(2)
+
+class MessageDraft(msgspec.Struct):
+    '''A message.'''
+
+    topic: str
+    body: bytes
+    flag: int = 0
+    '''Its flags.'''
+
+    def size(self): return len(self.body)
+"""
 
 
 def test_what_is_declared_comes_from_the_interpreted_copy() -> None:
@@ -64,6 +88,32 @@ def test_fields_of_other_tuples_are_annotated_in_quotes() -> None:
     ready = split(TUPLE, "aerobee.store.one", {"aerobee.store.one"})
     assert ready.declared == ()
     assert ready.source == TUPLE.replace("Queue =", '"Queue" =')
+
+
+def test_a_native_struct_is_an_ordinary_class_with_the_same_parameters() -> None:
+    ready = split(NATIVE, "aerobee.store.one", {"aerobee.store.one"})
+    assert ready.declared == ()
+    assert len(ready.source.splitlines()) == len(NATIVE.splitlines())
+    (made,) = (one for one in ast.parse(ready.source).body if isinstance(one, ast.ClassDef))
+    made.decorator_list = []
+    found: dict[str, Any] = {}
+    exec(f"from __future__ import annotations\n{ast.unparse(made)}", found)
+    draft = found["MessageDraft"]("T", b"hello", flag=3)
+    other = copy(draft)
+    assert other == draft
+    assert other.size() == 5
+    other.flag = 4
+    assert other != draft
+    assert found["MessageDraft"]("T", b"").flag == 0
+
+
+def test_constants_are_final_but_for_the_limits_that_tests_replace() -> None:
+    lines = split(NATIVE, "aerobee.store.one", {"aerobee.store.one"}).source.splitlines()
+    assert "log: Final = get_logger()" in lines
+    assert "LIMIT = 4 << 10" in lines
+    assert "OK: Final[Status] = Status.OK" in lines
+    assert "HEADS: Final[dict[int, Head]] = {" in lines
+    assert "PAIR = pack(1), pack(2)" in lines
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -101,7 +101,7 @@ class TopicStats:
         """How large they were, in bytes; those of a batch are taken for equally large."""
         sizes = Durations(SIZE_BOUNDS_BYTES)
         sizes.counts = [self.messages_in - sum(self.larger), *self.larger]
-        sizes.total_s = self.bytes_in
+        sizes.total_s = float(self.bytes_in)
         return sizes
 
 

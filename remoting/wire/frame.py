@@ -10,7 +10,7 @@ there. Source: remoting §1.3.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aerobee.remoting.errors import FrameError
 
@@ -24,10 +24,10 @@ MAX_FRAME_BYTES = 16_777_216
 """The largest frame that Java accepts, on either side, the four bytes of the length included."""
 MAX_HEADER_BYTES = 262_144
 """32 KiB of properties can grow sixfold by JSON escapes."""
-ENCODINGS = 3
-HEADER_LENGTH_BITS = 24
-HEADER_LENGTH_MASK = (1 << HEADER_LENGTH_BITS) - 1
-MARK_LIMIT = ENCODINGS << HEADER_LENGTH_BITS
+ENCODINGS: Final = 3
+HEADER_LENGTH_BITS: Final = 24
+HEADER_LENGTH_MASK: Final = (1 << HEADER_LENGTH_BITS) - 1
+MARK_LIMIT: Final = ENCODINGS << HEADER_LENGTH_BITS
 NOTHING = memoryview(b"")
 
 

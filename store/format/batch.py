@@ -56,13 +56,9 @@ _batch_head = BATCH_HEAD.unpack_from
 _FIXED_BYTES = BATCH_HEAD.size + LENGTH16.size
 _unit = UNIT.pack
 _length = LENGTH16.pack
-MAGIC = slice(HEAD.offset["magic"], HEAD.offset["body_crc"])
-QUEUE_ID = slice(HEAD.offset["queue_id"], HEAD.offset["flag"])
-SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["born_timestamp"])
-COMMON = {
-    family: slice(SYS_FLAG.start, layout.offset["body_length"]) for family, layout in HEADS.items()
-}
-"""The fields of a record's head between its own offsets and the length of its body."""
+MAGIC, QUEUE_ID, SYS_FLAG = (HEAD.offset[name] for name in ("magic", "queue_id", "sys_flag"))
+COMMON_ENDS = {family: layout.offset["body_length"] for family, layout in HEADS.items()}
+"""Where ends what is between a record's own offsets and the length of its body, by the hosts."""
 
 
 class BatchItems(NamedTuple):
@@ -214,15 +210,15 @@ def encode_batch(
     `model` is the record of a message without content: it has what they have in common but for
     `stored`, their store timestamp. The properties of the items are closed.
     """
-    family = model[SYS_FLAG][-1] & HOST_FLAGS
-    common, at = COMMON[family], store_timestamp_at(family)
+    family = model[SYS_FLAG + 3] & HOST_FLAGS
+    at = store_timestamp_at(family)
     shared = Shared(
         len(model),
-        model[MAGIC],
-        model[QUEUE_ID],
-        model[common.start : at]
+        model[MAGIC : MAGIC + 4],
+        model[QUEUE_ID : QUEUE_ID + 4],
+        model[SYS_FLAG:at]
         + stored.to_bytes(8, "big", signed=True)
-        + model[at + 8 : common.stop],
+        + model[at + 8 : COMMON_ENDS[family]],
         model[HEADS[family].size : -LENGTH16.size],
     )
     numbers = range(queue_offset, queue_offset + len(items.bodies))

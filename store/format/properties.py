@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["PROPERTIES_BYTES_MAX", "append", "closed", "decode", "encode", "is_closed", "value_of"]
 
-PROPERTIES_BYTES_MAX = 32_767
+PROPERTIES_BYTES_MAX: Final = 32_767
 """What the signed 16-bit length field of a record can say."""
-_IS = "\x01"
-_END = "\x02"
-_END_BYTE = 2
-_CLOSING = b"\x02"
+_IS: Final = "\x01"
+_END: Final = "\x02"
+_END_BYTE: Final = 2
+_CLOSING: Final = b"\x02"
 
 
 def decode(properties: str | bytes) -> dict[str, str]:

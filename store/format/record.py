@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -60,20 +60,20 @@ __all__ = [
     "topic_bytes",
 ]
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
 """Topic length in two bytes; written only for a topic of more than 127 bytes."""
 BLANK_MAGIC = 0xCBD43194
 BLANK_BYTES = 8
 """Room every append leaves at the end of a file, so that the blank always fits."""
-BORN_HOST_IPV6 = 0x10
-STORE_HOST_IPV6 = 0x20
-HOST_FLAGS = BORN_HOST_IPV6 | STORE_HOST_IPV6
+BORN_HOST_IPV6: Final = 0x10
+STORE_HOST_IPV6: Final = 0x20
+HOST_FLAGS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 TRANSACTION_MASK = 0xC
-TRANSACTION_PREPARED = 0x4
+TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
-TOPIC_BYTES_MAX_V1 = 127
+TOPIC_BYTES_MAX_V1: Final = 127
 TOPIC_BYTES_MAX = 255
 
 

@@ -7,7 +7,7 @@ waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -16,7 +16,7 @@ from aerobee.store.errors import MessageIllegal, SegmentLate
 from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.copies import copy_bytes, encode_copies
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
-from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, encode
+from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, MessageDraft, encode
 from aerobee.store.format.unit import can_have_unit
 from aerobee.store.queues.dispatch import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from aerobee.store.flags import RunningFlags
     from aerobee.store.format.batch import BatchRecords
     from aerobee.store.format.copies import Stored
-    from aerobee.store.format.record import MessageDraft
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.shared import Contents, Runtime
@@ -50,7 +49,7 @@ PIECES_TOGETHER = 8
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
-NOT_QUEUED = TRANSACTION_PREPARED
+NOT_QUEUED: Final = TRANSACTION_PREPARED
 
 log = structlog.get_logger(__name__)
 
@@ -396,7 +395,20 @@ class Writer:
 
 def _model(draft: MessageDraft) -> bytes:
     """The record of a message of a batch without its content. Raises: MessageIllegal."""
-    return encode(msgspec.structs.replace(draft, body=b"", properties=b""), 0, 0, 0)
+    empty = MessageDraft(
+        draft.topic,
+        draft.queue_id,
+        b"",
+        b"",
+        draft.born_host,
+        draft.store_host,
+        draft.flag,
+        draft.sys_flag,
+        draft.born_timestamp,
+        draft.reconsume_times,
+        draft.prepared_transaction_offset,
+    )
+    return encode(empty, 0, 0, 0)
 
 
 def _joined(parts: list[PutResult]) -> PutResult:

@@ -11,7 +11,7 @@ gap.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -60,7 +60,7 @@ CATCH_UP_S = 5.0
 LAGGING_BYTES = 64 << 20
 
 # Prepared and rolled back share this bit; such records have no unit in a queue.
-_NOT_QUEUED = TRANSACTION_PREPARED
+_NOT_QUEUED: Final = TRANSACTION_PREPARED
 _GAP = UnitStatus.GAP
 _HIGH = 1 << 32
 """Queue offsets below are possible in every queue; others are checked."""
@@ -115,12 +115,16 @@ class DispatchRequest(msgspec.Struct, gc=False):
         assert self.run is not None
         units = self.run.units[number * UNIT_SIZE :]
         physical = UNIT.read(units, 0).physical_offset
-        return msgspec.structs.replace(
-            self,
-            physical_offset=physical,
-            size=self.physical_offset + self.size - physical,
-            queue_offset=self.queue_offset + number,
-            run=Run(units, self.run.properties[number:]),
+        return DispatchRequest(
+            self.queue,
+            physical,
+            self.physical_offset + self.size - physical,
+            self.tags_code,
+            self.queue_offset + number,
+            self.store_timestamp,
+            self.sys_flag,
+            self.properties,
+            Run(units, self.run.properties[number:]),
         )
 
 

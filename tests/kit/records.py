@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 from aerobee.store.format.record import RecordHeader, parse
 
 if TYPE_CHECKING:
     from aerobee.store.format.layout import Buffer
+    from aerobee.store.format.record import MessageDraft
 
-__all__ = ["header_of", "kind_or_size"]
+__all__ = ["changed", "header_of", "kind_or_size"]
 
 
 def kind_or_size(data: Buffer, at: int, physical_offset: int, crc: bool = True) -> str | int:
@@ -23,3 +25,11 @@ def header_of(data: Buffer, at: int, physical_offset: int, crc: bool = False) ->
     found = parse(data, at, physical_offset, crc)
     assert isinstance(found, RecordHeader), found
     return found
+
+
+def changed(draft: MessageDraft, **fields: object) -> MessageDraft:
+    """A copy with other fields; msgspec's `replace` takes no draft of a compiled build."""
+    other = copy(draft)
+    for name, value in fields.items():
+        setattr(other, name, value)
+    return other

@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from aerobee.store.format.properties import closed
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
+from tests.kit.records import changed
 
 HOSTS = st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 42, 159]), bytes(range(20))])
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -58,7 +58,7 @@ def test_a_batch_is_its_messages_one_by_one(
     data, units, offsets = [], [], []
     at = physical_offset
     for number, (flag, body, properties) in enumerate(items, queue_offset):
-        draft = msgspec.structs.replace(empty, flag=flag, body=body, properties=properties)
+        draft = changed(empty, flag=flag, body=body, properties=properties)
         one = record.encode(draft, number, at, stored)
         data.append(one)
         units.append(UNIT.pack(at, len(one), tags_code_of(properties)))

@@ -1,6 +1,5 @@
 """A copy is what encoding the message anew would give; what is no message is refused."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from aerobee.store.format.properties import closed
 from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED, MessageDraft
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
+from tests.kit.records import changed
 
 HOSTS = st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 42, 159]), bytes(range(20))])
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -57,7 +57,7 @@ def test_copies_are_the_messages_encoded_anew(
     for number, (one, new) in enumerate(drafts, queue_offset):
         flags = one.sys_flag & ~HOST_FLAGS
         changes = {"topic": topic, "queue_id": 3, "properties": new, "sys_flag": flags}
-        again = record.encode(msgspec.structs.replace(one, **changes), number, at, now_ms)
+        again = record.encode(changed(one, **changes), number, at, now_ms)
         assert copy_bytes(topic, messages[number - queue_offset], new) == len(again)
         data.append(again)
         units.append(UNIT.pack(at, len(again), tags_code_of(new)))

@@ -2,7 +2,6 @@ import struct
 import zlib
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +21,7 @@ from aerobee.store.format.faults import (
 )
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import MessageDraft
-from tests.kit.records import header_of, kind_or_size
+from tests.kit.records import changed, header_of, kind_or_size
 
 HOST4 = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 HOST6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
@@ -30,7 +29,7 @@ HOST6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
 
 def draft(**fields: Any) -> MessageDraft:
     message = MessageDraft("T", 1, b"hi", b"TAGS\x01A\x02", HOST4, HOST4)
-    return msgspec.structs.replace(message, **fields)
+    return changed(message, **fields)
 
 
 TOPICS = st.text(

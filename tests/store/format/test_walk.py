@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +26,7 @@ from aerobee.store.format.walk import (
     resumes_at,
     stop_at,
 )
+from tests.kit.records import changed
 
 BASE, SEGMENT_END = 1_000, 1_001_000
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -35,7 +35,7 @@ NOON = 1_700_000_000_000
 
 def draft(**fields: Any) -> record.MessageDraft:
     message = record.MessageDraft("orders", 0, b"hello", b"", HOST, HOST)
-    return msgspec.structs.replace(message, **fields)
+    return changed(message, **fields)
 
 
 def log_of(count: int, **fields: Any) -> tuple[bytes, list[int]]:

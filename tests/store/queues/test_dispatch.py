@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -20,6 +19,7 @@ from aerobee.store.format.record import (
 from aerobee.store.format.tags import java_hash
 from aerobee.store.message_store import MessageStore
 from aerobee.store.queues.dispatch import DispatchRequest, DispatchService
+from tests.kit.records import changed
 from tests.kit.running_store import running_store
 from tests.kit.store_checker import check_running
 from tests.kit.store_model import (
@@ -334,7 +334,7 @@ def forged(store: MessageStore, queue_offset: int = 1, **fields: Any) -> None:
     """A record in the log that no put has made; dispatch finds it there by itself."""
     at = store.commit_log.max_offset
     stored = store.commit_log.last_store_timestamp
-    odd = msgspec.structs.replace(draft(body=b"odd"), **fields)
+    odd = changed(draft(body=b"odd"), **fields)
     assert store.commit_log.append(encode(odd, queue_offset, at, stored), stored)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 import trio
 
@@ -26,6 +25,7 @@ from aerobee.store.recovery.recovery_start import (
 from aerobee.store.results import Recovery
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.logged import Logged, events
+from tests.kit.records import changed
 from tests.kit.running_store import running_store
 from tests.kit.store_model import (
     LOG_BYTES,
@@ -493,7 +493,7 @@ def test_prepared_records_have_no_unit_and_committed_ones_have(tmp_path: Path) -
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path / "d", disk)
     for sys_flag in (TRANSACTION_PREPARED, 0, TRANSACTION_COMMIT):
-        store.put(msgspec.structs.replace(draft(), sys_flag=sys_flag))
+        store.put(changed(draft(), sys_flag=sys_flag))
     disk.kill()
     store, recovery = open_store(tmp_path / "d", disk)
     assert recovery.records == 3
