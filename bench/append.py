@@ -6,8 +6,8 @@ without dispatch; then the way to the disk and back, by thread. One core, in pro
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +22,7 @@ from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import PutStatus
+from bench.arguments import existing_directory, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,8 +164,11 @@ def row(name: str, microseconds: float) -> None:
     print(f"{name:<50} {microseconds:>10.2f} µs")
 
 
+@program
 def main() -> None:
-    place = sys.argv[1] if len(sys.argv) > 1 else None
+    parser = argparse.ArgumentParser(prog="python -m bench.append")
+    parser.add_argument("directory", type=existing_directory, nargs="?")
+    place = parser.parse_args().directory
     print(f"append · {platform.machine()} · Python {platform.python_version()}")
     for part in (puts, durable, hops):
         with tempfile.TemporaryDirectory(dir=place) as directory:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from aerobee.cli.certs import make
+from bench.arguments import chosen, positive, program, setting, whole
 from bench.java_peer import java_broker
 from bench.load import DEFAULT_SIZES, SENDS, Case, Figures, build, load
 from bench.machine import describe
@@ -136,19 +135,19 @@ def row(name: str, figures: Figures) -> str:
     )
 
 
+@program
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.broker")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--runs", type=whole, default=3)
+    parser.add_argument("--seconds", type=positive, default=10)
     parser.add_argument("--only", default="")
     parser.add_argument("--alone", action="store_true", help="without the Java broker")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--set", type=setting, action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
-    # A stopped bench must end its brokers, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    names = chosen(arguments.only, [case.name for case in CASES])
     build()
-    settings: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
+    settings: dict[str, object] = dict(arguments.set)
     print(describe())
     print(
         f"{'':<28} {'msgs/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'us/msg':>8} {'cores':>6} {'MB':>7}"
@@ -158,7 +157,7 @@ def main() -> None:
         if not arguments.alone and shutil.which("java") and shutil.which("mvn"):
             sides.append(Side("java", Path(directory), {}))
         for case in CASES:
-            if arguments.only in case.name:
+            if case.name in names:
                 report(case, compare(sides, case, arguments.runs, arguments.seconds))
 
 

@@ -8,6 +8,7 @@ shared), and the budget where there is one. The message is one that a Java clien
 
 from __future__ import annotations
 
+import argparse
 import timeit
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ from aerobee.remoting.wire.command import Command, answer_head, decode, encode_r
 from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.remoting.wire.headers.pull import PullMessage, PullMessageResponse
 from aerobee.remoting.wire.headers.send import SendMessageResponse, SendMessageV2
+from bench.arguments import program
 from bench.machine import describe
 
 if TYPE_CHECKING:
@@ -130,8 +132,10 @@ def best_us(step: Step) -> float:
     return min(timer.repeat(RUNS, number)) / number / step.per * 1e6
 
 
+@program
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(prog="python -m bench.codec").parse_args()
     print(describe())
     print(f"{'step':<34}{'µs':>8}{'budget':>9}")
     for step in steps():

@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from bench.arguments import positive, program, whole
 from bench.load import DEFAULT_SIZES, Case, Figures, build, load
 from bench.machine import describe
-from tests.kit.supervised import Supervised
+from tests.kit.supervised import BROKERS_MOST, Supervised
 
 __all__ = ["main"]
 
@@ -36,7 +37,8 @@ def measured(case: Case, brokers: int, seconds: float, directory: Path) -> Figur
     data = Path(tempfile.mkdtemp(dir=directory)) / "data"
     whole = Supervised(data=data, brokers=brokers, settings=DEFAULT_SIZES)
     options = ("-c", str(CONNECTIONS // brokers))
-    with whole, ThreadPoolExecutor(brokers) as pool:
+    # When it is stopped the generators end with their brokers.
+    with ThreadPoolExecutor(brokers) as pool, whole:
         pids = list(whole.pids().values()) if brokers > 1 else [whole.child.pid]
         each = replace(case, options=case.options + options)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -66,12 +68,13 @@ def measured(case: Case, brokers: int, seconds: float, directory: Path) -> Figur
     )
 
 
+@program
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.cores")
-    parser.add_argument("--brokers", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--brokers", type=whole, choices=range(2, BROKERS_MOST + 1), default=2)
+    parser.add_argument("--runs", type=whole, default=3)
+    parser.add_argument("--seconds", type=positive, default=5)
     arguments = parser.parse_args()
     build()
     print(describe())

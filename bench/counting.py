@@ -6,6 +6,7 @@ machine is shared: for requests that end alone, and 8 or 32 together as in a rou
 
 from __future__ import annotations
 
+import argparse
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from aerobee.broker.send.stages import SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
 from aerobee.remoting.wire.command import Command
+from bench.arguments import program
 from bench.machine import describe
 
 if TYPE_CHECKING:
@@ -90,8 +92,10 @@ def nothing(together: int) -> Callable[[], None]:
     return burst
 
 
+@program
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(prog="python -m bench.counting").parse_args()
     print(describe())
     print(f"{'ns per request':<24}{'alone':>8}{'8':>8}{'32':>8}")
     for part in (nothing, topics, latencies, stages):

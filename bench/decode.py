@@ -9,6 +9,7 @@ since the machine is shared) and ns per record. Records are as Java producers le
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 from importlib.metadata import version
 from random import Random
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aerobee.spark.rows.columns import COLUMNS, DEFAULT
 from aerobee.spark.rows.decode import Decoder, starts_of
 from aerobee.store.format import properties, record
+from bench.arguments import program
 from bench.machine import describe
 
 if TYPE_CHECKING:
@@ -104,8 +106,10 @@ def one_by_one(log: bytes) -> int:
     return len(rows)
 
 
+@program
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(prog="python -m bench.decode").parse_args()
     log = log_of(RECORDS)
     libraries = f"numpy {version('numpy')}, pyarrow {version('pyarrow')}"
     print(f"{describe()}, {libraries}, seed {SEED}")

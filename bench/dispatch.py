@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import trio
 from aerobee.store.config import FlushDiskType
 from aerobee.store.format.tags import TagFilter
 from bench.append import PER_ROUND, ROUNDS, draft, open_store, row, warm
+from bench.arguments import existing_directory, program
 
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
@@ -94,8 +95,11 @@ async def run(directory: str) -> None:
     await store.close()
 
 
+@program
 def main() -> None:
-    place = sys.argv[1] if len(sys.argv) > 1 else None
+    parser = argparse.ArgumentParser(prog="python -m bench.dispatch")
+    parser.add_argument("directory", type=existing_directory, nargs="?")
+    place = parser.parse_args().directory
     print(f"dispatch · {platform.machine()} · Python {platform.python_version()}")
     with tempfile.TemporaryDirectory(dir=place) as directory:
         trio.run(run, directory)

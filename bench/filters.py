@@ -8,9 +8,11 @@ of many short runs, since the machine is shared. Target: 500,000 a second for th
 
 from __future__ import annotations
 
+import argparse
 import timeit
 
 from aerobee.broker.filters.sql_filter import SqlFilter
+from bench.arguments import program
 from bench.machine import describe
 
 RUNS = 15
@@ -38,8 +40,10 @@ def seconds(action: object) -> float:
     return min(timer.repeat(RUNS, number)) / number
 
 
+@program
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(prog="python -m bench.filters").parse_args()
     print(describe())
     print("\n| filter | evaluations/s | compile ms |\n|---|---|---|")
     for text in FILTERS:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from bench.arguments import chosen, positive, program, whole_or_0
 from bench.beside_java.sides import DEFAULTS
 from bench.load import BINARY, SENDS, Case, build, load
 from tests.kit.broker_process import BrokerProcess
@@ -166,28 +167,32 @@ def record(directory: Path, options: Sequence[str], flush: str, seconds: float) 
     return raw.read_text().splitlines()
 
 
+@program
 def main() -> None:
     """Draw all of `FLAMES`."""
     parser = argparse.ArgumentParser(prog="python -m bench.flame")
     parser.add_argument("directory", type=Path, nargs="?", default=Path("docs/performance"))
     parser.add_argument("--only", default="")
-    parser.add_argument("--seconds", type=float, default=6)
-    parser.add_argument("--modules", type=int, default=0, help="so many of the dearest, as text")
+    parser.add_argument("--seconds", type=positive, default=6)
+    parser.add_argument(
+        "--modules", type=whole_or_0, default=0, help="so many of the dearest, as text"
+    )
     given = parser.parse_args()
     if not shutil.which("py-spy"):
         raise SystemExit("bench.flame needs py-spy on the PATH: pip install py-spy")
+    names = chosen(given.only, FLAMES)
     build()
     given.directory.mkdir(parents=True, exist_ok=True)
-    for name, (options, flush) in FLAMES.items():
-        if given.only in name:
-            with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
-                lines = record(Path(directory), options, flush, given.seconds)
-            path = given.directory / f"flame-{name}.svg"
-            stacks = stacks_of(lines)
-            path.write_text(draw(stacks, f"{name}, {flush}"))
-            print(path)
-            for module, count in shares_of(stacks).most_common(given.modules):
-                print(f"{count / stacks.total():>8.1%} {module}")
+    for name in names:
+        options, flush = FLAMES[name]
+        with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
+            lines = record(Path(directory), options, flush, given.seconds)
+        path = given.directory / f"flame-{name}.svg"
+        stacks = stacks_of(lines)
+        path.write_text(draw(stacks, f"{name}, {flush}"))
+        print(path)
+        for module, count in shares_of(stacks).most_common(given.modules):
+            print(f"{count / stacks.total():>8.1%} {module}")
 
 
 if __name__ == "__main__":

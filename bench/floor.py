@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from bench.arguments import existing_directory, program
 from bench.load import SENDS, Case, build, load
 from bench.machine import describe
 from tests.kit.ports import HOST
@@ -227,10 +228,11 @@ def lines(found: Mapping[str, float]) -> str:
     return "\n".join(f"{found[name]:>12,.2f} {unit}" for name, unit in UNITS.items())
 
 
+@program
 def main() -> None:
     """Print them."""
     parser = argparse.ArgumentParser(prog="python -m bench.floor")
-    parser.add_argument("directory", nargs="?", default=None)
+    parser.add_argument("directory", type=existing_directory, nargs="?")
     parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

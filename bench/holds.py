@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from aerobee.remoting.wire.codes import RequestCode
+from bench.arguments import positive, program, whole
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import cpu_s
@@ -99,12 +100,13 @@ class Holds:
         return took
 
 
+@program
 def main() -> None:
     """Print two lines."""
     parser = argparse.ArgumentParser(prog="python -m bench.holds")
-    parser.add_argument("--pulls", type=int, default=1_000)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--wakes", type=int, default=1_000)
+    parser.add_argument("--pulls", type=whole, default=1_000)
+    parser.add_argument("--seconds", type=positive, default=20)
+    parser.add_argument("--wakes", type=whole, default=1_000)
     parser.add_argument("--pops", action="store_true")
     arguments = parser.parse_args()
     print(describe())

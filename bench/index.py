@@ -7,8 +7,8 @@ costs the whole broker: `python -m bench.broker --alone --only "8 x 32"`, once m
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import MessageDraft
 from bench.append import HOST, PER_ROUND, ROUNDS, open_store, row
+from bench.arguments import existing_directory, program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +132,11 @@ async def run(directory: str) -> None:
     await store.close()
 
 
+@program
 def main() -> None:
-    place = sys.argv[1] if len(sys.argv) > 1 else None
+    parser = argparse.ArgumentParser(prog="python -m bench.index")
+    parser.add_argument("directory", type=existing_directory, nargs="?")
+    place = parser.parse_args().directory
     print(f"index · {platform.machine()} · Python {platform.python_version()}")
     with tempfile.TemporaryDirectory(dir=place) as directory:
         trio.run(run, directory)

@@ -7,6 +7,7 @@ prints what this interpreter is, which `interpreter_of` asks of another one.
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import subprocess
@@ -14,6 +15,7 @@ import sysconfig
 import timeit
 from importlib.metadata import version
 
+from bench.arguments import program
 from tests.kit.broker_process import is_compiled
 
 __all__ = ["describe", "interpreter", "interpreter_of"]
@@ -84,5 +86,12 @@ def _model() -> str:
     return platform.machine()
 
 
-if __name__ == "__main__":
+@program
+def main() -> None:
+    """Print one line."""
+    argparse.ArgumentParser(prog="python -m bench.machine").parse_args()
     print(interpreter())
+
+
+if __name__ == "__main__":
+    main()

@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.arguments import positive, program, setting, whole
 from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
@@ -87,19 +86,18 @@ def figures(line: str) -> dict[str, float]:
     return found
 
 
+@program
 def main() -> None:
     """Print each round, and the medians of the ratios."""
     parser = argparse.ArgumentParser(prog="python -m bench.overload")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--times", type=float, default=4)
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--seconds", type=positive, default=10)
+    parser.add_argument("--times", type=positive, default=4)
+    parser.add_argument("--connections", type=whole, default=64)
+    parser.add_argument("--rounds", type=whole, default=3)
+    parser.add_argument("--set", type=setting, action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
-    # A stopped bench must end its broker, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     build()
-    settings: dict[str, object] = dict(pair.split("=", 1) for pair in given.set)
+    settings: dict[str, object] = dict(given.set)
     print(describe())
     rounds: list[Overload] = []
     with ExitStack() as stack:

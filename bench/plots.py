@@ -10,13 +10,13 @@ No library: an SVG of bars and lines is text. Colours come from the page's, by a
 from __future__ import annotations
 
 import argparse
-import json
 from html import escape
 from math import log10
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+from bench.arguments import program, results
 from bench.beside_java.figures import current
 
 if TYPE_CHECKING:
@@ -182,15 +182,15 @@ def points(row: Measured) -> list[tuple[str, float]]:
     return [(name, value / medians[0][1]) for name, value in medians]
 
 
+@program
 def main() -> None:
     """Write both files."""
     parser = argparse.ArgumentParser(prog="python -m bench.plots")
-    parser.add_argument("result", type=Path)
+    parser.add_argument("result", type=results)
     parser.add_argument("directory", type=Path, nargs="?", default=Path("docs/performance"))
     given = parser.parse_args()
-    document = json.loads(given.result.read_text())
-    facts = document["facts"]
-    rows = [row | {"name": current(row["name"])} for row in document["rows"]]
+    facts = given.result["facts"]
+    rows = [row | {"name": current(row["name"])} for row in given.result["rows"]]
     taken = (
         f"{facts['date']}, {facts['machine'].split(', Linux')[0]}, {facts.get('note', '')}".rstrip(
             ", "

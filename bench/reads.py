@@ -31,6 +31,7 @@ from aerobee.remoting.wire.bodies.pop import bit_set
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import encode_request
 from aerobee.store.format.timer import WHEEL_TOPIC
+from bench.arguments import chosen, program, whole
 from bench.machine import describe
 from bench.rounds import in_process
 from tests.kit.ports import free_block
@@ -185,7 +186,7 @@ async def slept(seconds: float) -> int:
     return time.thread_time_ns() - began
 
 
-async def run(directory: Path, only: str, rounds: int) -> None:
+async def run(directory: Path, names: list[str], rounds: int) -> None:
     """Print a line per case."""
     port = free_block().listen
     controller = in_process(directory, port)
@@ -198,29 +199,30 @@ async def run(directory: Path, only: str, rounds: int) -> None:
         await trio.sleep(0.5)
         await fill(bench)
         await trio.sleep(0.5)
-        for name, case in CASES.items():
-            if only in name:
-                for number in range(20):
-                    pulls(bench, number)
-                per_round, behind = await measure(controller, bench, case, rounds)
-                print(f"{name:<60} {per_round:>8.2f} {behind:>8.2f}", flush=True)
+        for name in names:
+            for number in range(20):
+                pulls(bench, number)
+            per_round, behind = await measure(controller, bench, CASES[name], rounds)
+            print(f"{name:<60} {per_round:>8.2f} {behind:>8.2f}", flush=True)
         for client in bench.clients:
             client.close()
         await trio.sleep(0.1)
         controller.stop()
 
 
+@program
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.reads")
     parser.add_argument("--only", default="")
-    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--rounds", type=whole, default=400)
     arguments = parser.parse_args()
+    names = chosen(arguments.only, CASES)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(describe())
     print(f"{'µs of CPU per message':<60} {'round':>8} {'behind':>8}")
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
-        trio.run(run, Path(directory), arguments.only, arguments.rounds)
+        trio.run(run, Path(directory), names, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.message_store import MessageStore
+from bench.arguments import existing_directory, positive, program, whole
 from bench.load import DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
@@ -166,9 +167,11 @@ def ready_after_kill(directory: Path, size: int, mode: str, seconds: float, runs
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             ) as running:
-                time.sleep(seconds)
-                broker.kill()
-                running.kill()
+                try:
+                    time.sleep(seconds)
+                    broker.kill()
+                finally:
+                    running.kill()
             ready = broker.start()
             took.append(Took(ready.elapsed_s, cpu_s(broker.child.pid)))
             lines = broker.log.read_text().splitlines()
@@ -179,14 +182,15 @@ def ready_after_kill(directory: Path, size: int, mode: str, seconds: float, runs
     row(f"ready, {mode}, {size} B, {written:,.0f} MiB, {walked:,.0f} walked", took)
 
 
+@program
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.recovery")
-    parser.add_argument("directory", nargs="?")
-    parser.add_argument("--mib", type=int, default=256)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--gib", type=int, default=10)
-    parser.add_argument("--topics", type=int, default=375)
-    parser.add_argument("--ready", type=float, nargs="+", metavar="SECONDS")
+    parser.add_argument("directory", type=existing_directory, nargs="?")
+    parser.add_argument("--mib", type=whole, default=256)
+    parser.add_argument("--runs", type=whole, default=3)
+    parser.add_argument("--gib", type=whole, default=10)
+    parser.add_argument("--topics", type=whole, default=375)
+    parser.add_argument("--ready", type=positive, nargs="+", metavar="SECONDS")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     print(describe())

@@ -38,6 +38,7 @@ from aerobee.remoting.wire.command import encode_request
 from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
+from bench.arguments import chosen, program, whole
 from bench.machine import describe
 from tests.kit.ports import free_block, free_port
 
@@ -202,13 +203,15 @@ def wanted() -> tuple[list[Case], int, FlushDiskType]:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m bench.rounds")
     parser.add_argument("--only", default="")
-    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--rounds", type=whole, default=300)
     parser.add_argument("--sync", action="store_true")
     arguments = parser.parse_args()
     flush = FlushDiskType.SYNC_FLUSH if arguments.sync else FlushDiskType.ASYNC_FLUSH
-    return [case for case in CASES if arguments.only in case.name], arguments.rounds, flush
+    names = chosen(arguments.only, [case.name for case in CASES])
+    return [case for case in CASES if case.name in names], arguments.rounds, flush
 
 
+@program
 def main() -> None:
     """Print the table."""
     cases, rounds, flush = wanted()

@@ -8,8 +8,8 @@ that other work on the machine does not count.
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +23,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.results import PutStatus
+from bench.arguments import program, whole
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 PROPERTIES = "UNIQ_KEY\x017F000001AAAA18B4AAC2000000000001\x02WAIT\x01true\x02"
@@ -115,12 +116,15 @@ def row(name: str, value: float) -> None:
     print(f"{name:<50} {value:>12,.2f}", flush=True)
 
 
+@program
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    parser = argparse.ArgumentParser(prog="python -m bench.schedule")
+    parser.add_argument("messages", type=whole, nargs="?", default=100_000)
+    messages = parser.parse_args().messages
     print(f"schedule · {platform.machine()} · Python {platform.python_version()}")
     with tempfile.TemporaryDirectory() as directory:
         assert Path(directory).is_dir()
-        trio.run(measure, directory, count)
+        trio.run(measure, directory, messages)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 import anyio
 
 from aerobee import ConsumeFrom, Message, PopConsumer, PushConsumer, ReceivedMessage, blocking
+from bench.arguments import chosen, program, whole
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
@@ -145,22 +146,23 @@ def measure(name: str, case: Case, namesrv: str, messages: int) -> str:
     return f"{name:<40} {rate:>10,.0f} msg/s {cpu_us:>8.1f} µs CPU/msg"
 
 
+@program
 def main() -> None:
     """All cases, or those whose name holds `--only`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--queues", type=int, default=8)
+    parser.add_argument("--messages", type=whole, default=200_000)
+    parser.add_argument("--queues", type=whole, default=8)
     parser.add_argument("--only", default="")
     given = parser.parse_args()
+    names = chosen(given.only, CASES)
     print(describe(), flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
         BrokerProcess(data=Path(folder) / "data", settings=SIZES) as broker,
     ):
         fill(broker.namesrv_address, given.messages, given.queues)
-        for name, case in CASES.items():
-            if given.only in name:
-                print(measure(name, case, broker.namesrv_address, given.messages), flush=True)
+        for name in names:
+            print(measure(name, CASES[name], broker.namesrv_address, given.messages), flush=True)
 
 
 if __name__ == "__main__":

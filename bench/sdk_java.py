@@ -19,6 +19,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench import sdk_producer
+from bench.arguments import positive, program, whole
 from bench.machine import describe
 from bench.sdk import SIZES, TOPIC, WITHIN_S, Countdown, fill, push
 from tests.kit.broker_process import BrokerProcess
@@ -124,12 +125,13 @@ def cases(java: JavaLoad, namesrv: str, seconds: float, messages: int) -> dict[s
     }
 
 
+@program
 def main() -> None:
     """Every case in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=positive, default=1.0)
+    parser.add_argument("--messages", type=whole, default=100_000)
+    parser.add_argument("--turns", type=whole, default=7)
     given = parser.parse_args()
     print(describe())
     with (

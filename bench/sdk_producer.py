@@ -20,6 +20,7 @@ from pathlib import Path
 import anyio
 
 from aerobee import Message, Producer, blocking
+from bench.arguments import chosen, positive, program, whole
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
@@ -173,13 +174,15 @@ def help_ms() -> float:
     return min(taken) * 1000
 
 
+@program
 def main() -> None:
     """Every case in turn."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--seconds", type=positive, default=4.0)
+    parser.add_argument("--turns", type=whole, default=1)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     given = parser.parse_args()
+    names = chosen(given.only, CASES)
     print(describe())
     with (
         tempfile.TemporaryDirectory() as home,
@@ -188,10 +191,9 @@ def main() -> None:
         namesrv = broker.namesrv_address
         with blocking.AdminClient(namesrv) as admin:
             admin.create_topic(TOPIC, queues=8)
-        for name, case in CASES.items():
-            if given.only in name:
-                turns = [measure(name, case, namesrv, given.seconds) for _ in range(given.turns)]
-                print(max(turns)[1], flush=True)
+        for name in names:
+            turns = [measure(name, CASES[name], namesrv, given.seconds) for _ in range(given.turns)]
+            print(max(turns)[1], flush=True)
         if not given.only:
             idle = IDLE.format(namesrv=namesrv, topic=TOPIC, idle_s=IDLE_S)
             said = subprocess.check_output([sys.executable, "-c", idle], text=True).strip()

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.arguments import program, whole
 from bench.kafka_peer import connector_jars, kafka_broker
 from bench.machine import describe
 from bench.spark_session import cost_of, measuring_session
@@ -31,11 +32,12 @@ TOPIC = "bench"
 LOG_BYTES = 1 << 30
 
 
+@program
 def main() -> None:
     """Print a table: source, query, rows per second, CPU."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--messages", type=whole, default=1_000_000)
+    parser.add_argument("--runs", type=whole, default=3)
     given = parser.parse_args()
     print(describe(), f"pyspark {version('pyspark')}")
     print(f"{given.messages:,} messages of {BODY_BYTES} bytes, {QUEUES} queues, one task slot")

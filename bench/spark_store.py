@@ -9,7 +9,7 @@ the rows.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from importlib.metadata import version
@@ -26,6 +26,7 @@ from aerobee.store.format import properties, record
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
+from bench.arguments import program, whole
 from bench.machine import describe
 
 if TYPE_CHECKING:
@@ -168,10 +169,14 @@ def _drain(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
+@program
 def main() -> None:
     """Print the table."""
-    words = [word for word in sys.argv[1:] if word != "--alone"]
-    log_bytes = int(words[0] if words else 256) * MiB
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_store")
+    parser.add_argument("mib", type=whole, nargs="?", default=256)
+    parser.add_argument("--alone", action="store_true", help="without Spark")
+    given = parser.parse_args()
+    log_bytes = given.mib * MiB
     libraries = " ".join(f"{name} {version(name)}" for name in ("numpy", "pyarrow", "pyspark"))
     print(f"{describe()}, {libraries}")
     with tempfile.TemporaryDirectory() as directory:
@@ -179,7 +184,7 @@ def main() -> None:
         count, log_bytes = make_store(root, log_bytes)
         print(f"{count:,} records, {log_bytes / 1e6:.0f} MB of log")
         alone(root, count, log_bytes)
-        if "--alone" not in sys.argv:
+        if not given.alone:
             with_spark(root, Path(directory), count, log_bytes)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
+from bench.arguments import positive, program, whole
 from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from bench.spark_session import measuring_session, spark_cpu_s
@@ -68,12 +69,13 @@ class Ages:
         raise SystemExit("no message was read")
 
 
+@program
 def main() -> None:
     """Print two lines."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=10_000, help="messages per second")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--trigger", type=float, default=1, help="seconds")
+    parser.add_argument("--rate", type=whole, default=10_000, help="messages per second")
+    parser.add_argument("--seconds", type=positive, default=60)
+    parser.add_argument("--trigger", type=positive, default=1, help="seconds")
     given = parser.parse_args()
     build()
     print(describe(), f"pyspark {version('pyspark')}")

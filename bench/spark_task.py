@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from aerobee.spark.options import read_options
 from aerobee.spark.rows.columns import DEFAULT
 from aerobee.spark.source.batch_reader import BatchReader
+from bench.arguments import program, whole
 from bench.load import DEFAULT_SIZES
 from bench.machine import describe
 from bench.spark_session import measuring_session, workers_peak_bytes
@@ -47,11 +48,12 @@ PLAN_S, MEMORY_MIB = 1.0, 150
 """What it shall be at most."""
 
 
+@program
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queues", type=int, default=1_024)
-    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--queues", type=whole, default=1_024)
+    parser.add_argument("--messages", type=whole, default=1_000_000)
     given = parser.parse_args()
     print(describe(), f"pyspark {version('pyspark')}")
     with ExitStack() as running:

@@ -24,6 +24,7 @@ from aerobee.client.message import MessageQueue
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import Encoder, Packing
 from aerobee.spark.sink.writer import id_maker
+from bench.arguments import program, whole
 from bench.machine import describe
 from bench.spark_session import cost_of, measuring_session
 from tests.kit.broker_process import BrokerProcess
@@ -49,11 +50,12 @@ KINDS = {
 }
 
 
+@program
 def main() -> None:
     """Print a table: what is written, rows per second, CPU."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--messages", type=whole, default=200_000)
+    parser.add_argument("--runs", type=whole, default=3)
     given = parser.parse_args()
     print(describe(), f"pyspark {version('pyspark')} pyarrow {pa.__version__}")
     print(f"{given.messages:,} messages of {BODY_BYTES} bytes, {QUEUES} queues, one task slot")

@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.arguments import positive, positive_or_0, program, setting, whole
 from bench.machine import describe
 from tests.kit.slow_disk import slow_disk
 from tests.kit.stall_watch import WatchedBroker
@@ -109,13 +110,14 @@ def _few(values: list[float]) -> str:
     return " ".join(f"{value:.1f}" for value in values) or "none"
 
 
+@program
 def main() -> None:
     """Print one line."""
     parser = argparse.ArgumentParser(prog="python -m bench.stall")
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--pause-ms", type=float, default=2)
-    parser.add_argument("--producers", type=int, default=4)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--seconds", type=positive, default=20)
+    parser.add_argument("--pause-ms", type=positive_or_0, default=2)
+    parser.add_argument("--producers", type=whole, default=4)
+    parser.add_argument("--set", type=setting, action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     print(describe())
     with tempfile.TemporaryDirectory(prefix="aerobee-stall-") as directory:
@@ -124,7 +126,7 @@ def main() -> None:
             arguments.seconds,
             producers=arguments.producers,
             pause_s=arguments.pause_ms / 1_000,
-            settings=dict(pair.split("=", 1) for pair in arguments.set),
+            settings=dict(arguments.set),
         )
     print(report.line())
 

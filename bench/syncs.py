@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from statistics import quantiles
 
+from bench.arguments import existing_directory, program, whole
 from bench.machine import describe
 
 __all__: list[str] = []
@@ -86,11 +87,12 @@ class Log:
         os.close(self.fd)
 
 
+@program
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("directory", type=existing_directory, nargs="?")
+    parser.add_argument("--turns", type=whole, default=TURNS)
     options = parser.parse_args()
     out = sys.stdout.write
     out(f"{describe()}\n\n| bytes | blocks | by | store | sync p10 | p25 | p50 | p90 | CPU |\n")

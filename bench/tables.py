@@ -10,13 +10,12 @@ compare two brokers of ours. With a second interpreter or build in the file each
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.beside_java.__main__ import GROUPS
-from bench.beside_java.figures import OURS, UNITS, Report, Row, Target, current, number
+from bench.arguments import program, results
+from bench.beside_java.__main__ import rows_of
+from bench.beside_java.figures import OURS, UNITS, Row, Target, current, number
 from bench.beside_java.sides import Plan
 
 if TYPE_CHECKING:
@@ -43,18 +42,8 @@ PARTS = {
 }
 
 
-class Silent(Report):
-    """Keeps rows and writes nothing."""
-
-    def add(self, row: Row) -> None:
-        """Keep it."""
-        self.rows.append(row)
-
-
-def known() -> Iterator[Row]:
-    """Every row of the comparison with its targets, and nothing measured."""
-    nowhere = Path()
-    report = Silent(nowhere, {})
+def known() -> list[Row]:
+    """Every row of a whole comparison."""
     plan = Plan(
         runs=0,
         seconds=0,
@@ -62,12 +51,10 @@ def known() -> Iterator[Row]:
         quick=False,
         java=False,
         pythons={OURS: ""},
-        directory=nowhere,
-        ends_at=time.monotonic() - 1,
+        directory=Path(),
+        ends_at=0,
     )
-    for group in GROUPS:
-        group(plan, report)
-    yield from report.rows
+    return rows_of(plan)
 
 
 def tables(document: Mapping[str, Any]) -> Iterator[str]:
@@ -129,12 +116,12 @@ def verdict(row: Row, own: Sequence[Target], sides: Sequence[str]) -> str:
     return "**neither**" if not met else "both" if len(met) == len(told) == 2 else ", ".join(met)
 
 
+@program
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.tables")
-    parser.add_argument("result", type=Path)
-    document = json.loads(parser.parse_args().result.read_text())
-    print(*tables(document), sep="\n")
+    parser.add_argument("result", type=results)
+    print(*tables(parser.parse_args().result), sep="\n")
 
 
 if __name__ == "__main__":

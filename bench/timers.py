@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.arguments import program, whole_or_0
 from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
@@ -192,12 +193,13 @@ def waiting(count: int, folder: str) -> None:
         print(f"ready again ({ready.recovered}) in {ready.elapsed_s} s, {memory:.0f} MB")
 
 
+@program
 def main() -> None:
     """All three."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--burst", type=int, default=100_000)
-    parser.add_argument("--delays", type=int, default=100_000)
-    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--burst", type=whole_or_0, default=100_000)
+    parser.add_argument("--delays", type=whole_or_0, default=100_000)
+    parser.add_argument("--waiting", type=whole_or_0, default=1_000_000)
     given = parser.parse_args()
     build()
     print(describe())

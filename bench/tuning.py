@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -21,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.arguments import chosen, positive, program, whole
 from bench.beside_java.figures import Row, number
 from bench.beside_java.sides import DEFAULTS, Plan, Side, take_turns
 from bench.load import SENDS, Case, build, load
@@ -201,16 +200,17 @@ def change(without: float | None, with_it: float | None) -> str:
     return f"{number(without)} → {number(with_it)} | {with_it / without:.2f}"
 
 
+@program
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.tuning")
     parser.add_argument("--only", default="")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--runs", type=whole, default=5)
+    parser.add_argument("--seconds", type=positive, default=2)
     parser.add_argument("--kernel", action="store_true", help="also the kernel's settings; root")
     given = parser.parse_args()
-    # A stopped bench must end its brokers and put back what it set.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    possible = [one for one in PARAMETERS if given.kernel or not one.kernel]
+    names = chosen(given.only, [one.name for one in possible])
     for generator in ("rawload", "paceload"):
         build(generator)
     print(describe())
@@ -226,8 +226,8 @@ def main() -> None:
             directory=Path(directory),
             ends_at=time.monotonic() + 3_600,
         )
-        for parameter in PARAMETERS:
-            if given.only in parameter.name and (given.kernel or not parameter.kernel):
+        for parameter in possible:
+            if parameter.name in names:
                 print(line(measure(plan, parameter)), flush=True)
 
 

@@ -1,13 +1,20 @@
-"""The comparison's own arithmetic: medians, ratios, targets, and what a stopped run leaves."""
+"""The benches' own arithmetic and command lines, and what a stopped run leaves.
+
+Of the comparison with the Java broker: medians, ratios, targets, tables.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import platform
 import re
+import subprocess
 import sys
 import sysconfig
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -17,9 +24,13 @@ from bench import flame, floor, machine, plots, tables
 from bench.beside_java.__main__ import interpreters
 from bench.beside_java.figures import AT_LEAST, AT_MOST, Report, Row, Target
 from bench.beside_java.sides import Plan, attempt
+from tests.kit.process import Child
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+BENCH = Path(__file__).parents[1] / "bench"
 
 FASTER = Target("rate", AT_LEAST, 1.8)
 SHORTER = Target("p99", AT_MOST, 0.3)
@@ -257,6 +268,164 @@ def test_the_floor_answers_whole_frames_and_keeps_the_rest() -> None:
     answered = floor.answers(pending)
     assert answered.count(b'"opaque":77,') == 2
     assert pending == frame[:20]
+
+
+def test_an_earlier_file_stays_until_a_row_has_figures(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text("earlier")
+    report = Report(path, {})
+    report.save()
+    report.add(Row("late", (), failure="not measured: the time was up"))
+    assert path.read_text() == "earlier"
+    report.add(row_of([1.0], [1.0]))
+    assert len(json.loads(path.read_text())["rows"]) == 2
+
+
+PROGRAMS = sorted(
+    f"bench.{'.'.join(path.relative_to(BENCH).with_suffix('').parts)}"
+    for path in BENCH.rglob("*.py")
+    if "\ndef main() -> None:" in path.read_text("utf-8")
+)
+WITHOUT_SPARK = [name for name in PROGRAMS if ".spark_" not in name]
+
+
+def test_every_bench_ends_what_it_started_when_it_is_stopped() -> None:
+    assert len(PROGRAMS) > 30
+    for name in PROGRAMS:
+        source = (BENCH.parent / f"{name.replace('.', '/')}.py").read_text("utf-8")
+        assert "\n@program\ndef main() -> None:" in source, name
+
+
+def test_benches_need_nothing_of_the_tests_libraries() -> None:
+    code = (
+        "import sys, importlib\n"
+        "for name in ('pytest', 'hypothesis', 'pytest_trio'): sys.modules[name] = None\n"
+        f"for name in {WITHOUT_SPARK}: importlib.import_module(name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=BENCH.parent
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("", "--nosuch", "unrecognized arguments: --nosuch"),
+        ("beside_java", "--minutes -1", "--minutes: -1 is no number from 0 on"),
+        ("beside_java", "--minutes 0", "--minutes: 0 is not above 0"),
+        ("beside_java", "--only nosuch", "  SYNC_FLUSH 128 B, 1 × 1\n"),
+        ("beside_java", "--python /nonexistent", "--python: /nonexistent is no program"),
+        ("beside_java", "--python /bin/false", "does not have the broker's libraries"),
+        ("beside_java", "--runs 0", "--runs: 0 is below 1"),
+        ("beside_java", "--seconds nan", "--seconds: nan is no number from 0 on"),
+        ("broker", "--only nosuch", "  produce 1 KiB, 64 x 1\n"),
+        ("broker", "--runs 0", "--runs: 0 is below 1"),
+        ("broker", "--set brokers", "--set: brokers is not KEY=VALUE"),
+        ("codec", "--nosuch", "unrecognized arguments: --nosuch"),
+        ("cores", "--brokers 0", "--brokers: 0 is below 1"),
+        ("cores", "--brokers 9", "--brokers: invalid choice: 9"),
+        ("cores", "--runs x", "--runs: x is no whole number"),
+        ("cores", "--seconds -1", "--seconds: -1 is no number from 0 on"),
+        ("counting", "--nosuch", "unrecognized arguments: --nosuch"),
+        ("floor", "/nonexistent", "directory: /nonexistent is no directory"),
+        ("machine", "--nosuch", "unrecognized arguments: --nosuch"),
+        ("reads", "--only nosuch", "  pull of 32 x 128 B, 16 x 1\n"),
+        ("reads", "--rounds 0", "--rounds: 0 is below"),
+        ("rounds", "--only nosuch", "  128 B, 64 connections x 1\n"),
+        ("rounds", "--rounds 0", "--rounds: 0 is below"),
+        ("tuning", "--only nosuch", "  pulls of 128 and not 32\n"),
+    ],
+)
+def test_a_wrong_word_is_told_before_anything_is_measured(
+    name: str,
+    words: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    main = main_of(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / ".cache" / "beside_java.json").exists()
+
+
+@pytest.mark.parametrize("name", ["plots", "tables"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        ("", "is no JSON"),
+        ("[]", "has no rows of bench.beside_java"),
+        ('{"facts": {"date": "today"}, "rows": []}', "has no rows of bench.beside_java"),
+    ],
+)
+def test_a_file_without_results_is_told(
+    name: str,
+    content: str | None,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "result.json"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setattr(sys, "argv", ["bench", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main_of(name)()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def main_of(name: str) -> Callable[[], None]:
+    """What it runs, without what it does about signals."""
+    parts = ["bench", name] if name else ["bench"]
+    if name in {"", "beside_java"}:
+        parts.append("__main__")
+    main: Callable[[], None] = importlib.import_module(".".join(parts)).main.__wrapped__
+    return main
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(
+    "words",
+    [
+        "holds --pulls 1 --seconds 300",
+        "rounds --rounds 100000",
+        "schedule 1000",
+        "sdk --messages 100000000",
+    ],
+)
+def test_a_bench_that_is_told_to_stop_leaves_nothing(words: str, tmp_path: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    name, *options = words.split()
+    command = [sys.executable, "-m", f"bench.{name}", *options]
+    env = {**os.environ, "TMPDIR": str(scratch)}
+    with Child(command, log=tmp_path / "errors", env=env, at=BENCH.parent) as child:
+
+        def open_store() -> bool:
+            return any(scratch.rglob("abort"))
+
+        eventually(open_store, within_s=60, what="its store is open")
+        started = children_of(child.pid)
+        assert child.stop(within_s=60) == 1
+        assert child.errors().splitlines()[-1] == "stopped"
+        assert "Traceback" not in child.errors()
+    assert list(scratch.iterdir()) == []
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that it runs."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(one) for file in files for one in file.read_text().split()]
 
 
 KERNEL_SAMPLE = (

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from deploy.compiled import build
 from deploy.compiled.split import dotted, modules, split
 from tests.conftest import NEEDS_PURE
 
@@ -137,16 +138,45 @@ def test_every_test_that_is_skipped_exists() -> None:
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
-def test_without_a_compiler_it_says_so_and_builds_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("no-such-compiler", "there is no C compiler, no-such-compiler: "),
+        (" ", "CC=' ' is no command"),
+        ('"', "CC='\"' is no command: No closing quotation"),
+        ("/bin/false", "the C compiler, /bin/false, fails: exit code 1"),
+    ],
+)
+def test_without_a_compiler_it_says_so_and_builds_nothing(
+    compiler: str, said: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deploy.compiled.build", "--wheel", str(tmp_path)],
-        env={**os.environ, "CC": "no-such-compiler"},
+        env={**os.environ, "CC": compiler},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
-    assert "there is no C compiler, no-such-compiler: " in done.stderr
+    assert f"no compiled build: {said}" in done.stderr
     assert "The pure build needs nothing of it." in done.stderr
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_build_that_fails_says_what_is_of_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "aerobee-0.1.0.whl"
+    wheel.touch()
+
+    def fails(_paths: list[str]) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(build, "missing", lambda: None)
+    monkeypatch.setattr(build, "copy", lambda: None)
+    monkeypatch.setattr(build, "prepare", fails)
+    monkeypatch.setattr(sys, "argv", ["build", "--wheel", str(tmp_path)])
+    with pytest.raises(OSError, match="no room"):
+        build.main()
+    assert f"{wheel} is of an earlier build.\n" in capsys.readouterr().err

@@ -129,6 +129,13 @@ def test_rules_and_settings_are_what_prometheus_takes() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_page_says_what_each_alert_means() -> None:
+    page = (CONF.parent / "docs/operations/monitor.md").read_text("utf-8")
+    table = page.partition("## What the alerts mean")[2].partition("\n\nUnder systemd")[0]
+    named = re.findall(r"\b(Aerobee[A-Z]\w+)", table)
+    assert sorted(named) == sorted(re.findall(r"alert: (\w+)", ALERTS.read_text()))
+
+
 def test_each_alert_fires(tmp_path: Path) -> None:
     alerts = re.findall(r"alert: (\w+)", ALERTS.read_text())
     assert sorted(alerts) == sorted(CASES), "an alert without a case, or the other way round"

@@ -12,6 +12,7 @@ import click
 from aerobee.cli.bodies import FORMAT_HELP, message_writer
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
+from aerobee.cli.options import COUNT, SECONDS_MAX, Number
 from aerobee.cli.times import position_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ POLL_AT_ONCE = 32
 )
 @click.option("--tag", help="Only these tags: A or 'A || B'.")
 @click.option("--filter", "sql", metavar="SQL", help='Only what this says of headers: "a > 5".')
-@click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds of silence.")
+@click.option("--max", "most", type=COUNT, help="End after so many messages.")
+@click.option(
+    "--timeout", type=Number(0, SECONDS_MAX), help="End after so many seconds of silence."
+)
 @click.option(
     "--follow/--no-follow",
     "-f/-F",

@@ -9,6 +9,7 @@ import click
 
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import COUNT
 from aerobee.cli.output import Output, output_options, progress
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def dlq() -> None:
 @click.option(
     "--max",
     "most",
-    type=click.IntRange(1),
+    type=COUNT,
     default=100,
     show_default=True,
     help="At most so many letters.",
@@ -138,7 +139,7 @@ def letters(
 @click.argument("group")
 @click.option("--to-topic", help="Send them there; else to the topic of their origin.")
 @click.option("--again", is_flag=True, help="Those as well that were sent again before.")
-@click.option("--max", "most", type=click.IntRange(1), help="So many at most.")
+@click.option("--max", "most", type=COUNT, help="So many at most.")
 @click.option("-y", "--yes", is_flag=True, help="Send; without it only say what would be sent.")
 @connection_options
 @output_options

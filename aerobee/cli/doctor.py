@@ -10,6 +10,7 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import group_names
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, escaped, output_options
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["doctor"]
 @click.argument("name", shell_complete=group_names)
 @click.option(
     "--slow-after",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, SECONDS_MAX, min_open=True),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -157,7 +157,7 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
 @click.argument("name", shell_complete=group_names)
 @click.option(
     "--retries",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**31 - 1),
     default=16,
     show_default=True,
     help="Tries after the first one, before a message is a dead letter.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +13,31 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["asked", "dry_run_option", "namespace_option", "namesrv_option", "yes_option"]
+__all__ = [
+    "COUNT", "RATE", "SECONDS_MAX", "SIZE_MAX", "Number",
+    "asked", "dry_run_option", "namespace_option", "namesrv_option", "yes_option",
+]  # fmt: skip
+
+SECONDS_MAX = 366 * 86_400.0
+"""The longest time that an option gives."""
+SIZE_MAX = 4 << 20
+"""The longest body that a producer sends by default."""
+
+
+class Number(click.FloatRange):
+    """A number between two bounds. `nan` is between any two for click, and inf above none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
+
+
+RATE = Number(1e-5, 1e6)
+"""Per second: from one a day to more than any broker takes."""
+COUNT = click.IntRange(1, 10**12)
+"""Of messages."""
 
 namesrv_option = click.option(
     "-n",

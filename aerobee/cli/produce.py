@@ -11,6 +11,7 @@ import click
 
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options, tell_outages
+from aerobee.cli.options import COUNT, RATE, SIZE_MAX
 from aerobee.cli.output import Output, output_options, progress, write_json
 from aerobee.cli.times import duration_of, time_of
 
@@ -35,9 +36,11 @@ NEW_LINES = b"\r\n"
 @click.option("--ordering-key", help="Messages with equal ones go to one queue, in order.")
 @click.option("--delay", help="Deliver so much later: 10s, 5m, 2h. Needs a broker since 5.0.")
 @click.option("--deliver-at", help="Deliver at 2025-01-31T12:00. Needs a broker since 5.0.")
-@click.option("--count", type=click.IntRange(1), help="How often to send BODY; 1.")
-@click.option("--size", type=click.IntRange(1), help="Send bodies of so many bytes instead.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages per second.")
+@click.option("--count", type=COUNT, help="How often to send BODY; 1.")
+@click.option(
+    "--size", type=click.IntRange(1, SIZE_MAX), help="Send bodies of so many bytes instead."
+)
+@click.option("--rate", type=RATE, help="Messages per second.")
 @click.option("--file", "lines", type=click.File("rb"), help="One message per line; - is stdin.")
 @click.option(
     "--format",
@@ -48,7 +51,7 @@ NEW_LINES = b"\r\n"
     help="Of the lines of --file: bodies, or the objects that `consume --json` prints.",
 )
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Only to queues of this id.")
-@click.option("--batch", type=click.IntRange(1), default=1, help="Messages per request; 1.")
+@click.option("--batch", type=COUNT, default=1, help="Messages per request; 1.")
 @connection_options
 @output_options
 def produce(

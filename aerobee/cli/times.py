@@ -27,7 +27,7 @@ def time_of(text: str, option: str) -> datetime:
         if text.endswith(" ago"):
             return datetime.now(UTC) - duration_of(text.removesuffix(" ago"), option)
         return datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         raise click.UsageError(
             f"{option} {text}: write a time as 2025-01-31T12:00, '10m ago' or epoch milliseconds"
         ) from None
@@ -38,7 +38,10 @@ def duration_of(text: str, option: str) -> timedelta:
     found = DURATION.fullmatch(text.strip())
     if found is None:
         raise click.UsageError(f"{option} {text}: write a duration as 10s, 5m, 2h or 1d")
-    return timedelta(seconds=float(found[1]) * UNITS[found[2] or "s"])
+    try:
+        return timedelta(seconds=float(found[1]) * UNITS[found[2] or "s"])
+    except OverflowError:
+        raise click.UsageError(f"{option} {text}: longer than any duration") from None
 
 
 def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:

@@ -10,6 +10,7 @@ import click
 
 from aerobee.cli.cluster import connected, described, described_brokers
 from aerobee.cli.connection import Connection, connection_options, tell_outages
+from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, output_options, table_of
 from aerobee.cli.top_view import HELP, SORTED_BY, View
 
@@ -33,7 +34,7 @@ Row = dict[str, Any]
     short_help="A cluster live: rates, lag, connections.", epilog=f"Keys on a terminal: {HELP}."
 )
 @click.option(
-    "--interval", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds."
+    "--interval", type=Number(0.2, SECONDS_MAX), default=1.0, show_default=True, help="Seconds."
 )
 @click.option(
     "--view",

@@ -8,8 +8,8 @@ First the floor of the machine (`bench.floor`), then every row of the table: bot
 one is measured while the other is stopped, in alternating turns; medians. Each row has fresh
 brokers, and Java's is warmed up before it; with `--keep` they stay for all rows of a kind, and
 Java's compiler has had minutes. It prints the table as it goes, in Markdown, and writes FILE after
-every row; after `--minutes` the rest is left out and said so. `--quick` keeps the brokers, too, and
-takes shorter turns and fewer, for a look in 8 minutes.
+every row from the first with figures on; after `--minutes` the rest is left out and said so.
+`--quick` keeps the brokers, too, and takes shorter turns and fewer, for a look in 8 minutes.
 
 `--python` names the interpreter for Aerobee's broker (with its dependencies installed) and for the
 floor's server; given several times, each of the others is a side of its own and held to the same
@@ -24,11 +24,11 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,9 @@ from typing import Any
 import structlog
 
 from bench import floor
+from bench.arguments import chosen, interpreter, positive, program, whole
 from bench.beside_java import due, flow, lives, sends, sizes, strain
-from bench.beside_java.figures import OURS, Report
+from bench.beside_java.figures import OURS, Report, Row
 from bench.beside_java.sides import Plan
 from bench.load import build
 from bench.machine import describe, interpreter_of
@@ -78,15 +79,31 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", metavar="WORDS", help="rows with these in their name")
     parser.add_argument("--result", type=Path, default=Path(".cache/beside_java.json"))
-    parser.add_argument("--runs", type=int)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--runs", type=whole)
+    parser.add_argument("--seconds", type=positive)
+    parser.add_argument("--minutes", type=positive)
     parser.add_argument("--alone", action="store_true", help="without the Java broker")
     parser.add_argument("--keep", action="store_true", help="no fresh brokers for each row")
-    parser.add_argument("--python", action="append", default=[], metavar="PATH")
-    parser.add_argument("--stall-seconds", type=float)
+    parser.add_argument("--python", type=interpreter, action="append", default=[], metavar="PATH")
+    parser.add_argument("--stall-seconds", type=positive)
     parser.add_argument("--note", default="", help="goes into the file and the plots")
     return parser.parse_args()
+
+
+class Silent(Report):
+    """Keeps rows and writes nothing."""
+
+    def add(self, row: Row) -> None:
+        """Keep it."""
+        self.rows.append(row)
+
+
+def rows_of(plan: Plan) -> list[Row]:
+    """Every row of a comparison with its targets, and nothing measured."""
+    report = Silent(Path(), {})
+    for group in GROUPS:
+        group(replace(plan, ends_at=time.monotonic() - 1, only="", keep=False), report)
+    return report.rows
 
 
 def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
@@ -108,18 +125,18 @@ def plan_of(given: argparse.Namespace, directory: Path) -> Plan:
     )
 
 
+@program
 def main() -> None:
     """Every group of rows, one after the other."""
     given = arguments()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    # A stopped bench must end its brokers, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    for generator in ("rawload", "paceload"):
-        build(generator)
     began = time.monotonic()
     given.result.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         plan = plan_of(given, Path(directory))
+        chosen(plan.only, [row.name for row in rows_of(plan)])
+        for generator in ("rawload", "paceload"):
+            build(generator)
         machine = describe(plan.pythons[OURS])
         others = {name: interpreter_of(plan.pythons[name]) for name in plan.others}
         print(

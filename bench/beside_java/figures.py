@@ -189,7 +189,9 @@ class Report:
                     yield target._replace(side=side)
 
     def save(self) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file, whole or not at all; an earlier one stays until a row has figures."""
+        if not any(row.turns for row in self.rows):
+            return
         rows = [{"name": row.name, "turns": row.turns, "failure": row.failure} for row in self.rows]
         half = self.path.with_suffix(".part")
         half.write_text(json.dumps({"facts": self.facts, "rows": rows}, indent=1) + "\n")

@@ -19,9 +19,14 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deploy.compiled.split import INTERPRETED, dotted, modules, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["main"]
 
@@ -44,14 +49,45 @@ def missing() -> str | None:
         import setuptools  # noqa: F401
     except ImportError as error:
         return f"{error.name} is not there: pip install -e '.[compiled]', or make compiled"
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
-    if shutil.which(compiler) is None:
-        return f"there is no C compiler, {compiler}: on Debian, apt-get install gcc"
+    if lack := missing_compiler(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"):
+        return lack
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.exists():
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return f"there is no {header}: on Debian, apt-get install {version}-dev"
     return None
+
+
+def missing_compiler(given: str) -> str | None:
+    """What keeps a command, as CC has it, from compiling an empty file."""
+    try:
+        command = shlex.split(given)
+    except ValueError as error:
+        return f"CC={given!r} is no command: {error}"
+    if not command:
+        return f"CC={given!r} is no command"
+    if shutil.which(command[0]) is None:
+        return f"there is no C compiler, {command[0]}: on Debian, apt-get install gcc"
+    trial = [*command, "-x", "c", "-c", "-o", os.devnull, os.devnull]
+    done = subprocess.run(trial, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
+        return f"the C compiler, {given}, fails: {said}"
+    return None
+
+
+@contextmanager
+def telling_what_is_left(directory: Path) -> Iterator[None]:
+    """Where a build fails, say what is still there of an earlier one."""
+    before = sorted(directory.glob("*.whl"))
+    try:
+        yield
+    except BaseException:
+        for wheel in before:
+            sys.stderr.write(f"{wheel} is of an earlier build.\n")
+        if VENV.exists():
+            sys.stderr.write(f"{VENV} may be of an earlier build.\n")
+        raise
 
 
 def copy() -> None:
@@ -127,6 +163,12 @@ def main() -> None:
     directory = (ROOT / parser.parse_args().wheel).resolve()
     if lack := missing():
         sys.exit(f"no compiled build: {lack}\nThe pure build needs nothing of it.")
+    with telling_what_is_left(directory):
+        build(directory)
+
+
+def build(directory: Path) -> None:
+    """All of it, on a machine that lacks nothing."""
     paths = modules()
     copy()
     prepare(paths)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import pytest
+from tests.kit.skipping import fail, skip
 
 __all__ = ["CACHE", "OPENS", "VERSIONS", "Toolkit", "run_tool", "toolkit", "unavailable"]
 
@@ -76,8 +76,8 @@ def unavailable(reason: str) -> NoReturn:
     """Skip the test that needs what is not here; in CI fail it."""
     reason = f"interop: {reason}"
     if os.environ.get("AEROBEE_CI"):
-        pytest.fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
-    pytest.skip(reason)
+        fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
+    skip(reason)
 
 
 @contextmanager

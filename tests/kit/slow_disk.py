@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.kit.skipping import skip
 
 __all__ = ["SlowDisk", "slow_disk"]
 
@@ -48,9 +48,9 @@ class SlowDisk:
 def slow_disk(directory: Path, *, size_bytes: int) -> Iterator[SlowDisk]:
     """A fresh file system, mounted at `directory/disk`."""
     if os.geteuid() != 0:
-        pytest.skip("faults: a slow disk needs root, for a loop mount and a throttle")
+        skip("faults: a slow disk needs root, for a loop mount and a throttle")
     if not THROTTLE.exists():
-        pytest.skip(f"faults: a slow disk needs {THROTTLE}")
+        skip(f"faults: a slow disk needs {THROTTLE}")
     image, at = directory / "disk.img", directory / "disk"
     at.mkdir()
     with image.open("wb") as file:
@@ -71,7 +71,7 @@ def _run(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        pytest.skip(f"faults: a slow disk needs {command[0]}")
+        skip(f"faults: a slow disk needs {command[0]}")
     if done.returncode:
-        pytest.skip(f"faults: {' '.join(command)}: {done.stderr.strip()}")
+        skip(f"faults: {' '.join(command)}: {done.stderr.strip()}")
     return done.stdout.strip()

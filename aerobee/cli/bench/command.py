@@ -9,6 +9,7 @@ import click
 
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import COUNT, RATE, SECONDS_MAX, SIZE_MAX, Number
 from aerobee.cli.output import Output, output_options, progress
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, load=load, **named)
 
     topic = click.option("--topic", default=TOPIC, show_default=True, help="Made where missing.")
-    count = click.option("--count", type=click.IntRange(1), help="So many messages.")
+    count = click.option("--count", type=COUNT, help="So many messages.")
     duration = click.option(
-        "--duration", "duration_s", type=click.FloatRange(0.1), default=10.0, show_default=True,
+        "--duration", "duration_s", type=Number(0.1, SECONDS_MAX), default=10.0, show_default=True,
         help="Seconds, where no --count is given.",
     )  # fmt: skip
     return topic(count(duration(connection_options(output_options(run)))))
@@ -61,10 +62,10 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of benches that send."""
     for option in reversed(
         (
-            click.option("--rate", type=click.FloatRange(0, min_open=True), help="Per second."),
+            click.option("--rate", type=RATE, help="Per second."),
             click.option(
                 "--size",
-                type=click.IntRange(SIZE_MIN),
+                type=click.IntRange(SIZE_MIN, SIZE_MAX),
                 default=128,
                 show_default=True,
                 help="Bytes of a body.",
@@ -79,7 +80,7 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--warmup",
                 "warmup_s",
-                type=click.FloatRange(0),
+                type=Number(0, SECONDS_MAX),
                 default=0.0,
                 help="Seconds at the start whose latencies do not count.",
             ),
@@ -198,9 +199,11 @@ def report(
     else:
         output.record(figures)
         output.rows({"of": name, **values} for name, values in latencies.items())
-    for said, times in outcome.failed.items():
-        complain(f"{times} sends failed: {said}")
-    return FAILED if outcome.failures or outcome.lost else DONE
+    for failed in outcome.failed.values():
+        complain(f"{failed.times} sends failed: {failed.text}")
+    if outcome.unsent:
+        complain(f"{outcome.unsent} messages were not sent: the rate was not reached")
+    return FAILED if outcome.failures or outcome.unsent or outcome.lost else DONE
 
 
 def private_mib() -> float | None:

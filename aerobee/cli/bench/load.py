@@ -41,16 +41,30 @@ class Schedule:
         self.load = load
         self.started_s = started_s
         self.given = 0
+        self.unsent = 0
+        """Messages that were so late that they are not sent any more."""
 
     def next(self, now_s: float) -> float | None:
-        """The next time; None after the last."""
+        """The next time; None after the last, or `drain_s` after the duration has passed."""
         load = self.load
         at_s = now_s if load.rate is None else self.started_s + self.given / load.rate
         over = at_s - self.started_s >= load.duration_s
         if over if load.count is None else self.given >= load.count:
             return None
+        late_s = now_s - self.started_s - load.duration_s
+        if load.rate is not None and load.count is None and late_s >= load.drain_s:
+            self.unsent = int(load.rate * load.duration_s) - self.given
+            return None
         self.given += 1
         return at_s
+
+
+@dataclass(slots=True)
+class Failed:
+    """Sends that failed alike: what the first error said, and how many there were."""
+
+    text: str
+    times: int = 0
 
 
 @dataclass(slots=True)
@@ -61,8 +75,10 @@ class Outcome:
     ended_s: float = 0.0
     sent: set[tuple[int, int]] = field(default_factory=set)
     """Sender and number of every message that the broker acknowledged."""
-    failed: dict[str, int] = field(default_factory=dict)
-    """Failed sends by the text of the error."""
+    failed: dict[str, Failed] = field(default_factory=dict)
+    """Failed sends by the class of the error."""
+    unsent: int = 0
+    """Messages that a rate asked for and nobody came to send."""
     cpu_s: float = 0.0
     """CPU time of this process while it only waited."""
     received: int = 0
@@ -84,7 +100,12 @@ class Outcome:
     @property
     def failures(self) -> int:
         """Sends that were not acknowledged."""
-        return sum(self.failed.values())
+        return sum(one.times for one in self.failed.values())
+
+    def fail(self, error: Exception) -> None:
+        """Count a send that was not acknowledged."""
+        name = type(error).__name__
+        self.failed.setdefault(name, Failed(f"{name}: {error}")).times += 1
 
     def sending(self, size: int) -> dict[str, Any]:
         """The figures of the sends."""
@@ -92,6 +113,7 @@ class Outcome:
         return {
             "sent": count,
             "failed": self.failures,
+            "unsent": self.unsent,
             "seconds": self.seconds,
             "per_s": count / self.seconds,
             "mib_per_s": count * size / self.seconds / (1 << 20),

@@ -63,6 +63,7 @@ async def send_all(
                 workers.start_soon(worker, load, outcome, producer, schedule, sender, advance)
     finally:
         outcome.ended_s = monotonic()
+        outcome.unsent = schedule.unsent
 
 
 async def worker(
@@ -82,8 +83,7 @@ async def worker(
         try:
             await producer.send(Message(load.topic, marked(mark, load.size)))
         except AerobeeError as error:
-            said = type(error).__name__
-            outcome.failed[said] = outcome.failed.get(said, 0) + 1
+            outcome.fail(error)
         else:
             outcome.sent.add((sender, number))
             if at_s >= warm_at_s:

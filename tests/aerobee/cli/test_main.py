@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
 from aerobee.cli.main import COMMANDS, cli
 from aerobee.cli.mqadmin import OURS
+from aerobee.cli.options import SIZE_MAX
+from aerobee.client.producer_config import ProducerConfig
 from aerobee.errors import (
     AccessDeniedError,
     AerobeeError,
@@ -82,6 +85,24 @@ def test_every_option_says_what_it_is_for() -> None:
     options = dict(options_of(cli))
     assert len(options) > 100
     assert [where for where, option in options.items() if not option.help] == []
+
+
+NUMBERS: dict[str, Any] = {
+    where: option.type
+    for where, option in options_of(cli)
+    if isinstance(option.type, click.FloatRange | click.types.FloatParamType)
+}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e300"])
+@pytest.mark.parametrize("where", NUMBERS)
+def test_a_number_is_one_that_can_be_reached(where: str, text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        NUMBERS[where].convert(text, None, None)
+
+
+def test_bodies_have_the_bound_of_a_producer() -> None:
+    assert ProducerConfig().max_message_size == SIZE_MAX
 
 
 @pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",), ("topic", "x")])

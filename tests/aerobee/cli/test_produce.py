@@ -71,6 +71,11 @@ def test_a_rate_spreads_messages_over_time(run: Run, topic: str) -> None:
         ((), "give one of BODY, --size and --file"),
         (("x", "--size", "3"), "give one of BODY, --size and --file"),
         (("x", "--count", "0"), "--count"),
+        (("x", "--count", "1" + "0" * 30), "--count"),
+        (("x", "--count", "3", "--rate", "1e-300"), "--rate"),
+        (("x", "--count", "3", "--rate", "nan"), "--rate"),
+        (("x", "--delay", "9999999999d"), "--delay"),
+        (("--size", "99999999999"), "--size"),
         (("x", "--batch", "2", "--queue", "1"), "--queue"),
     ],
 )

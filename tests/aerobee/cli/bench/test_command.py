@@ -29,6 +29,35 @@ def test_sends_are_counted_and_timed(call: Call, topic: str) -> None:
     assert read["received"] == 200
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("produce", "--duration", "nan"),
+        ("produce", "--rate", "inf", "--duration", "1"),
+        ("produce", "--rate", "1e9", "--duration", "1"),
+        ("produce", "--rate", "nan", "--count", "1"),
+        ("produce", "--warmup", "nan", "--count", "1"),
+        ("produce", "--size", "400000000000"),
+        ("idle", "--duration", "nan"),
+    ],
+)
+def test_what_never_ends_or_fits_is_wrong_usage(call: Call, arguments: tuple[str, ...]) -> None:
+    done = call("bench", *arguments)
+    assert done.code == 2
+    assert arguments[1] in done.err
+
+
+def test_a_send_that_fails_says_why(call: Call) -> None:
+    done = call(
+        "bench", "produce", "--topic", "SCHEDULE_TOPIC_XXXX", "--count", "1", "--workers", "1"
+    )
+    assert done.code == 1
+    assert (
+        "1 sends failed: ConfigurationError: clients may not send to topic SCHEDULE_TOPIC_XXXX"
+        in done.err
+    )
+
+
 @pytest.mark.parametrize(("kind", "consumers"), [("roundtrip", 1), ("fanout", 2)])
 def test_everything_comes_once_and_in_order(
     call: Call, topic: str, kind: str, consumers: int
