@@ -68,12 +68,12 @@ class Rounds:
     def after_round(self) -> None:
         """Dispatch the messages of a round, and run the held requests that waited for them."""
         dispatch = self._store.dispatch
-        dispatch()
+        late = dispatch()
         for held in self.held:
             left = held.at_once
-            while left and (ran := held.wake(left)):
+            while left and (ran := held.wake(left)) and not late:
                 # Dispatch what these requests have put, so that it continues in this round.
-                dispatch()
+                late = dispatch()
                 left -= ran
 
     def finish(self) -> None:

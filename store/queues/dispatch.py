@@ -54,6 +54,12 @@ PARSE_BYTES = 4 << 20
 HAND_OVER_BATCH = 4_096
 """Records that need no parsing, in one step: about 2 ms; the last may be a run of as many. A sync
 may release many times as many."""
+STEP_S = 0.005
+"""After so long a step ends: what arrivals cost depends on those who wait."""
+LOOK_MESSAGES = 64
+"""Messages between two looks at the clock; at the begin of a step it is looked at sooner."""
+RUN_PIECE = 8
+"""Messages of a run that are handed over between two looks at least, while somebody waits."""
 TICK_S = 0.05
 CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
@@ -110,6 +116,13 @@ class DispatchRequest(msgspec.Struct, gc=False):
                 properties[number] if properties else b"",
             )
 
+    def first(self, number: int) -> DispatchRequest:
+        """The messages of a run before this one."""
+        assert self.run is not None
+        rest = UNIT.read(self.run.units, number * UNIT_SIZE).physical_offset
+        run = Run(self.run.units[: number * UNIT_SIZE], self.run.properties[:number])
+        return msgspec.structs.replace(self, size=rest - self.physical_offset, run=run)
+
     def rest(self, number: int) -> DispatchRequest:
         """The messages of a run from this one on."""
         assert self.run is not None
@@ -131,6 +144,8 @@ class Dispatcher:
     """
 
     __slots__ = (
+        "_clock",
+        "_ends",
         "_levels",
         "_log",
         "_queues",
@@ -153,7 +168,11 @@ class Dispatcher:
         levels: DelayLevels,
         stats: StoreStats,
         aside: SetAside,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
+        self._ends = 0.0
+        """When the step should end."""
         self._log = commit_log
         self._queues = queues
         self._levels = levels
@@ -197,8 +216,9 @@ class Dispatcher:
         self._stats.dispatch_fallbacks += 1
 
     def advance(self, confirm: int) -> None:
-        """Dispatch a batch of records before `confirm`. Hot."""
+        """Dispatch a batch of records before `confirm`, or those that a step has time for. Hot."""
         pending = self.pending
+        self._ends = self._clock.monotonic() + STEP_S
         # On a slow disk their properties would take gigabytes.
         if pending and pending[-1].physical_offset - pending[0].physical_offset > LAGGING_BYTES:
             self._fall_back()
@@ -217,11 +237,16 @@ class Dispatcher:
         arrival = self.arrivals.tell
         followers = self.followers
         count = 0
+        look = 1
         end = 0
         last = self.last_position
         while end <= confirm and pending and count < HAND_OVER_BATCH:
+            if count >= look:
+                if self._late():
+                    break
+                look = min(count + min(count, LOOK_MESSAGES), HAND_OVER_BATCH)
             try:
-                while pending and count < HAND_OVER_BATCH:
+                while pending and count < look:
                     request = pending[0]
                     physical = request.physical_offset
                     size = request.size
@@ -235,8 +260,8 @@ class Dispatcher:
                     last = physical
                     self.last_store_timestamp = stored = request.store_timestamp
                     if request.run is not None:
-                        last = self._hand_over_run(request, request.run)
-                        count += len(request.run.units) // UNIT_SIZE
+                        count += self._hand_over_run(request, max(look - count, RUN_PIECE))
+                        last = self.last_position
                         continue
                     count += 1
                     if not request.sys_flag & _NOT_QUEUED:
@@ -261,9 +286,40 @@ class Dispatcher:
         self.last_position = last
         self._stats.dispatched += count
 
-    def _hand_over_run(self, request: DispatchRequest, run: Run) -> int:
-        """Dispatch the messages of a run; returns where the last one begins. Hot."""
-        units, physical = run.units, request.physical_offset
+    def _late(self) -> bool:
+        """Whether the step has taken its time; what it leaves is dispatched by the next one."""
+        return self._clock.monotonic() > self._ends
+
+    def _hand_over_run(self, request: DispatchRequest, most: int) -> int:
+        """Dispatch messages of a run; returns how many. Hot.
+
+        All of them, unless somebody waits for their queue: then up to `most`, and the others are
+        the next request.
+        """
+        arrival = self.arrivals.tell
+        if arrival is None:
+            return self._take_run(request)
+        assert request.run is not None
+        pending = self.pending
+        rest = None
+        if len(request.run.units) > most * UNIT_SIZE:
+            rest = request.rest(most)
+            request = request.first(most)
+            pending.appendleft(rest)
+            self.dispatched = rest.physical_offset
+        count = self._take_run(request)
+        waited_for = self._tell_each(request, arrival)
+        # A put of those who were told may have dropped what was pending.
+        if rest is not None and not waited_for and pending and pending[0] is rest:
+            pending.popleft()
+            self.dispatched = rest.physical_offset + rest.size
+            count += self._take_run(rest)
+        return count
+
+    def _take_run(self, request: DispatchRequest) -> int:
+        """Dispatch the messages of a run, and tell nobody who waits; returns how many. Hot."""
+        assert request.run is not None
+        units, physical = request.run.units, request.physical_offset
         end = physical + request.size
         if not request.queue.extend(request.queue_offset, physical, end, units):
             for one in request.each():
@@ -272,24 +328,26 @@ class Dispatcher:
                     self._stop_queue(one)
         for follower in self.run_followers:
             follower(request)
-        arrival = self.arrivals.tell
-        if arrival is not None:
-            self._tell_each(request, arrival)
-        return UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
+        self.last_position = UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
+        return len(units) // UNIT_SIZE
 
-    def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> None:
-        """Tell those who wait of the messages of a run, until nobody waits for this queue."""
+    def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> bool:
+        """Tell those who wait of the messages of a run, until nobody waits for this queue.
+
+        Returns whether somebody still does.
+        """
         queue = run.queue
         for one in run.each():
             queue_offset = one.queue_offset
             told = queue_offset + 1, one.tags_code, one.store_timestamp, one.properties
             try:
                 if arrival(queue.topic, queue.queue_id, *told):
-                    return
+                    return False
             except CONTENT_ERRORS as error:
                 at = one.physical_offset
                 location = Location(queue.topic, queue.queue_id, queue_offset, at)
                 self.aside.take("dispatch", location, error)
+        return True
 
     def _stop_queue(self, request: DispatchRequest) -> None:
         """A unit before this one is missing: add no more units until the queue is rebuilt."""
@@ -322,7 +380,7 @@ class Dispatcher:
                     return
                 self._dispatch_parsed(header)
                 left -= 1
-                if not left or self.dispatched > ends:
+                if not left or self.dispatched > ends or self._late():
                     return
             if not self._pass_over(walk.stop, until):
                 return
