@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
@@ -237,11 +236,10 @@ class PopHold:
         return count
 
     def expire(self, now: float) -> bool:
-        """Wake waiters whose deadline or next try has come; True if more may be left."""
-        expired = list(islice(self.deadlines.over(now), EXPIRE_POPS))
-        for waiting in expired:
+        """Wake waiters whose deadline or next try has come; True if some are left."""
+        for waiting in self.deadlines.over(now, EXPIRE_POPS):
             self._mark(waiting, last=waiting.deadline <= now)
-        return len(expired) == EXPIRE_POPS
+        return self.deadlines.due(now)
 
     def closed(self, connection: Connected) -> None:
         """Drop the waiters of a closed connection."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
     from aerobee.broker.holds.held_request import Connected
     from aerobee.broker.holds.quota import HoldLimits
 
-__all__ = ["DEADLINE_TICK_S", "SWEEP_S", "HeldPull", "Hold"]
+__all__ = ["DEADLINE_TICK_S", "EXPIRE_PULLS", "SWEEP_S", "HeldPull", "Hold"]
 
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
 WAKE_PULLS = 32
 """Pulls answered in one slice, about two milliseconds."""
 EXPIRE_PULLS = 500
-"""Pulls past their deadline that are marked at each tick, about a millisecond."""
+"""Deadlines that are handled before others get their turn, about a millisecond."""
 SWEEP_S = 5.0
 """How often the end of each queue is compared, for pulls whose filter no arrival passed."""
 
@@ -167,11 +166,12 @@ class Hold:
             self._more.set()
         return 0
 
-    def expire(self, now: float) -> None:
-        """Answer the pulls whose deadline has come."""
-        for expired in islice(self.deadlines.over(now), EXPIRE_PULLS):
+    def expire(self, now: float) -> bool:
+        """Answer pulls whose deadline has come; True if some are left for the next step."""
+        for expired in self.deadlines.over(now, EXPIRE_PULLS):
             self._wake_one(expired)
         self.wake()
+        return self.deadlines.due(now)
 
     def sweep(self) -> Iterator[None]:
         """Wake every pull behind the end of its queue, whatever its filter.
@@ -205,8 +205,8 @@ class Hold:
             self._more = trio.Event()
             now = trio.current_time()
             if now >= next_tick:
-                next_tick = now + DEADLINE_TICK_S
-                self.expire(now)
+                if not self.expire(now):
+                    next_tick = now + DEADLINE_TICK_S
             else:
                 self.wake()
             self._flush()

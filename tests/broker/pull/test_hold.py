@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,14 @@ import trio.testing
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.holds.deadlines import STALE_DEADLINES
 from aerobee.broker.holds.quota import HoldLimits
-from aerobee.broker.pull.hold import DEADLINE_TICK_S, SWEEP_S, WAKE_PULLS, HeldPull, Hold
+from aerobee.broker.pull.hold import (
+    DEADLINE_TICK_S,
+    EXPIRE_PULLS,
+    SWEEP_S,
+    WAKE_PULLS,
+    HeldPull,
+    Hold,
+)
 from aerobee.store.format.tags import TagFilter, tags_code
 
 if TYPE_CHECKING:
@@ -365,6 +373,23 @@ async def test_an_idle_pull_is_answered_at_its_deadline_not_at_the_next_sweep(
         assert bench.woke == ["fifteen"]
         nursery.cancel_scope.cancel()
     assert flushed, "what became ready is sent"
+
+
+@pytest.mark.trio
+async def test_thousands_whose_deadlines_come_at_once_do_not_wait_for_further_ticks(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    steps: list[int] = []
+    bench = Bench(flush=lambda: steps.append(len(bench.woke)))
+    start = trio.current_time()
+    for number in range(5 * EXPIRE_PULLS):
+        bench.park(str(number), deadline=start + 1)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.hold.run)
+        await trio.sleep(1 + 1.5 * DEADLINE_TICK_S)
+        nursery.cancel_scope.cancel()
+    assert bench.woke == [str(number) for number in range(5 * EXPIRE_PULLS)]
+    assert max(after - before for before, after in pairwise(steps)) <= WAKE_PULLS
 
 
 @pytest.mark.trio
