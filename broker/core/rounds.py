@@ -68,13 +68,13 @@ class Rounds:
     def after_round(self) -> None:
         """Dispatch the messages of a round, and run the held requests that waited for them."""
         dispatch = self._store.dispatch
-        late = dispatch()
+        dispatch()
         for held in self.held:
             left = held.at_once
-            while left and (ran := held.wake(left)) and not late:
-                # Dispatch what these requests have put, so that it continues in this round.
-                late = dispatch()
-                left -= ran
+            while left and (ran := held.wake(left)):
+                # Dispatch what these requests have put, so that it continues in this round, unless
+                # that takes a step of its own.
+                left = 0 if dispatch() else left - ran
 
     def finish(self) -> None:
         """Called by a service after its own puts: as at the end of a round, and answers are
