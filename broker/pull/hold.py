@@ -215,7 +215,7 @@ class Hold:
             self._wake_line(queue, line)
             return
         below = [one for one in line.held if one.queue_offset < end]
-        # Whoever asked for more is not looked at again by messages in between.
+        # Those that asked for more are not looked at again by messages in between.
         line.lowest = end
         for held in below:
             self._wake_one(held)
