@@ -11,9 +11,8 @@ gap.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
 import structlog
 import trio
 
@@ -23,23 +22,23 @@ from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.listeners import Listeners
+from aerobee.store.queues.dispatch_request import DispatchRequest
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from aerobee.store.clock import Clock
     from aerobee.store.format.faults import Stop
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.log.commit_log import CommitLog
-    from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.set_aside import SetAside
     from aerobee.store.stats import StoreStats
 
     Arrival: TypeAlias = Callable[[str, int, int, int, int, bytes], object]
 
-__all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher", "Run"]
+__all__ = ["Arrivals", "DispatchService", "Dispatcher"]
 
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
 """Called with topic, queue id, max offset, tags code, store timestamp in ms, properties; a true
@@ -72,69 +71,6 @@ _HIGH = 1 << 32
 """Queue offsets below are possible in every queue; others are checked."""
 
 log = structlog.get_logger(__name__)
-
-
-class Run(NamedTuple):
-    """Messages that were appended at once, side by side in the log and in one queue."""
-
-    units: bytes
-    """Their units."""
-    properties: Sequence[bytes]
-    """The properties of each; empty if none has any."""
-
-
-class DispatchRequest(msgspec.Struct, gc=False):
-    """What dispatch and its followers know of one record, or of a run of them.
-
-    A run has neither a tags code nor properties of its own, and the size of all of it.
-    """
-
-    queue: ConsumeQueue
-    physical_offset: int
-    size: int
-    tags_code: int
-    queue_offset: int
-    store_timestamp: int
-    sys_flag: int
-    properties: bytes
-    run: Run | None = None
-    """The messages side by side that the record stands for; None: it is one."""
-
-    def each(self) -> Iterator[DispatchRequest]:
-        """One request for each message of a run."""
-        assert self.run is not None
-        units, properties = self.run
-        for number, (physical, size, code) in enumerate(UNIT.iter_unpack(units)):
-            yield DispatchRequest(
-                self.queue,
-                physical,
-                size,
-                code,
-                self.queue_offset + number,
-                self.store_timestamp,
-                self.sys_flag,
-                properties[number] if properties else b"",
-            )
-
-    def first(self, number: int) -> DispatchRequest:
-        """The messages of a run before this one."""
-        assert self.run is not None
-        rest = UNIT.read(self.run.units, number * UNIT_SIZE).physical_offset
-        run = Run(self.run.units[: number * UNIT_SIZE], self.run.properties[:number])
-        return msgspec.structs.replace(self, size=rest - self.physical_offset, run=run)
-
-    def rest(self, number: int) -> DispatchRequest:
-        """The messages of a run from this one on."""
-        assert self.run is not None
-        units = self.run.units[number * UNIT_SIZE :]
-        physical = UNIT.read(units, 0).physical_offset
-        return msgspec.structs.replace(
-            self,
-            physical_offset=physical,
-            size=self.physical_offset + self.size - physical,
-            queue_offset=self.queue_offset + number,
-            run=Run(units, self.run.properties[number:]),
-        )
 
 
 class Dispatcher:
@@ -215,8 +151,11 @@ class Dispatcher:
         self.pending.clear()
         self._stats.dispatch_fallbacks += 1
 
-    def advance(self, confirm: int) -> None:
-        """Dispatch a batch of records before `confirm`, or those that a step has time for. Hot."""
+    def advance(self, confirm: int) -> bool:
+        """Dispatch a batch of records before `confirm`, or those that a step has time for. Hot.
+
+        Returns whether some are left.
+        """
         pending = self.pending
         self._ends = self._clock.monotonic() + STEP_S
         # On a slow disk their properties would take gigabytes.
@@ -230,6 +169,7 @@ class Dispatcher:
                 self._hand_over(confirm)
         elif self.dispatched < confirm:
             self._parse_batch(confirm)
+        return self.dispatched < confirm
 
     def _hand_over(self, confirm: int) -> None:
         pending = self.pending

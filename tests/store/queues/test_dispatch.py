@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ from aerobee.store.format.record import (
 )
 from aerobee.store.format.tags import java_hash
 from aerobee.store.message_store import MessageStore
-from aerobee.store.queues.dispatch import RUN_PIECE, DispatchRequest, DispatchService
+from aerobee.store.queues.dispatch import RUN_PIECE, DispatchService
 from tests.kit.running_store import running_store
 from tests.kit.store_checker import check_running
 from tests.kit.store_model import (
@@ -31,6 +31,9 @@ from tests.kit.store_model import (
     open_store,
     read_queue,
 )
+
+if TYPE_CHECKING:
+    from aerobee.store.queues.dispatch_request import DispatchRequest
 
 TAGS = b"TAGS\x01TagA\x02"
 
