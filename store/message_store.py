@@ -90,8 +90,8 @@ class MessageStore:
         self.queues = ConsumeQueues(
             disk, root / names.CONSUME_QUEUE, config.mapped_file_size_consume_queue_bytes
         )
-        self.levels = DelayLevels(config.message_delay_level)
-        self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats, aside)
+        levels = self.levels = DelayLevels(config.message_delay_level)
+        self.dispatcher = Dispatcher(self.commit_log, self.queues, levels, self.stats, aside, clock)
         self.arrivals = self.dispatcher.arrivals
         self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
         self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
@@ -324,17 +324,17 @@ class MessageStore:
         commit_log = self.commit_log
         return commit_log.flushed if self._log_flush.groups else commit_log.max_offset
 
-    def dispatch(self) -> None:
-        """End of a round: begin the sync that producers wait for, feed queues and arrivals. Hot."""
+    def dispatch(self) -> bool:
+        """End of a round: begin a sync, feed queues and arrivals; returns if some is left. Hot."""
         if self._log_flush.groups or self._log_flush.waiting:
             self._log_flush.finish_round()
         self._advance()
         self._queue_flush.look()
+        return self.dispatcher.dispatched < self.confirm_offset
 
     def _advance(self) -> None:
         confirm = self.confirm_offset
-        self.dispatcher.advance(confirm)
-        if self.dispatcher.dispatched < confirm:
+        if self.dispatcher.advance(confirm):
             self._dispatch_service.go_on()
 
     def _flushed(self) -> None:

@@ -249,6 +249,20 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/pop/test_pop_hold.py"
         "::test_thousands_whose_deadlines_come_at_once_are_answered_a_slice_at_a_time",
     ),
+    "pulls that wait, when one moment ends many of them": (
+        "broker/pull/test_hold.py"
+        "::test_thousands_whose_deadlines_come_at_once_do_not_wait_for_further_ticks",
+    ),
+    "messages of a queue where many wait with other filters": (
+        "broker/pull/test_hold.py"
+        "::test_a_batch_asks_none_of_thousands_of_filters_that_want_other_tags",
+        "broker/pop/test_pop_hold.py"
+        "::test_thousands_of_tags_and_groups_are_not_asked_about_a_message_with_another",
+        "broker/holds/test_waiting_lines.py"
+        "::test_few_are_asked_and_others_wait_as_if_they_had_no_filter",
+        "store/queues/test_dispatch.py"
+        "::test_a_step_ends_in_time_whatever_arrivals_cost_and_the_next_one_continues",
+    ),
     "senders that wait for one sync": (
         "store/flush/test_log_flush.py"
         "::test_thousands_that_waited_for_one_sync_are_answered_in_turns_with_others",

@@ -72,9 +72,9 @@ class Rounds:
         for held in self.held:
             left = held.at_once
             while left and (ran := held.wake(left)):
-                # Dispatch what these requests have put, so that it continues in this round.
-                dispatch()
-                left -= ran
+                # Dispatch what these requests have put, so that it continues in this round, unless
+                # that takes a step of its own.
+                left = 0 if dispatch() else left - ran
 
     def finish(self) -> None:
         """Called by a service after its own puts: as at the end of a round, and answers are

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final, Generic, Protocol, TypeVar
 
 __all__ = ["STALE_DEADLINES", "Deadlines"]
 
@@ -41,10 +38,17 @@ class Deadlines(Generic[W]):
             heapify(self._heap)
         heappush(self._heap, (at, next(self._numbers), entry))
 
-    def over(self, now: float) -> Iterator[W]:
-        """Remove and return the entries whose time has come."""
+    def over(self, now: float, most: int) -> list[W]:
+        """Remove up to so many entries whose time has come; returns those that still wait."""
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        entries: list[W] = []
+        while most and heap and heap[0][0] <= now:
             entry = heappop(heap)[2]
             if not entry.done:
-                yield entry
+                entries.append(entry)
+            most -= 1
+        return entries
+
+    def due(self, now: float) -> bool:
+        """Whether the time of an entry has come."""
+        return bool(self._heap) and self._heap[0][0] <= now

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from aerobee.broker.pop.pop import POPS
+from aerobee.broker.pop.pop_hold import NOTIFICATIONS, POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, Wanted
 from aerobee.broker.pop.pop_wait import Asked, deadline, park
 from aerobee.remoting.wire.answer import Answer
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NotificationProcessor"]
 
-KIND: Final = "notification"
 SOME: Final = Answer(header=NotificationResponse(has_msg=True))
 NONE: Final = Answer(header=NotificationResponse(has_msg=False))
 FULL: Final = Answer(header=NotificationResponse(has_msg=False, polling_full=True))
@@ -97,7 +96,7 @@ class NotificationProcessor:
         return park(
             self._hold,
             asked,
-            kind=KIND,
+            kind=NOTIFICATIONS,
             matches=None,
             free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
             again=lambda last: self._attempt(asked, self._checked(asked.header), last=last),

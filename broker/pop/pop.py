@@ -18,6 +18,7 @@ from aerobee.broker.answers import STORED, first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
 from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.pop.pop_hold import POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Wanted
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
 from aerobee.broker.pop.pop_wait import Asked, deadline, park
@@ -48,9 +49,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
     from aerobee.store.results import PutStatus
 
-__all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
+__all__ = ["Pop", "check_hidden", "check_timers"]
 
-POPS: Final = "pop"
 """The kind of a held pop."""
 MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255

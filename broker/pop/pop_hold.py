@@ -3,41 +3,59 @@
 Unlike for pulls, one message is for one of them. So an arrival wakes one waiter of each group whose
 filter passes it, preferring waiters for any queue of the topic. A woken one runs again; if others
 were faster it waits until its deadline. Messages that are delivered again arrive in a retry topic,
-and wake waiters for the topic itself. Invariant: nothing is called per message while nobody waits.
-Source: semantics §11.1 (PopLongPollingService).
+and wake waiters for the topic itself. Invariant: nothing is called per message while nobody waits,
+and what a message costs does not grow with groups and filters that it wakes nobody of. Source:
+semantics §11.1 (PopLongPollingService).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from dataclasses import dataclass, field
+from itertools import chain, count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeAlias
 
 import trio
 
-from aerobee.broker.filters.subscription import passes
 from aerobee.broker.holds.deadlines import Deadlines
 from aerobee.broker.holds.held_request import HeldRequest
 from aerobee.broker.holds.quota import HoldLimits, HoldQuota
+from aerobee.broker.holds.waiting_lines import WaitingLines
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Sequence
 
-    from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.holds.held_request import Connected
+    from aerobee.broker.holds.waiting_lines import WaitingLine
 
-__all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "HeldPop", "PopHold", "PopLimits"]
+__all__ = [
+    "ALL_QUEUES",
+    "EXPIRE_POPS",
+    "NOTIFICATIONS",
+    "POPS",
+    "TICK_S",
+    "WAKE_POPS",
+    "HeldPop",
+    "PopHold",
+    "PopLimits",
+]
 
 ALL_QUEUES: Final = -1
 """The queue id of a waiter for any queue of a topic."""
+POPS: Final = "pop"
+NOTIFICATIONS: Final = "notification"
+KINDS: Final = (POPS, NOTIFICATIONS)
 TICK_S: Final = 0.02
 """How late after its deadline a waiter may be answered."""
 WAKE_POPS: Final = 32
 """Pops that run again before others get their turn: each is a read and a check point."""
 EXPIRE_POPS: Final = 500
 """Deadlines that are handled before others get their turn."""
+
+SHARING: Final = 32
+"""Lines of a group that may want the same tag of a queue: a message looks at all, and wakes one."""
 
 
 class PopLimits(NamedTuple):
@@ -58,38 +76,26 @@ class HeldPop(HeldRequest):
     topic: str
     queue_id: int
     kind: str
-    """A message wakes one request of each kind."""
+    """One of `KINDS`: a message wakes one request of each."""
     look_at: float
     """When it runs again without an arrival, at most `deadline`."""
     resume: Callable[[bool], None]
+    number: int = field(init=False)
+    """Set by `PopHold.park`, as the fields below: the longest wait has the lowest."""
+    key: GroupKey = field(init=False)
+    line: WaitingLine[HeldPop] = field(init=False)
 
 
-class WaitingLine:
-    """The waiters for one topic in one group, by queue id, the longest wait first."""
-
-    __slots__ = ("queues",)
-
-    def __init__(self) -> None:
-        self.queues: dict[int, deque[HeldPop]] = {}
-
-    def first(self, queue_id: int, tags_code: int, properties: bytes) -> HeldPop | None:
-        """The waiter with the longest wait for this queue whose filter passes the message."""
-        refused: Filter | None = None
-        for waiting in self.queues.get(queue_id, ()):
-            if refused is not None and waiting.matches is refused:
-                continue
-            if passes(waiting.matches, tags_code, properties):
-                return waiting
-            refused = waiting.matches
-        return None
-
-
-class LineKey(NamedTuple):
+class GroupKey(NamedTuple):
     """Topic, group and kind of waiters: a message is for any of them."""
 
     topic: str
     group: str
     kind: str
+
+
+Waiters: TypeAlias = dict[int, dict["HeldPop", None]]
+"""The waiters of one topic, group and kind, by queue id, the longest wait first."""
 
 
 class PopHold:
@@ -113,8 +119,11 @@ class PopHold:
         self._finish_round = finish_round
         self.quota: HoldQuota[HeldPop] = HoldQuota(limits.quota)
         self._listening = listening
-        self.lines: dict[LineKey, WaitingLine] = {}
-        self.by_topic: dict[str, dict[LineKey, WaitingLine]] = {}
+        self.groups: dict[GroupKey, Waiters] = {}
+        self.places: dict[tuple[str, int], WaitingLines[HeldPop]] = {}
+        """By topic and queue id: the waiters of all groups, whose key is the owner of a line."""
+        self.by_retry_topic: dict[str, dict[GroupKey, None]] = {}
+        self._numbers = count()
         self.deadlines: Deadlines[HeldPop] = Deadlines()
         self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
@@ -136,18 +145,25 @@ class PopHold:
 
     def park(self, waiting: HeldPop) -> bool:
         """Hold a request; False when there is no room."""
-        key = LineKey(waiting.topic, waiting.group, waiting.kind)
-        line = self.lines.get(key)
-        queue = None if line is None else line.queues.get(waiting.queue_id)
+        topic, queue_id = waiting.topic, waiting.queue_id
+        key = waiting.key = GroupKey(topic, waiting.group, waiting.kind)
+        waiters = self.groups.get(key)
+        queue = None if waiters is None else waiters.get(queue_id)
         quota, limits = self.quota, self._limits
-        if (line is None and len(self.lines) >= limits.lines) or (
+        if (waiters is None and len(self.groups) >= limits.lines) or (
             queue is not None and len(queue) >= limits.of_queue
         ):
             return False
         if not quota.admit(waiting, evict=self._mark_last):
             return False
-        line = self.lines.get(key) or self._open(key)
-        line.queues.setdefault(waiting.queue_id, deque()).append(waiting)
+        waiting.number = next(self._numbers)
+        # The eviction may have removed the group, or all who wait for the queue.
+        waiters = self.groups.get(key) or self._open(key)
+        waiters.setdefault(queue_id, {})[waiting] = None
+        place = self.places.get((topic, queue_id))
+        if place is None:
+            place = self.places[topic, queue_id] = WaitingLines(SHARING)
+        waiting.line = place.add(waiting, key)
         if quota.count == 1:
             self._listening(True)
             self._somebody.set()
@@ -156,22 +172,23 @@ class PopHold:
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
         """How many wait for a topic, group and queue."""
-        line = self.lines.get(LineKey(topic, group, kind))
-        return 0 if line is None else len(line.queues.get(queue_id, ()))
+        waiters = self.groups.get(GroupKey(topic, group, kind))
+        return 0 if waiters is None else len(waiters.get(queue_id, ()))
 
-    def _open(self, key: LineKey) -> WaitingLine:
-        line = self.lines[key] = WaitingLine()
-        for name in _names(key):
-            self.by_topic.setdefault(name, {})[key] = line
-        return line
+    def _open(self, key: GroupKey) -> Waiters:
+        waiters: Waiters = {}
+        self.groups[key] = waiters
+        for name in _retry_topics(key):
+            self.by_retry_topic.setdefault(name, {})[key] = None
+        return waiters
 
-    def _close(self, key: LineKey) -> None:
-        del self.lines[key]
-        for name in _names(key):
-            lines = self.by_topic[name]
-            del lines[key]
-            if not lines:
-                del self.by_topic[name]
+    def _close(self, key: GroupKey) -> None:
+        del self.groups[key]
+        for name in _retry_topics(key):
+            groups = self.by_retry_topic[name]
+            del groups[key]
+            if not groups:
+                del self.by_retry_topic[name]
 
     # ── Waking ──
 
@@ -187,37 +204,51 @@ class PopHold:
         """A message became readable; called by the dispatch of the store while there are
         waiters. Returns whether nobody waits for later ones of the topic.
         """
-        lines = self.by_topic.get(topic)
-        if lines is None:
-            return True
-        for key, line in list(lines.items()):
-            back = topic != key.topic
-            first = line.first(ALL_QUEUES, tags_code, properties)
-            if first is not None:
-                self._mark(first, last=False)
-            # A retry wakes a waiter for any queue; a new message also one for its queue.
-            if not back:
-                first = line.first(queue_id, tags_code, properties)
-            elif first is None:
-                queues = (line.first(one, tags_code, properties) for one in line.queues)
-                first = next((one for one in queues if one is not None), None)
-            else:
-                first = None
-            if first is not None:
-                self._mark(first, last=False)
-        return topic not in self.by_topic
+        places, message = self.places, (tags_code, properties)
+        # A new message wakes a waiter for any queue, and one for its own.
+        for place in (topic, ALL_QUEUES), (topic, queue_id):
+            lines = places.get(place)
+            if lines is not None:
+                self._wake_groups(lines.passing(*message))
+        back = self.by_retry_topic.get(topic)
+        if back is not None:
+            for key in list(back):
+                self._wake_back(key, *message)
+        return not (
+            (topic, ALL_QUEUES) in places
+            or (topic, queue_id) in places
+            or topic in self.by_retry_topic
+        )
+
+    def _wake_groups(self, found: list[WaitingLine[HeldPop]]) -> None:
+        """Wake one waiter of each group and kind that has one of these lines."""
+        if len(found) == 1:
+            self._mark(found[0].first, last=False)
+            return
+        by_owner: dict[Hashable, list[WaitingLine[HeldPop]]] = {}
+        for line in found:
+            by_owner.setdefault(line.owner, []).append(line)
+        for lines in by_owner.values():
+            self._mark(_longest(lines), last=False)
+
+    def _wake_back(self, key: GroupKey, tags_code: int, properties: bytes) -> None:
+        """Wake a waiter for a message that is delivered again: best one for any queue."""
+        for queue_id in (ALL_QUEUES, *self.groups[key]):
+            place = self.places.get((key.topic, queue_id))
+            if place and (found := place.passing_of(key, tags_code, properties)):
+                self._mark(_longest(found), last=False)
+                return
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """A blocked queue is free, or the time when it will be has changed: one of each kind tries
         again.
         """
-        for key, line in list(self.by_topic.get(topic, {}).items()):
-            if (key.topic, key.group) != (topic, group):
+        for kind in KINDS:
+            waiters = self.groups.get(GroupKey(topic, group, kind))
+            if waiters is None:
                 continue
-            waiting = (
-                one for queue in (ALL_QUEUES, queue_id) for one in line.queues.get(queue, ())
-            )
-            first = next(waiting, None)
+            queues = (waiters.get(queue, {}) for queue in (ALL_QUEUES, queue_id))
+            first = next(chain.from_iterable(queues), None)
             if first is not None:
                 self._mark(first, last=False)
 
@@ -237,11 +268,10 @@ class PopHold:
         return count
 
     def expire(self, now: float) -> bool:
-        """Wake waiters whose deadline or next try has come; True if more may be left."""
-        expired = list(islice(self.deadlines.over(now), EXPIRE_POPS))
-        for waiting in expired:
+        """Wake waiters whose deadline or next try has come; True if some are left."""
+        for waiting in self.deadlines.over(now, EXPIRE_POPS):
             self._mark(waiting, last=waiting.deadline <= now)
-        return len(expired) == EXPIRE_POPS
+        return self.deadlines.due(now)
 
     def closed(self, connection: Connected) -> None:
         """Drop the waiters of a closed connection."""
@@ -251,8 +281,8 @@ class PopHold:
 
     def release_all(self) -> None:
         """Wake all: the broker stops. `waking` is true until they are answered."""
-        for line in list(self.lines.values()):
-            for queue in list(line.queues.values()):
+        for waiters in list(self.groups.values()):
+            for queue in list(waiters.values()):
                 for waiting in list(queue):
                     self._mark(waiting, last=True)
         self.wake()
@@ -284,16 +314,16 @@ class PopHold:
         self._woken.append((waiting, last))
 
     def _release(self, waiting: HeldPop) -> None:
-        key = LineKey(waiting.topic, waiting.group, waiting.kind)
-        line = self.lines[key]
-        queue = line.queues[waiting.queue_id]
-        if queue[0] is waiting:
-            queue.popleft()
-        else:
-            queue.remove(waiting)
+        place_key = (waiting.topic, waiting.queue_id)
+        if not self.places[place_key].remove(waiting, waiting.line):
+            del self.places[place_key]
+        key = waiting.key
+        waiters = self.groups[key]
+        queue = waiters[waiting.queue_id]
+        del queue[waiting]
         if not queue:
-            del line.queues[waiting.queue_id]
-            if not line.queues:
+            del waiters[waiting.queue_id]
+            if not waiters:
                 self._close(key)
         waiting.done = True
         self.quota.release(waiting)
@@ -302,10 +332,16 @@ class PopHold:
             self._somebody = trio.Event()
 
 
-def _names(key: LineKey) -> tuple[str, str, str]:
-    """The topics whose arrivals concern a line."""
-    topic, group, _ = key
-    return topic, retry_topic_v1(topic, group), retry_topic_v2(topic, group)
+def _longest(lines: Sequence[WaitingLine[HeldPop]]) -> HeldPop:
+    """The one of these lines with the longest wait."""
+    if len(lines) == 1:
+        return lines[0].first
+    return min((line.first for line in lines), key=attrgetter("number"))
+
+
+def _retry_topics(key: GroupKey) -> tuple[str, str]:
+    """The topics of the messages that are delivered again to a group."""
+    return retry_topic_v1(key.topic, key.group), retry_topic_v2(key.topic, key.group)
 
 
 def nothing(_: bool) -> None:

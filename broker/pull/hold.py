@@ -4,39 +4,41 @@ Invariant: a pull is parked in the same step in which it saw the end of its queu
 nothing. Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer has
 everything of the round. A woken pull always answers. Marking costs the same however many wait for a
 queue; they are answered in slices, so that others get their turn. The number of held pulls is
-bounded in all, by connection and by group (`holds/quota.py`). Source: PullRequestHoldService.
+bounded in all, by connection and by group (`holds/quota.py`), and what a message costs does not
+grow with their filters (`holds/waiting_lines.py`). Source: PullRequestHoldService.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from aerobee.broker.filters.subscription import passes
 from aerobee.broker.holds.deadlines import Deadlines
 from aerobee.broker.holds.held_request import HeldRequest
 from aerobee.broker.holds.quota import HoldQuota
+from aerobee.broker.holds.waiting_lines import WaitingLines
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.holds.held_request import Connected
     from aerobee.broker.holds.quota import HoldLimits
+    from aerobee.broker.holds.waiting_lines import WaitingLine
 
-__all__ = ["DEADLINE_TICK_S", "SWEEP_S", "HeldPull", "Hold"]
+__all__ = ["DEADLINE_TICK_S", "EXPIRE_PULLS", "SHARING", "SWEEP_S", "HeldPull", "Hold"]
 
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
 WAKE_PULLS = 32
 """Pulls answered in one slice, about two milliseconds."""
 EXPIRE_PULLS = 500
-"""Pulls past their deadline that are marked at each tick, about a millisecond."""
+"""Deadlines that are handled before others get their turn, about a millisecond."""
+SHARING = 256
+"""Lines that may want the same tag of a queue: a message wakes all of them in one step."""
 SWEEP_S = 5.0
 """How often the end of each queue is compared, for pulls whose filter no arrival passed."""
 
@@ -48,20 +50,8 @@ class HeldPull(HeldRequest):
     queue: tuple[str, int]
     queue_offset: int
     resume: Callable[[], None]
-    line: WaitingLine = field(init=False)
+    line: WaitingLine[HeldPull] = field(init=False)
     """Set by `Hold.park`."""
-
-
-class WaitingLine:
-    """The pulls that wait for one queue with one filter: an arrival wakes all of them."""
-
-    __slots__ = ("held", "highest", "matches")
-
-    def __init__(self, matches: Filter | None) -> None:
-        self.matches = matches
-        self.held: dict[HeldPull, None] = {}
-        self.highest = 0
-        """The highest offset that a pull in here asked for."""
 
 
 class Hold:
@@ -86,8 +76,7 @@ class Hold:
         self._flush = flush
         self._listening = listening
         self.quota: HoldQuota[HeldPull] = HoldQuota(limits)
-        self._lines: dict[tuple[str, int], dict[int, WaitingLine]] = {}
-        """Queue → lines by the identity of their filter, which the line keeps alive."""
+        self._lines: dict[tuple[str, int], WaitingLines[HeldPull]] = {}
         self.deadlines: Deadlines[HeldPull] = Deadlines()
         self._woken: deque[HeldPull] = deque()
         self._more = trio.Event()
@@ -111,13 +100,13 @@ class Hold:
         if lines is None:
             if not self._lines:
                 self._listening(True)
-            lines = self._lines[held.queue] = {}
-        line = lines.get(id(held.matches))
-        if line is None:
-            line = lines[id(held.matches)] = WaitingLine(held.matches)
-        line.held[held] = None
-        line.highest = max(line.highest, held.queue_offset)
-        held.line = line
+            lines = self._lines[held.queue] = WaitingLines(SHARING)
+        line = held.line = lines.add(held)
+        queue_offset = held.queue_offset
+        if queue_offset < line.lowest:
+            line.lowest = queue_offset
+        if queue_offset > line.highest:
+            line.highest = queue_offset
         self.deadlines.add(held.deadline, held, quota.count)
         return True
 
@@ -142,11 +131,9 @@ class Hold:
         lines = self._lines.get((topic, queue_id))
         if lines is None:
             return True
-        for line in [one for one in lines.values() if passes(one.matches, tags_code, properties)]:
-            if max_offset > line.highest:
-                self._wake_line((topic, queue_id), line)
-            else:
-                self._wake_overtaken(line, max_offset)
+        for line in lines.passing(tags_code, properties):
+            if max_offset > line.lowest:
+                self._wake_below((topic, queue_id), line, max_offset)
         return (topic, queue_id) not in self._lines
 
     def wake(self, most: int = WAKE_PULLS) -> int:
@@ -167,28 +154,29 @@ class Hold:
             self._more.set()
         return 0
 
-    def expire(self, now: float) -> None:
-        """Answer the pulls whose deadline has come."""
-        for expired in islice(self.deadlines.over(now), EXPIRE_PULLS):
+    def expire(self, now: float) -> bool:
+        """Answer pulls whose deadline has come; True if some are left for the next step."""
+        for expired in self.deadlines.over(now, EXPIRE_PULLS):
             self._wake_one(expired)
         self.wake()
+        return self.deadlines.due(now)
 
     def sweep(self) -> Iterator[None]:
         """Wake every pull behind the end of its queue, whatever its filter.
 
         This advances a consumer whose queue got only messages that its filter does not pass. Others
-        may run between two queues.
+        may run between two lines.
         """
         for queue, lines in list(self._lines.items()):
             end = self._max_offset(*queue)
-            for line in list(lines.values()):
-                self._wake_overtaken(line, end)
-            yield
+            for line in lines:
+                self._wake_below(queue, line, end)
+                yield
 
     def release_all(self) -> None:
         """Wake all: the broker stops. `waking` is true until they are answered."""
         for queue, lines in list(self._lines.items()):
-            for line in list(lines.values()):
+            for line in lines:
                 self._wake_line(queue, line)
         self.wake()
 
@@ -205,8 +193,8 @@ class Hold:
             self._more = trio.Event()
             now = trio.current_time()
             if now >= next_tick:
-                next_tick = now + DEADLINE_TICK_S
-                self.expire(now)
+                if not self.expire(now):
+                    next_tick = now + DEADLINE_TICK_S
             else:
                 self.wake()
             self._flush()
@@ -217,13 +205,19 @@ class Hold:
                 self._flush()
             await trio.lowlevel.checkpoint()
 
-    def _wake_line(self, queue: tuple[str, int], line: WaitingLine) -> None:
+    def _wake_line(self, queue: tuple[str, int], line: WaitingLine[HeldPull]) -> None:
         self._woken.extend(line.held)
         self._forget(queue, line)
 
-    def _wake_overtaken(self, line: WaitingLine, max_offset: int) -> None:
+    def _wake_below(self, queue: tuple[str, int], line: WaitingLine[HeldPull], end: int) -> None:
         """Wake the pulls of a line that asked for less than its queue has."""
-        for held in [one for one in line.held if max_offset > one.queue_offset]:
+        if end > line.highest:
+            self._wake_line(queue, line)
+            return
+        below = [one for one in line.held if one.queue_offset < end]
+        # Those that asked for more are not looked at again by messages in between.
+        line.lowest = end
+        for held in below:
             self._wake_one(held)
 
     def _wake_one(self, held: HeldPull) -> None:
@@ -238,13 +232,10 @@ class Hold:
         if not line.held:
             self._forget(held.queue, line)
 
-    def _forget(self, queue: tuple[str, int], line: WaitingLine) -> None:
-        """Remove a line."""
+    def _forget(self, queue: tuple[str, int], line: WaitingLine[HeldPull]) -> None:
+        """Remove a line, unless it was woken before: then a later one may have its place."""
         lines = self._lines.get(queue)
-        if lines is None or lines.get(id(line.matches)) is not line:
-            return
-        del lines[id(line.matches)]
-        if not lines:
+        if lines is not None and not lines.close(line):
             del self._lines[queue]
             if not self._lines:
                 self._listening(False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.queues.dispatch import DispatchRequest
+    from aerobee.store.queues.dispatch_request import DispatchRequest
 
     Requests: TypeAlias = Iterator[tuple[Command, SendMessage | SendMessageV2, Connection]]
     Sends: TypeAlias = list[tuple[Command, Connection, bytes]]

@@ -13,7 +13,15 @@ from aerobee.store.format.properties import value_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ALL", "EXT_ADDRESS_MAX", "TagFilter", "java_hash", "tags_code", "tags_code_of"]
+__all__ = [
+    "ALL",
+    "EXT_ADDRESS_MAX",
+    "TagFilter",
+    "hash_of",
+    "java_hash",
+    "tags_code",
+    "tags_code_of",
+]
 
 EXT_ADDRESS_MAX = -2_147_483_649
 """A code at or below this is an address in consumequeue_ext, never a hash or a time."""
@@ -71,6 +79,16 @@ def tags_code_of(properties: bytes) -> int:
     return code
 
 
+def hash_of(code: int) -> int | None:
+    """The hash of tags that a unit's tags code stands for; None: it is not known here.
+
+    A unit of consumequeue_ext is not read, and a time loses its upper half.
+    """
+    if code <= EXT_ADDRESS_MAX:
+        return None
+    return ((code + 0x8000_0000) & 0xFFFFFFFF) - 0x8000_0000
+
+
 class TagFilter:
     """What a subscription expression lets through, by tags code.
 
@@ -103,8 +121,8 @@ class TagFilter:
             return True
         if -0x8000_0000 <= code <= 0x7FFF_FFFF:
             return False
-        # A unit of consumequeue_ext is not read here, so it passes; a time loses its upper half.
-        return code <= EXT_ADDRESS_MAX or ((code + 0x8000_0000) & 0xFFFFFFFF) - 0x8000_0000 in codes
+        hashed = hash_of(code)
+        return hashed is None or hashed in codes
 
 
 ALL = TagFilter(None)

@@ -17,7 +17,8 @@ from aerobee.store.results import Location
 
 if TYPE_CHECKING:
     from aerobee.store.format.index import KeyHasher
-    from aerobee.store.queues.dispatch import Dispatcher, DispatchRequest
+    from aerobee.store.queues.dispatch import Dispatcher
+    from aerobee.store.queues.dispatch_request import DispatchRequest
     from aerobee.store.set_aside import SetAside
 
 __all__ = ["PENDING_MAX", "HandedOver", "set_aside"]

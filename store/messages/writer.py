@@ -18,7 +18,7 @@ from aerobee.store.format.copies import copy_bytes, encode_copies
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, MessageDraft, encode
 from aerobee.store.format.unit import can_have_unit
-from aerobee.store.queues.dispatch import DispatchRequest, Run
+from aerobee.store.queues.dispatch_request import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:

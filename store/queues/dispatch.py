@@ -11,9 +11,8 @@ gap.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
 import structlog
 import trio
 
@@ -23,23 +22,23 @@ from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.listeners import Listeners
+from aerobee.store.queues.dispatch_request import DispatchRequest
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     from aerobee.store.clock import Clock
     from aerobee.store.format.faults import Stop
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.log.commit_log import CommitLog
-    from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.set_aside import SetAside
     from aerobee.store.stats import StoreStats
 
     Arrival: TypeAlias = Callable[[str, int, int, int, int, bytes], object]
 
-__all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher", "Run"]
+__all__ = ["Arrivals", "DispatchService", "Dispatcher"]
 
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
 """Called with topic, queue id, max offset, tags code, store timestamp in ms, properties; a true
@@ -54,6 +53,12 @@ PARSE_BYTES = 4 << 20
 HAND_OVER_BATCH = 4_096
 """Records that need no parsing, in one step: about 2 ms; the last may be a run of as many. A sync
 may release many times as many."""
+STEP_S = 0.005
+"""After so long a step ends: what arrivals cost depends on those who wait."""
+LOOK_MESSAGES = 64
+"""Messages between two looks at the clock; at the begin of a step it is looked at sooner."""
+RUN_PIECE = 8
+"""Messages of a run that are handed over between two looks at least, while somebody waits."""
 TICK_S = 0.05
 CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
@@ -68,66 +73,6 @@ _HIGH = 1 << 32
 log = structlog.get_logger(__name__)
 
 
-class Run(NamedTuple):
-    """Messages that were appended at once, side by side in the log and in one queue."""
-
-    units: bytes
-    """Their units."""
-    properties: Sequence[bytes]
-    """The properties of each; empty if none has any."""
-
-
-class DispatchRequest(msgspec.Struct, gc=False):
-    """What dispatch and its followers know of one record, or of a run of them.
-
-    A run has neither a tags code nor properties of its own, and the size of all of it.
-    """
-
-    queue: ConsumeQueue
-    physical_offset: int
-    size: int
-    tags_code: int
-    queue_offset: int
-    store_timestamp: int
-    sys_flag: int
-    properties: bytes
-    run: Run | None = None
-    """The messages side by side that the record stands for; None: it is one."""
-
-    def each(self) -> Iterator[DispatchRequest]:
-        """One request for each message of a run."""
-        assert self.run is not None
-        units, properties = self.run
-        for number, (physical, size, code) in enumerate(UNIT.iter_unpack(units)):
-            yield DispatchRequest(
-                self.queue,
-                physical,
-                size,
-                code,
-                self.queue_offset + number,
-                self.store_timestamp,
-                self.sys_flag,
-                properties[number] if properties else b"",
-            )
-
-    def rest(self, number: int) -> DispatchRequest:
-        """The messages of a run from this one on."""
-        assert self.run is not None
-        units = self.run.units[number * UNIT_SIZE :]
-        physical = UNIT.read(units, 0).physical_offset
-        return DispatchRequest(
-            self.queue,
-            physical,
-            self.physical_offset + self.size - physical,
-            self.tags_code,
-            self.queue_offset + number,
-            self.store_timestamp,
-            self.sys_flag,
-            self.properties,
-            Run(units, self.run.properties[number:]),
-        )
-
-
 class Dispatcher:
     """Follows the log: consume queue units, then index entries, then arrivals.
 
@@ -135,6 +80,8 @@ class Dispatcher:
     """
 
     __slots__ = (
+        "_clock",
+        "_ends",
         "_levels",
         "_log",
         "_queues",
@@ -157,7 +104,11 @@ class Dispatcher:
         levels: DelayLevels,
         stats: StoreStats,
         aside: SetAside,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
+        self._ends = 0.0
+        """When the step should end."""
         self._log = commit_log
         self._queues = queues
         self._levels = levels
@@ -200,9 +151,13 @@ class Dispatcher:
         self.pending.clear()
         self._stats.dispatch_fallbacks += 1
 
-    def advance(self, confirm: int) -> None:
-        """Dispatch a batch of records before `confirm`. Hot."""
+    def advance(self, confirm: int) -> bool:
+        """Dispatch a batch of records before `confirm`, or those that a step has time for. Hot.
+
+        Returns whether some are left.
+        """
         pending = self.pending
+        self._ends = self._clock.monotonic() + STEP_S
         # On a slow disk their properties would take gigabytes.
         if pending and pending[-1].physical_offset - pending[0].physical_offset > LAGGING_BYTES:
             self._fall_back()
@@ -214,6 +169,7 @@ class Dispatcher:
                 self._hand_over(confirm)
         elif self.dispatched < confirm:
             self._parse_batch(confirm)
+        return self.dispatched < confirm
 
     def _hand_over(self, confirm: int) -> None:
         pending = self.pending
@@ -221,11 +177,16 @@ class Dispatcher:
         arrival = self.arrivals.tell
         followers = self.followers
         count = 0
+        look = 1
         end = 0
         last = self.last_position
         while end <= confirm and pending and count < HAND_OVER_BATCH:
+            if count >= look:
+                if self._late():
+                    break
+                look = min(count + min(count, LOOK_MESSAGES), HAND_OVER_BATCH)
             try:
-                while pending and count < HAND_OVER_BATCH:
+                while pending and count < look:
                     request = pending[0]
                     physical = request.physical_offset
                     size = request.size
@@ -239,8 +200,8 @@ class Dispatcher:
                     last = physical
                     self.last_store_timestamp = stored = request.store_timestamp
                     if request.run is not None:
-                        last = self._hand_over_run(request, request.run)
-                        count += len(request.run.units) // UNIT_SIZE
+                        count += self._hand_over_run(request, max(look - count, RUN_PIECE))
+                        last = self.last_position
                         continue
                     count += 1
                     if not request.sys_flag & _NOT_QUEUED:
@@ -265,9 +226,40 @@ class Dispatcher:
         self.last_position = last
         self._stats.dispatched += count
 
-    def _hand_over_run(self, request: DispatchRequest, run: Run) -> int:
-        """Dispatch the messages of a run; returns where the last one begins. Hot."""
-        units, physical = run.units, request.physical_offset
+    def _late(self) -> bool:
+        """Whether the step has taken its time; what it leaves is dispatched by the next one."""
+        return self._clock.monotonic() > self._ends
+
+    def _hand_over_run(self, request: DispatchRequest, most: int) -> int:
+        """Dispatch messages of a run; returns how many. Hot.
+
+        All of them, unless somebody waits for their queue: then up to `most`, and the others are
+        the next request.
+        """
+        arrival = self.arrivals.tell
+        if arrival is None:
+            return self._take_run(request)
+        assert request.run is not None
+        pending = self.pending
+        rest = None
+        if len(request.run.units) > most * UNIT_SIZE:
+            rest = request.rest(most)
+            request = request.first(most)
+            pending.appendleft(rest)
+            self.dispatched = rest.physical_offset
+        count = self._take_run(request)
+        waited_for = self._tell_each(request, arrival)
+        # A put of those who were told may have dropped what was pending.
+        if rest is not None and not waited_for and pending and pending[0] is rest:
+            pending.popleft()
+            self.dispatched = rest.physical_offset + rest.size
+            count += self._take_run(rest)
+        return count
+
+    def _take_run(self, request: DispatchRequest) -> int:
+        """Dispatch the messages of a run, and tell nobody who waits; returns how many. Hot."""
+        assert request.run is not None
+        units, physical = request.run.units, request.physical_offset
         end = physical + request.size
         if not request.queue.extend(request.queue_offset, physical, end, units):
             for one in request.each():
@@ -276,24 +268,26 @@ class Dispatcher:
                     self._stop_queue(one)
         for follower in self.run_followers:
             follower(request)
-        arrival = self.arrivals.tell
-        if arrival is not None:
-            self._tell_each(request, arrival)
-        return UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
+        self.last_position = UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
+        return len(units) // UNIT_SIZE
 
-    def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> None:
-        """Tell those who wait of the messages of a run, until nobody waits for this queue."""
+    def _tell_each(self, run: DispatchRequest, arrival: Arrival) -> bool:
+        """Tell those who wait of the messages of a run, until nobody waits for this queue.
+
+        Returns whether somebody still does.
+        """
         queue = run.queue
         for one in run.each():
             queue_offset = one.queue_offset
             told = queue_offset + 1, one.tags_code, one.store_timestamp, one.properties
             try:
                 if arrival(queue.topic, queue.queue_id, *told):
-                    return
+                    return False
             except CONTENT_ERRORS as error:
                 at = one.physical_offset
                 location = Location(queue.topic, queue.queue_id, queue_offset, at)
                 self.aside.take("dispatch", location, error)
+        return True
 
     def _stop_queue(self, request: DispatchRequest) -> None:
         """A unit before this one is missing: add no more units until the queue is rebuilt."""
@@ -326,7 +320,7 @@ class Dispatcher:
                     return
                 self._dispatch_parsed(header)
                 left -= 1
-                if not left or self.dispatched > ends:
+                if not left or self.dispatched > ends or self._late():
                     return
             if not self._pass_over(walk.stop, until):
                 return

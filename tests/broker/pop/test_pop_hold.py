@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import passes
 from aerobee.broker.holds.deadlines import STALE_DEADLINES
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pop.pop_hold import (
@@ -225,26 +226,57 @@ def test_what_was_answered_long_before_its_deadline_leaves_no_heap_behind() -> N
         bench.park(str(number))
         bench.arrive()
     assert len(bench.hold.deadlines) <= STALE_DEADLINES + 2
-    assert not bench.hold.lines
-    assert not bench.hold.by_topic
+    assert not bench.hold.groups
+    assert not bench.hold.places
+    assert not bench.hold.by_retry_topic
 
 
-def test_thousands_that_do_not_want_it_are_passed_in_no_time() -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Filter | None]:
+    """The filters that were asked about a message, one after the other."""
+    asked: list[Filter | None] = []
+
+    def counting(matches: Filter | None, code: int, properties: bytes) -> bool:
+        asked.append(matches)
+        return passes(matches, code, properties)
+
+    monkeypatch.setattr("aerobee.broker.holds.waiting_lines.passes", counting)
+    return asked
+
+
+def test_thousands_that_do_not_want_it_are_passed_in_no_time(asked: list[Filter | None]) -> None:
     """One filter is asked once, however many wait with it."""
-    asked = 0
-
-    class Counting(TagFilter):
-        def matches(self, code: int) -> bool:
-            nonlocal asked
-            asked += 1
-            return False
-
     bench = Bench(PopLimits(of_queue=10_000))
-    same = Counting((1,))
+    same = SqlFilter("n > 5")
     for number in range(1_000):
         bench.park(str(number), matches=same)
-    bench.arrive(tag="X")
-    assert asked == 1
+    assert bench.arrive(properties=b"n\x013\x02") == []
+    assert asked == [same]
+
+
+def test_thousands_of_tags_and_groups_are_not_asked_about_a_message_with_another(
+    asked: list[Filter | None],
+) -> None:
+    bench = Bench(PopLimits(of_queue=30_000))
+    for number in range(10_000):
+        bench.park(f"a {number}", matches=TagFilter.parse(f"t{number}"))
+        bench.park(f"{number} b", group=str(number), matches=TagFilter.parse("b"), queue_id=1)
+    for _ in range(4_000):
+        assert bench.arrive(tag="other", queue_id=1) == []
+        assert bench.arrive("%RETRY%g_t", tag="other", queue_id=1) == []
+    assert asked == []
+    assert bench.arrive(tag="t7", queue_id=1) == ["a 7"]
+    assert bench.arrive("%RETRY%g_t", tag="t8") == ["a 8"]
+
+
+def test_of_those_with_different_filters_the_longest_wait_comes_first() -> None:
+    bench = Bench()
+    bench.park("x", matches=TagFilter.parse("X||Y"))
+    bench.park("sql", matches=SqlFilter("n > 5"))
+    bench.park("all")
+    bench.park("y", matches=TagFilter.parse("Y"))
+    woke = [bench.arrive(tag="Y", properties=b"n\x017\x02") for _ in range(5)]
+    assert woke == [["x"], ["sql"], ["all"], ["y"], []]
 
 
 def test_thousands_that_are_woken_at_once_run_again_a_slice_at_a_time() -> None:

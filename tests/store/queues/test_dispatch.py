@@ -1,7 +1,8 @@
 """Dispatch from the hand-over, from the log, and from one to the other."""
 
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,7 +19,7 @@ from aerobee.store.format.record import (
 )
 from aerobee.store.format.tags import java_hash
 from aerobee.store.message_store import MessageStore
-from aerobee.store.queues.dispatch import DispatchRequest, DispatchService
+from aerobee.store.queues.dispatch import RUN_PIECE, DispatchService
 from tests.kit.records import changed
 from tests.kit.running_store import running_store
 from tests.kit.store_checker import check_running
@@ -30,6 +31,9 @@ from tests.kit.store_model import (
     open_store,
     read_queue,
 )
+
+if TYPE_CHECKING:
+    from aerobee.store.queues.dispatch_request import DispatchRequest
 
 TAGS = b"TAGS\x01TagA\x02"
 
@@ -215,6 +219,57 @@ def test_what_a_sync_released_is_handed_over_in_batches(
         ends.append(store.max_offset("T", 0))
     assert ends == [10, 20, 25]
     assert store.stats.dispatch_parsed == 0
+
+
+@pytest.mark.parametrize("form", ["single", "run", "parsed"])
+def test_a_step_ends_in_time_whatever_arrivals_cost_and_the_next_one_continues(
+    tmp_path: Path, form: str
+) -> None:
+    clock = ManualClock()
+    store, _ = open_store(tmp_path, Disk(), clock, mapped_file_size_commit_log_bytes=1 << 18)
+    told: list[tuple[int, int]] = []
+
+    def slow(topic: str, queue_id: int, max_offset: int, *_: object) -> None:
+        told.append((max_offset, store.max_offset(topic, queue_id)))
+        clock.ms += 1
+
+    store.arrivals.add(slow)
+    if form == "run":
+        put_run(store, *[b"x"] * 300)
+    else:
+        put(store, 300)
+    if form == "parsed":
+        store.dispatcher.pending.clear()
+    followed: list[int] = []
+    store.dispatcher.followers.append(lambda one: followed.append(one.queue_offset))
+    store.dispatcher.run_followers.append(
+        lambda one: followed.extend(each.queue_offset for each in one.each())
+    )
+    steps = [0]
+    while store.dispatch():
+        steps.append(len(told))
+    steps.append(len(told))
+    assert [offset for offset, _ in told] == [*range(1, 301)]
+    assert followed == [*range(300)]
+    longest = max(after - before for before, after in pairwise(steps))
+    assert longest <= {"single": 8, "run": RUN_PIECE, "parsed": 6}[form]
+    assert all(end - offset < RUN_PIECE for offset, end in told), "never far ahead of what is told"
+    assert store.dispatch_behind_bytes == 0
+    check_running(store)
+
+
+def test_of_a_long_run_the_rest_is_one_request_when_nobody_waits_any_more(
+    store: MessageStore,
+) -> None:
+    seen: list[int] = []
+    store.arrivals.add(lambda topic, queue_id, max_offset, *_: max_offset >= 3)
+    store.dispatcher.run_followers.append(lambda one: seen.append(one.queue_offset))
+    put_run(store, *[b""] * (RUN_PIECE + 3), properties=b"")
+    store.dispatch()
+    assert seen == [0, RUN_PIECE]
+    assert store.max_offset("T", 0) == RUN_PIECE + 3
+    assert store.dispatch_behind_bytes == 0
+    check_running(store)
 
 
 @pytest.mark.trio
