@@ -1,8 +1,9 @@
 """The supervisor of several brokers with one configuration: their processes, the name server, and
 one HTTP listener for all. It never touches a message.
 
-    house      ends last: the name server, HTTP
-    └ members  end first: the brokers, each a process with a data directory of its own
+    services       end last: HTTP
+    └ name_server  ends after the brokers
+      └ members    end first: the brokers, each a process with a data directory of its own
 
 Start: refuse a directory of another number of brokers → lock → bind HTTP, try the ports → the name
 server → all brokers at once → ready when each of them serves or has been tried. Stop: all brokers
@@ -151,20 +152,20 @@ class Supervisor:
             opened.callback(self.lock.release)
             await self._wait_for_orphans()
             probes = self._bind(opened)
-            async with trio.open_nursery() as house:
+            async with trio.open_nursery() as services:
                 if probes is not None:
-                    house.start_soon(self._serve_http, probes)
-                async with trio.open_nursery() as desk:
-                    await desk.start(self._serve_names)
-                    async with trio.open_nursery() as door:
-                        door.start_soon(self._settle, ready)
-                        door.start_soon(self._renew_when_asked)
+                    services.start_soon(self._serve_http, probes)
+                async with trio.open_nursery() as name_server:
+                    await name_server.start(self._serve_names)
+                    async with trio.open_nursery() as members:
+                        members.start_soon(self._settle, ready)
+                        members.start_soon(self._renew_when_asked)
                         await self.members.run()
-                        door.cancel_scope.cancel()
+                        members.cancel_scope.cancel()
                     # Lame ducks take their time: only now it is a stop, with a limit of its own.
                     self.stop_wanted.set()
                     self.names.stop()
-                house.cancel_scope.cancel()
+                services.cancel_scope.cancel()
         return self._ended()
 
     # ── Start ──
