@@ -27,7 +27,7 @@ from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv_controller import NamesrvController
 from aerobee.broker.namesrv_metrics import MemberFigures
 from aerobee.broker.process.signals import LAME_DUCK, RELOAD
-from aerobee.broker.supervisor.asking import in_one, metrics_of, trouble_of
+from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_ready_reason
 from aerobee.broker.supervisor.member_settings import (
     member_directory,
     member_name,
@@ -260,14 +260,14 @@ class Supervisor:
         from aerobee.broker.supervisor.http_app import make_app
 
         may_scrape = http.may_scrape_by(self.config)
-        app = make_app(self.health, self._troubles, self._scrape, may_scrape)
+        app = make_app(self.health, self._not_ready_reasons, self._scrape, may_scrape)
         slots = Slots(self.config.metrics.metrics_max_connections, self.names.reactor.stats)
         await serve(app, listener, slots, self.names.tls.http)
 
     def _http_port(self, number: int) -> int:
         return member_ports(self.config, number)[http.PORT_KEY]
 
-    async def _troubles(self) -> dict[str, str | None]:
+    async def _not_ready_reasons(self) -> dict[str, str | None]:
         """Why each member, and the name server, is not ready."""
         from aerobee.broker.supervisor.http_app import NAMESRV
 
@@ -276,8 +276,8 @@ class Supervisor:
             found[NAMESRV] = "the brokers are stopping"
 
         async def ask(name: str, number: int) -> None:
-            trouble = await trouble_of(self._http_port(number))
-            found[name] = trouble or self._unregistered(name)
+            reason = await not_ready_reason(self._http_port(number))
+            found[name] = reason or self._unregistered(name)
 
         async with trio.open_nursery() as asking:
             for member in self.members.all:
@@ -307,7 +307,7 @@ class Supervisor:
         own = replace(self.names.sources(), members=self._figures)
         named = [(self.members.all[number].name, texts[number]) for number in sorted(texts)]
         named.append((self.config.broker.broker_name, b"".join(pages(own))))
-        return await in_one(named)
+        return await merge_expositions(named)
 
     def _figures(self) -> list[MemberFigures]:
         return [
