@@ -191,12 +191,12 @@ def _run(
         code = DONE if clean else FAILED
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
-        _say_why(refusals)
+        _log_reasons(refusals)
     except* ConfigurationError as problems:
         code = WRONG_SETTINGS
-        _say_why(problems)
+        _log_reasons(problems)
     except* OSError as errors:
-        _say_why(errors)
+        _log_reasons(errors)
     return code
 
 
@@ -451,9 +451,9 @@ def _process_age_s() -> float:
         return 0.0
 
 
-def _say_why(group: BaseExceptionGroup[BaseException]) -> None:
+def _log_reasons(group: BaseExceptionGroup[BaseException]) -> None:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            _say_why(error)
+            _log_reasons(error)
         else:
             log.error("broker.refused", reason=str(error))

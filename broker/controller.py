@@ -1,7 +1,8 @@
 """The life of a broker: start and stop on this page. `broker` says what it is made of.
 
-    house   ends last: the store's services, hold, saver, housekeeping, registration, HTTP, ticker
-    └ door  ends first: bosses, selectors, handlers that wait
+    services     end last: the store's services, hold, saver, housekeeping, registration, HTTP,
+    │            ticker
+    └ listening  ends first: bosses, selectors, handlers that wait
 
 Start: bind → answer probes → lock and recover the store, in a thread → services → listen → ready.
 Stop: unregister → answer held pulls → stop serving → save the tables → last flush, checkpoint,
@@ -119,15 +120,15 @@ class BrokerController:
             # recovery is done clients are refused, so that they turn to another broker.
             listeners, metrics = self._bind(opened)
             try:
-                async with trio.open_nursery() as house:
-                    await house.start(self.ticker.run)
+                async with trio.open_nursery() as services:
+                    await services.start(self.ticker.run)
                     if metrics is not None:
-                        house.start_soon(self._serve_http, metrics)
+                        services.start_soon(self._serve_http, metrics)
                     recovery = await self._recover()
-                    await self._open_house(house)
+                    await self._start_services(services)
                     opened.pop_all()
-                    await self._open_door(house, listeners, recovery, ready)
-                    house.cancel_scope.cancel()
+                    await self._serve(services, listeners, recovery, ready)
+                    services.cancel_scope.cancel()
             finally:
                 clean = await _in_time("store", store.close)
         log.info("broker.stopped", clean=clean)
@@ -186,9 +187,9 @@ class BrokerController:
             await trio.sleep(PROGRESS_S)
             log.info("store.recovery_progress", **msgspec.structs.asdict(store.stats.recovery))
 
-    async def _open_house(self, house: trio.Nursery) -> None:
+    async def _start_services(self, services: trio.Nursery) -> None:
         for service in (self.tls, *self.broker.services):
-            await house.start(service.run)
+            await services.start(service.run)
 
     async def _serve_http(self, listener: socket.socket) -> None:
         with trio.move_on_after(HTTP_WAITS_S):
@@ -219,28 +220,28 @@ class BrokerController:
 
     # ── Serve and stop ──
 
-    async def _open_door(
+    async def _serve(
         self,
-        house: trio.Nursery,
+        services: trio.Nursery,
         listeners: list[Listener],
         recovery: Recovery,
         ready: Callable[[Ready], None],
     ) -> None:
         core = self.broker.core
-        async with trio.open_nursery() as door:
+        async with trio.open_nursery() as listening:
             for listener in listeners:
                 boss.listen_on(listener.sock, self.config.remoting.server_socket_backlog)
-            await door.start(core.rounds.reactor.run, listeners)
+            await listening.start(core.rounds.reactor.run, listeners)
             self.serving = True
             ready(self._ready(recovery))
             self.ready_told.set()
-            house.start_soon(self._leave_slowly)
+            services.start_soon(self._leave_slowly)
             await self.stop_wanted.wait()
             log.info("broker.stopping")
             self.serving = False
             await self.broker.leave()
             await self._drain()
-            door.cancel_scope.cancel()
+            listening.cancel_scope.cancel()
         if not await _in_time("tables", self.broker.close):
             # So that this is no clean stop: what a table lacks, the next start reads from the log.
             core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")

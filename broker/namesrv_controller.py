@@ -1,10 +1,10 @@
 """The life of a name server that runs alone: start and stop on this page.
 
-    house   ends last: saving the key-value table, expiry of brokers, probes, ticker
-    └ door  ends first: boss, selectors
+    services     end last: saving the key-value table, expiry of brokers, probes, ticker
+    └ listening  ends first: boss, selectors
 
 Start: bind → lock the directory, read the key-value table → services → listen → ready.
-Stop: close the door → save the table → unlock. Routes are kept in memory only: after a restart
+Stop: close the listeners → save the table → unlock. Routes are kept in memory only: after a restart
 each broker registers again within its period, and clients go on with the routes that they have.
 Source: NamesrvController, NamesrvStartup.
 """
@@ -150,20 +150,20 @@ class NamesrvController:
             if self.acl is not None:
                 self.acl.load()
             self.users.load()
-            async with trio.open_nursery() as house:
-                await house.start(self.ticker.run)
-                services: list[Service] = [
+            async with trio.open_nursery() as services:
+                await services.start(self.ticker.run)
+                to_start: list[Service] = [
                     self.saver,
                     self.tls,
                     *self.role.services,
                     *self.users.services,
                 ]
                 if self.acl is not None:
-                    services.append(self.acl)
-                for service in services:
-                    await house.start(service.run)
-                await self._open_door(house, listener, probes, ready)
-                house.cancel_scope.cancel()
+                    to_start.append(self.acl)
+                for service in to_start:
+                    await services.start(service.run)
+                await self._serve(services, listener, probes, ready)
+                services.cancel_scope.cancel()
             saved = False
             with trio.CancelScope(shield=True, deadline=trio.current_time() + SAVE_S):
                 clean = all(table.clean for table in self.saver.tables)
@@ -204,23 +204,23 @@ class NamesrvController:
         )
         return list(self.audit.routes(routes))
 
-    async def _open_door(
+    async def _serve(
         self,
-        house: trio.Nursery,
+        services: trio.Nursery,
         listener: Listener,
         probes: socket.socket | None,
         ready: Callable[[NamesrvReady], None],
     ) -> None:
         remoting = self.config.remoting
-        async with trio.open_nursery() as door:
+        async with trio.open_nursery() as listening:
             boss.listen_on(listener.sock, remoting.server_socket_backlog)
-            await door.start(self.reactor.run, [listener])
+            await listening.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
                 may_scrape = http.may_scrape_by(self.config)
                 most = self.config.metrics.metrics_max_connections
                 serve = partial(http.serve_http, most=most)
-                house.start_soon(
+                services.start_soon(
                     serve, probes, self.sources(), self.health, may_scrape, self.tls.http
                 )
             address = with_port(remoting.bind_address, self.config.namesrv.namesrv_listen_port)
@@ -230,7 +230,7 @@ class NamesrvController:
             self.serving = False
             self.reactor.flush()
             await trio.sleep(DRAIN_S)
-            door.cancel_scope.cancel()
+            listening.cancel_scope.cancel()
 
     def sources(self) -> NamesrvSources:
         """What a scrape reads."""

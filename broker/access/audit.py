@@ -95,7 +95,7 @@ RESULTS: Final = {int(code): code.name for code in ResponseCode}
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Asked(NamedTuple):
+class AuditedRequest(NamedTuple):
     """What a line says of a request."""
 
     request: str
@@ -162,12 +162,12 @@ class Audit:
 
         return follow
 
-    def _steps(self, steps: Steps, asked: Asked) -> Steps:
+    def _steps(self, steps: Steps, asked: AuditedRequest) -> Steps:
         with Following(self._tell, asked):
             outcome = yield from steps
         return self._end(outcome, asked)
 
-    def _end(self, outcome: Plain, asked: Asked) -> Plain:
+    def _end(self, outcome: Plain, asked: AuditedRequest) -> Plain:
         if isinstance(outcome, Begun):
             return Begun(self._later(outcome.work, asked))
         if outcome is None or outcome is PARKED or isinstance(outcome, Answer):
@@ -175,13 +175,13 @@ class Audit:
             return outcome
         return self._later(outcome, asked)
 
-    async def _later(self, work: Awaitable[Later], asked: Asked) -> Later:
+    async def _later(self, work: Awaitable[Later], asked: AuditedRequest) -> Later:
         with Following(self._tell, asked):
             outcome = await work
         self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
         return outcome
 
-    def _asked(self, command: Command, connection: Connection) -> Asked:
+    def _asked(self, command: Command, connection: Connection) -> AuditedRequest:
         try:
             fields = command.ext_fields()
         except HeaderError:
@@ -196,9 +196,9 @@ class Audit:
         user = fields.get(ACCESS_KEY, "")
         user = user if user in connection.accounts else ""
         name, changes = RequestCode(command.code).name, command.code in CHANGES
-        return Asked(name, user or "-", connection.address, " ".join(said), changes)
+        return AuditedRequest(name, user or "-", connection.address, " ".join(said), changes)
 
-    def _tell(self, asked: Asked, answer: Answer) -> None:
+    def _tell(self, asked: AuditedRequest, answer: Answer) -> None:
         line = line_of(asked, answer)
         if asked.changes:
             changes = answer.changes if isinstance(answer, Changed) else ""
@@ -207,7 +207,7 @@ class Audit:
             log.info("admin.asked", **line)
 
 
-def line_of(asked: Asked, answer: Answer) -> dict[str, str | None]:
+def line_of(asked: AuditedRequest, answer: Answer) -> dict[str, str | None]:
     """What a line says of a request and its end."""
     result = RESULTS.get(answer.code, str(answer.code))
     reason = answer.remark if answer.code else None
@@ -217,7 +217,9 @@ def line_of(asked: Asked, answer: Answer) -> dict[str, str | None]:
 class Following:
     """A block whose error is the end of a request."""
 
-    def __init__(self, tell: Callable[[Asked, Answer], None], asked: Asked) -> None:
+    def __init__(
+        self, tell: Callable[[AuditedRequest, Answer], None], asked: AuditedRequest
+    ) -> None:
         self._tell = tell
         self._asked = asked
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aerobee.broker.access.permissions import Need
     from aerobee.remoting.wire.answer import Answer
 
-__all__ = ["Account", "Asked", "Authority", "Host"]
+__all__ = ["AccessQuery", "Account", "Authority", "Host"]
 
 Host: TypeAlias = IPv4Address | IPv6Address
 """The address that a request comes from; IPv4 through a dual-stack socket is IPv4."""
@@ -33,7 +33,7 @@ class Account(Protocol):
         """The key of its signatures, which no answer and no log line ever contains."""
 
 
-class Asked(NamedTuple):
+class AccessQuery(NamedTuple):
     """A request of a known account: its code, what it needs, where it comes from."""
 
     code: int
@@ -59,7 +59,7 @@ class Authority(Protocol):
     def trusts(self, account: Account, host: Host) -> bool:
         """Whether requests of the account need no signature when they come from there."""
 
-    def objection(self, account: Account, asked: Asked) -> str | None:
+    def objection(self, account: Account, asked: AccessQuery) -> str | None:
         """Why the account may not do that; None: it may."""
 
     def refusal(self, remark: str) -> Answer:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from aerobee.broker.access.authority import Asked
+from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.remoting.errors import BodyError, HeaderError
 from aerobee.remoting.rate_limit import RateLimits
@@ -204,7 +204,7 @@ class Gate:
         if row is None:
             return NotAllowed(NO_ROW.format(command.code), proven=True)
         needs = needs_of(row, fields, command.body, self._cluster)
-        remark = self.authority.objection(account, Asked(command.code, needs, host))
+        remark = self.authority.objection(account, AccessQuery(command.code, needs, host))
         return None if remark is None else NotAllowed(remark, proven=True)
 
     def may_publish(self, connection: ClientConnection, topic: str) -> bool:
@@ -214,7 +214,7 @@ class Gate:
         code, host = int(RequestCode.SEND_MESSAGE_V2), host_of(connection.host[:-4])
         authority = self.authority
         needs = needs_of(PERMISSIONS[code], {"b": topic}, b"", self._cluster)
-        asked = Asked(code, needs, host)
+        asked = AccessQuery(code, needs, host)
         accounts = map(authority.account, connection.accounts)
         return (
             authority.admits(host)

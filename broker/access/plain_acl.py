@@ -23,7 +23,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from aerobee.broker.access.authority import Account, Asked, Host
+    from aerobee.broker.access.authority import AccessQuery, Account, Host
     from aerobee.broker.access.permissions import Need
     from aerobee.remoting.server.connection import Connection
 
@@ -155,7 +155,7 @@ class PlainAcl:
         assert isinstance(account, PlainAccount)
         return bool(account.white) and account.white.covers(host)
 
-    def objection(self, account: Account, asked: Asked) -> str | None:
+    def objection(self, account: Account, asked: AccessQuery) -> str | None:
         """Why the account may not do that."""
         assert isinstance(account, PlainAccount)
         if not account.admin and any(map(administers, asked.needs)):

@@ -226,7 +226,7 @@ class Slots:
     def take(self, slot: Slot, now: float) -> bool:
         """Take a slot, another's if need be; False when all are at work."""
         if len(self._taken) >= self.most:
-            leaving = self._who_goes(now)
+            leaving = self._pick_eviction(now)
             if leaving is None:
                 self._stats.connections_refused += 1
                 return False
@@ -241,7 +241,7 @@ class Slots:
         self._taken.pop(slot, None)
         self._stats.http_connections = len(self._taken)
 
-    def _who_goes(self, now: float) -> Slot | None:
+    def _pick_eviction(self, now: float) -> Slot | None:
         of_address = Counter(slot.address for slot in self._taken)
         may_go = [slot for slot in self._taken if slot.idle or now - slot.since > SERVED_S]
         # Of equals `max` takes the first, which is the oldest.

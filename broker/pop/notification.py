@@ -12,7 +12,7 @@ import trio
 
 from aerobee.broker.pop.pop_hold import NOTIFICATIONS, POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, Wanted
-from aerobee.broker.pop.pop_wait import Asked, deadline, park
+from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
 from aerobee.store.errors import NotInMemory
@@ -49,7 +49,7 @@ class NotificationProcessor:
         """NOTIFICATION."""
         wanted = self._checked(header)
         now_ms = self._clock.now_ms()
-        asked = Asked(
+        asked = HoldableRequest(
             header, command, connection, deadline(header.born_time, header.poll_time, now_ms)
         )
         try:
@@ -83,7 +83,9 @@ class NotificationProcessor:
             now_ms=self._clock.now_ms(),
         )
 
-    def _attempt(self, asked: Asked[Notification], wanted: Wanted, *, last: bool) -> Answer | None:
+    def _attempt(
+        self, asked: HoldableRequest[Notification], wanted: Wanted, *, last: bool
+    ) -> Answer | None:
         """Answer, or None: it waits. Raises: NotInMemory, OSError."""
         found = self._reader.has_messages(wanted)
         if found.rest:
@@ -92,7 +94,7 @@ class NotificationProcessor:
             return NONE
         return None if self._park(asked, found.free_at_ms) else FULL
 
-    def _park(self, asked: Asked[Notification], free_at_ms: int) -> bool:
+    def _park(self, asked: HoldableRequest[Notification], free_at_ms: int) -> bool:
         return park(
             self._hold,
             asked,

@@ -21,7 +21,7 @@ from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.pop.pop_hold import POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Wanted
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
-from aerobee.broker.pop.pop_wait import Asked, deadline, park
+from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import PopMessageResponse
@@ -103,12 +103,14 @@ class Pop:
         try:
             found = self._read(wanted)
         except NotInMemory:
-            asked = Asked(header, command, connection, 0)
+            asked = HoldableRequest(header, command, connection, 0)
             return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
         if found.parts:
             return self._hand_out(header, wanted, found)
         end = deadline(header.born_time, header.poll_time, now_ms)
-        return self._wait(Asked(header, command, connection, end), wanted, found, last=False)
+        return self._wait(
+            HoldableRequest(header, command, connection, end), wanted, found, last=False
+        )
 
     def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
         """As a pop, but without any effect."""
@@ -170,7 +172,9 @@ class Pop:
 
     # ── One attempt ──
 
-    def _attempt(self, asked: Asked[PopMessage], wanted: Wanted, *, last: bool) -> Answer | None:
+    def _attempt(
+        self, asked: HoldableRequest[PopMessage], wanted: Wanted, *, last: bool
+    ) -> Answer | None:
         """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
         found = self._read(wanted)
         if found.parts:
@@ -185,7 +189,7 @@ class Pop:
         return found
 
     def _wait(
-        self, asked: Asked[PopMessage], wanted: Wanted, found: Found, *, last: bool
+        self, asked: HoldableRequest[PopMessage], wanted: Wanted, found: Found, *, last: bool
     ) -> Answer | None:
         """Park a pop that found nothing, or tell it so; None: parked."""
         # When a filter has scanned its limit, the client asks again at once.
@@ -193,7 +197,7 @@ class Pop:
             return TIMED_OUT
         return None if self._park(asked, wanted, found.free_at_ms) else FULL
 
-    def _park(self, asked: Asked[PopMessage], wanted: Wanted, free_at_ms: int) -> bool:
+    def _park(self, asked: HoldableRequest[PopMessage], wanted: Wanted, free_at_ms: int) -> bool:
         def again(last: bool) -> Answer | None:
             return self._attempt(
                 asked, self._checked(asked.header, self._clock.now_ms()), last=last

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Asked", "deadline", "park"]
+__all__ = ["HoldableRequest", "deadline", "park"]
 
 EARLY_MS: Final = 50
 """How long before its deadline a held request is answered."""
@@ -38,7 +38,7 @@ HOLD_MAX_MS: Final = 300_000
 H = TypeVar("H", PopMessage, Notification)
 
 
-class Asked(NamedTuple, Generic[H]):
+class HoldableRequest(NamedTuple, Generic[H]):
     """A request that passed the checks and may be held."""
 
     header: H
@@ -59,7 +59,7 @@ def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
 
 def park(
     hold: PopHold,
-    asked: Asked[PopMessage] | Asked[Notification],
+    asked: HoldableRequest[PopMessage] | HoldableRequest[Notification],
     *,
     kind: str,
     matches: Filter | None,

@@ -54,14 +54,16 @@ SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
-class Affixes(NamedTuple):
-    """What stands before and behind the unique key in the stored properties of plain messages.
+class PropertyTemplate(NamedTuple):
+    """The stored properties of plain messages, all but their unique key.
 
     A producer's messages mostly have it in common, so it is looked at once.
     """
 
     before: bytes
+    """What is stored before the unique key, its name included."""
     after: bytes
+    """What is stored behind it."""
     tags_code: int
 
 
@@ -86,7 +88,7 @@ class PlainSends:
     def settings_changed(self) -> None:
         """Derive from the settings what all answers have in common."""
         send = self._send
-        self._known: dict[tuple[str, str], Affixes] = {}
+        self._known: dict[tuple[str, str], PropertyTemplate] = {}
         answer = SendMessageResponse(
             msg_id=self._store_host.hex().upper() + "%016X",
             queue_id=0,
@@ -175,11 +177,11 @@ class PlainSends:
             return None
         key, _, after = rest.partition("\x02")
         unique = key.encode()
-        around = self._known.get((before, after))
-        if around is not None:
+        template = self._known.get((before, after))
+        if template is not None:
             if not unique.isalnum():
                 return None
-            return unique, around.before + unique + around.after, around.tags_code
+            return unique, template.before + unique + template.after, template.tags_code
         looked = self._look(text)
         short = len(before) + len(after) <= KNOWN_CHARS
         if looked is not None and short and unique == looked[0] and before[-1:] in ("", "\x02"):
@@ -187,7 +189,9 @@ class PlainSends:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             _, stored, code = looked
-            self._known[before, after] = Affixes(front, stored[len(front) + len(unique) :], code)
+            self._known[before, after] = PropertyTemplate(
+                front, stored[len(front) + len(unique) :], code
+            )
         return looked
 
     def _look(self, text: str) -> tuple[bytes, bytes, int] | None:

@@ -13,7 +13,7 @@ from aerobee.broker.supervisor.exposition import joined
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["in_one", "metrics_of", "trouble_of"]
+__all__ = ["merge_expositions", "metrics_of", "not_ready_reason"]
 
 PROBE_S: Final = 2.0
 SCRAPE_S: Final = 8.0
@@ -22,7 +22,7 @@ PROBE_BYTES_MAX: Final = 65_536
 THREADS: Final = trio.CapacityLimiter(64)
 
 
-async def trouble_of(port: int) -> str | None:
+async def not_ready_reason(port: int) -> str | None:
     """Why a member is not ready by its own `/readyz`; None: it is."""
     try:
         status, body = await trio.to_thread.run_sync(
@@ -49,7 +49,7 @@ async def metrics_of(port: int, authorization: str) -> bytes:
     return body if status == http.HTTPStatus.OK else b""
 
 
-async def in_one(texts: Sequence[tuple[str, bytes]]) -> bytes:
+async def merge_expositions(texts: Sequence[tuple[str, bytes]]) -> bytes:
     """The metrics of several processes in one text; see `joined`. The loop turns meanwhile: the
     name server is in it, and of many topics there are megabytes.
     """

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.http import Health, MayScrape
 
-__all__ = ["NAMESRV", "Scrape", "Troubles", "make_app"]
+__all__ = ["NAMESRV", "NotReadyReasons", "Scrape", "make_app"]
 
 NAMESRV: Final = "namesrv"
 """The name server among what is asked; the others are the brokers, whose names end with -0, -1 …"""
 
-Troubles = Callable[[], Awaitable[Mapping[str, str | None]]]
+NotReadyReasons = Callable[[], Awaitable[Mapping[str, str | None]]]
 """What is asked \N{RIGHTWARDS ARROW} why it is not ready; None: it is."""
 Scrape = Callable[[str], Awaitable[bytes]]
 """The metrics, for who sends this `Authorization` header."""
 
 
 def make_app(
-    health: Health, troubles: Troubles, scrape: Scrape, may_scrape: MayScrape
+    health: Health, not_ready_reasons: NotReadyReasons, scrape: Scrape, may_scrape: MayScrape
 ) -> Starlette:
     """The routes and nothing else. `health`: of the supervisor alone."""
     permits = Permits()
 
     async def ready(request: Request) -> Response:
-        found = await troubles()
+        found = await not_ready_reasons()
         serves = any(reason is None for name, reason in found.items() if name != NAMESRV)
         status = "degraded" if serves else "failing"
         if not any(found.values()):

@@ -1,8 +1,9 @@
 """The supervisor of several brokers with one configuration: their processes, the name server, and
 one HTTP listener for all. It never touches a message.
 
-    house      ends last: the name server, HTTP
-    └ members  end first: the brokers, each a process with a data directory of its own
+    services       end last: HTTP
+    └ name_server  ends after the brokers
+      └ members    end first: the brokers, each a process with a data directory of its own
 
 Start: refuse a directory of another number of brokers → lock → bind HTTP, try the ports → the name
 server → all brokers at once → ready when each of them serves or has been tried. Stop: all brokers
@@ -26,7 +27,7 @@ from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv_controller import NamesrvController
 from aerobee.broker.namesrv_metrics import MemberFigures
 from aerobee.broker.process.signals import LAME_DUCK, RELOAD
-from aerobee.broker.supervisor.asking import in_one, metrics_of, trouble_of
+from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_ready_reason
 from aerobee.broker.supervisor.member_settings import (
     member_directory,
     member_name,
@@ -151,20 +152,20 @@ class Supervisor:
             opened.callback(self.lock.release)
             await self._wait_for_orphans()
             probes = self._bind(opened)
-            async with trio.open_nursery() as house:
+            async with trio.open_nursery() as services:
                 if probes is not None:
-                    house.start_soon(self._serve_http, probes)
-                async with trio.open_nursery() as desk:
-                    await desk.start(self._serve_names)
-                    async with trio.open_nursery() as door:
-                        door.start_soon(self._settle, ready)
-                        door.start_soon(self._renew_when_asked)
+                    services.start_soon(self._serve_http, probes)
+                async with trio.open_nursery() as name_server:
+                    await name_server.start(self._serve_names)
+                    async with trio.open_nursery() as members:
+                        members.start_soon(self._settle, ready)
+                        members.start_soon(self._renew_when_asked)
                         await self.members.run()
-                        door.cancel_scope.cancel()
+                        members.cancel_scope.cancel()
                     # Lame ducks take their time: only now it is a stop, with a limit of its own.
                     self.stop_wanted.set()
                     self.names.stop()
-                house.cancel_scope.cancel()
+                services.cancel_scope.cancel()
         return self._ended()
 
     # ── Start ──
@@ -259,14 +260,14 @@ class Supervisor:
         from aerobee.broker.supervisor.http_app import make_app
 
         may_scrape = http.may_scrape_by(self.config)
-        app = make_app(self.health, self._troubles, self._scrape, may_scrape)
+        app = make_app(self.health, self._not_ready_reasons, self._scrape, may_scrape)
         slots = Slots(self.config.metrics.metrics_max_connections, self.names.reactor.stats)
         await serve(app, listener, slots, self.names.tls.http)
 
     def _http_port(self, number: int) -> int:
         return member_ports(self.config, number)[http.PORT_KEY]
 
-    async def _troubles(self) -> dict[str, str | None]:
+    async def _not_ready_reasons(self) -> dict[str, str | None]:
         """Why each member, and the name server, is not ready."""
         from aerobee.broker.supervisor.http_app import NAMESRV
 
@@ -275,8 +276,8 @@ class Supervisor:
             found[NAMESRV] = "the brokers are stopping"
 
         async def ask(name: str, number: int) -> None:
-            trouble = await trouble_of(self._http_port(number))
-            found[name] = trouble or self._unregistered(name)
+            reason = await not_ready_reason(self._http_port(number))
+            found[name] = reason or self._unregistered(name)
 
         async with trio.open_nursery() as asking:
             for member in self.members.all:
@@ -306,7 +307,7 @@ class Supervisor:
         own = replace(self.names.sources(), members=self._figures)
         named = [(self.members.all[number].name, texts[number]) for number in sorted(texts)]
         named.append((self.config.broker.broker_name, b"".join(pages(own))))
-        return await in_one(named)
+        return await merge_expositions(named)
 
     def _figures(self) -> list[MemberFigures]:
         return [

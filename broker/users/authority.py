@@ -14,7 +14,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from aerobee.broker.access import authority
     from aerobee.broker.access.auth_config import AuthConfig
-    from aerobee.broker.access.authority import Asked, Host
+    from aerobee.broker.access.authority import AccessQuery, Host
     from aerobee.broker.access.permissions import Need
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.policies import Entry
@@ -55,7 +55,7 @@ class UserAuthority:
         """No address takes the place of a signature."""
         return False
 
-    def objection(self, account: authority.Account, asked: Asked) -> str | None:
+    def objection(self, account: authority.Account, asked: AccessQuery) -> str | None:
         """Why the user may not do that; None: it may."""
         assert isinstance(account, Account)
         if account.is_super or not self._config.authorization_enabled:

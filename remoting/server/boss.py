@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCEPT_PAUSE_S",
-    "Door",
+    "ConnectionLimits",
     "accept_ready",
     "adopt",
     "bind",
@@ -54,7 +54,7 @@ GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Door:
+class ConnectionLimits:
     """The limits on connections. `descriptors` is how many the process may have open, None: any."""
 
     def __init__(
@@ -149,14 +149,14 @@ async def run(
     name: str,
     worker: FrameHandler,
     selectors: Sequence[Selector],
-    door: Door,
+    limits: ConnectionLimits,
 ) -> NoReturn:
     """Accept until cancelled; closes the listener at the end."""
     turns = cycle(selectors)
     with listener:
         while True:
             await trio.lowlevel.wait_readable(listener)
-            if not accept_ready(listener, name, worker, turns, door):
+            if not accept_ready(listener, name, worker, turns, limits):
                 await trio.sleep(ACCEPT_PAUSE_S)
 
 
@@ -165,7 +165,7 @@ def accept_ready(
     name: str,
     worker: FrameHandler,
     selectors: Iterator[Selector],
-    door: Door,
+    limits: ConnectionLimits,
 ) -> bool:
     """Accept pending connections, for a while; False when the system is out of a resource."""
     ends = monotonic() + ACCEPT_S
@@ -181,14 +181,14 @@ def accept_ready(
                 continue
             if error.errno not in OVERLOADED:
                 raise
-            door.stats.accept_failures += 1
-            door.refused(name, error.strerror or str(error))
+            limits.stats.accept_failures += 1
+            limits.refused(name, error.strerror or str(error))
             return False
-        reason = door.closed_for(sock, address)
+        reason = limits.closed_for(sock, address)
         if reason is not None:
             sock.close()
-            door.stats.connections_refused += 1
-            door.refused(name, reason, address[0])
+            limits.stats.connections_refused += 1
+            limits.refused(name, reason, address[0])
             continue
         adopt(sock, address, name, worker, next(selectors))
     return True

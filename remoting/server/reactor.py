@@ -71,7 +71,7 @@ class Reactor:
         self._accepting: list[trio.CancelScope] = []
         self._gate: Gate | None = None
         self._lets_pass: LetsPass | None = None
-        self._door = boss.Door(
+        self._connection_limits = boss.ConnectionLimits(
             self.stats, self.shared.addresses, limits.max_connections, limits.descriptors
         )
         self._hooks = hooks
@@ -123,7 +123,7 @@ class Reactor:
     def allow(self, limits: Limits) -> None:
         """Change the limits on connections, and those of each address and account."""
         addresses = self.shared.addresses
-        self._door.max_connections = limits.max_connections
+        self._connection_limits.max_connections = limits.max_connections
         addresses.max_connections = limits.connections_of_address
         addresses.requests.allow(limits.requests_per_s_of_address)
         self.shared.users.allow(limits.requests_per_s_of_user)
@@ -172,7 +172,7 @@ class Reactor:
         """How many connections may be open: as set, or as there are descriptors for; infinite
         where the system has no limit.
         """
-        return self._door.max_connections or self._door.first_reserved
+        return self._connection_limits.max_connections or self._connection_limits.first_reserved
 
     @property
     def connections(self) -> list[Connection]:
@@ -198,7 +198,7 @@ class Reactor:
     async def _accept(self, sock: socket.socket, name: str, worker: Worker) -> None:
         with trio.CancelScope() as accepting:
             self._accepting.append(accepting)
-            await boss.run(sock, name, worker, self.selectors, self._door)
+            await boss.run(sock, name, worker, self.selectors, self._connection_limits)
 
     def _slow_round(self, slow: SlowRound) -> None:
         self.shared.slow_round = slow

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.server.routes import Handler, Route, Run, Steps
+    from aerobee.remoting.server.routes import Handler, Route, RunHandler, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -21,7 +21,7 @@ class Resolved(NamedTuple):
     header: type[Header]
     handler: Handler
     pool: Pool
-    run: Run | None = None
+    run: RunHandler | None = None
 
 
 class Unfinished(NamedTuple):

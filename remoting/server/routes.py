@@ -24,7 +24,7 @@ __all__ = [
     "Outcome",
     "Plain",
     "Route",
-    "Run",
+    "RunHandler",
     "Steps",
     "finished",
     "is_steps",
@@ -84,7 +84,7 @@ Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; the header is of the route's class."""
 
 
-Run = Callable[..., int]
+RunHandler = Callable[..., int]
 """`run(requests)` serves and answers the first of consecutive requests of the route, as far as it
 can serve them together, and returns how many these are; the next one is the handler's. `requests`
 gives command, header and connection of each, and decodes it when it is asked for. An error means
@@ -97,4 +97,4 @@ class Route(NamedTuple):
     header: type[Header]
     handler: Handler
     pool: str
-    run: Run | None = None
+    run: RunHandler | None = None

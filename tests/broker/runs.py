@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aerobee.remoting.server.requests import Requests
     from aerobee.remoting.server.route_table import Resolved
-    from aerobee.remoting.server.routes import Run
+    from aerobee.remoting.server.routes import RunHandler
 
 __all__ = ["Runs"]
 
@@ -27,7 +27,7 @@ class Runs:
             for code, route in routes.items()
         }
 
-    def _watched(self, run: Run) -> Run:
+    def _watched(self, run: RunHandler) -> RunHandler:
         def watched(requests: Requests) -> int:
             if self.error is not None:
                 self.failed += 1

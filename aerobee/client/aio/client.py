@@ -143,7 +143,7 @@ class Client:
                 except AerobeeError as error:
                     failure = error
                 else:
-                    self._group.start_soon(self.perform, self.instance.stay_alive())
+                    self._group.start_soon(self.perform, self.instance.housekeeping())
                     task_status.started()
                     await self._stop.wait()
                 finally:

@@ -100,7 +100,7 @@ class Client:
             self.close()
             raise
         self._background.start()
-        self.spawn(self.instance.stay_alive())
+        self.spawn(self.instance.housekeeping())
 
     def close(self) -> None:
         """Close every connection and end the background thread; a second call does nothing."""

@@ -38,7 +38,7 @@ class PendingSend:
     @property
     def message(self) -> Message:
         """The message."""
-        return self._outgoing.parcel.messages[0]
+        return self._outgoing.batch.messages[0]
 
     @property
     def done(self) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.handling import call_safely
 from aerobee.client.message import check_property
-from aerobee.client.steps.parcels import PREPARED, dressed
+from aerobee.client.steps.producer_batch import PREPARED, dressed
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.hooks import ConsumeContext, SendContext
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.steps.parcels import Parcel
+    from aerobee.client.steps.producer_batch import ProducerBatch
     from aerobee.hooks import Hook
 
 __all__ = ["after_consume", "around_send", "before_consume", "handed_out"]
@@ -31,22 +31,22 @@ log = logging.getLogger("aerobee.client")
 
 @contextmanager
 def around_send(
-    hooks: Sequence[Hook], parcel: Parcel, group: str, *, oneway: bool = False
-) -> Iterator[tuple[Parcel, SendContext]]:
-    """A context manager around a send: the parcel as changed by hooks, and the send's context."""
+    hooks: Sequence[Hook], batch: ProducerBatch, group: str, *, oneway: bool = False
+) -> Iterator[tuple[ProducerBatch, SendContext]]:
+    """A context manager around a send: the batch as changed by hooks, and the send's context."""
     context = SendContext(
-        parcel.topic,
+        batch.topic,
         group,
-        parcel.messages,
-        parcel.uniq_ids,
+        batch.messages,
+        batch.uniq_ids,
         oneway=oneway,
-        half=bool(parcel.sys_flag & PREPARED),
-        background=parcel.background,
+        half=bool(batch.sys_flag & PREPARED),
+        background=batch.background,
     )
     for hook in hooks:
         call_safely(hook.before_send, context)
     try:
-        yield with_properties(parcel, context), context
+        yield with_properties(batch, context), context
     except AerobeeError as error:
         context.error = error
         raise
@@ -55,10 +55,10 @@ def around_send(
             call_safely(hook.after_send, context)
 
 
-def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
-    """The parcel with the properties that hooks added, as far as they can be stored."""
+def with_properties(batch: ProducerBatch, context: SendContext) -> ProducerBatch:
+    """The batch with the properties that hooks added, as far as they can be stored."""
     if not context.properties:
-        return parcel
+        return batch
     kept: dict[str, str] = {}
     for name, value in context.properties.items():
         try:
@@ -68,10 +68,10 @@ def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
         else:
             kept[name] = value
     try:
-        return dressed(parcel, kept)
+        return dressed(batch, kept)
     except ConfigurationError as error:
         log.error("properties of hooks are left out: %s", error)
-        return parcel
+        return batch
 
 
 def before_consume(hooks: Sequence[Hook], context: ConsumeContext) -> None:

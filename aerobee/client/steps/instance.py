@@ -88,7 +88,7 @@ class Instance(Routes):
     """Requests through topics that wait for their replies, by correlation id."""
     everywhere: bool = False
     """Whether heartbeats go to every master of the cluster, not only to those of the routes."""
-    _informed: set[str] = field(default_factory=set)
+    _up_to_date_brokers: set[str] = field(default_factory=set)
     """Brokers that know the current groups and subscriptions."""
     _beating: int = 0
     """The number of heartbeats in flight."""
@@ -128,7 +128,7 @@ class Instance(Routes):
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
         """Store a route; brokers that are new in it get a heartbeat at once."""
         Routes.remember(self, topic, route)
-        if not self._informed.issuperset(self._addresses()):
+        if not self._up_to_date_brokers.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
 
@@ -186,23 +186,23 @@ class Instance(Routes):
         self.closing.set()
         self.heartbeat_now.set()
 
-    def stay_alive(self) -> Steps[None]:
+    def housekeeping(self) -> Steps[None]:
         """Refresh routes and send heartbeats until the client closes."""
         config = self.config
-        routes_at = beat_at = self.clock.monotonic()
+        routes_at = heartbeat_at = self.clock.monotonic()
         routes_at += config.route_interval
         while not self.closing.is_set:
             now = self.clock.monotonic()
-            yield Wait(self.heartbeat_now, max(0.0, min(routes_at, beat_at) - now))
+            yield Wait(self.heartbeat_now, max(0.0, min(routes_at, heartbeat_at) - now))
             if self.closing.is_set:
                 return
             now = self.clock.monotonic()
             if now >= routes_at:
                 yield from self.refresh_routes()
                 routes_at = now + config.route_interval
-            if now >= beat_at:
-                self._informed.clear()
-                beat_at = now + config.heartbeat_interval
+            if now >= heartbeat_at:
+                self._up_to_date_brokers.clear()
+                heartbeat_at = now + config.heartbeat_interval
             self.heartbeat_now.clear()
             yield from self.send_heartbeats()
 
@@ -234,17 +234,17 @@ class Instance(Routes):
 
     def send_heartbeats(self) -> Steps[None]:
         """Send heartbeats to all brokers that need one; a silent one gets the next one."""
-        for address in sorted(self._addresses() - self._informed):
+        for address in sorted(self._addresses() - self._up_to_date_brokers):
             yield from self.send_heartbeat(address)
 
     def introduce(self, route: TopicRoute) -> Steps[None]:
         """Make sure that the brokers of a route know the current groups of this client."""
         for by_id in route.brokers.values():
             for address in by_id.values():
-                if address not in self._informed:
+                if address not in self._up_to_date_brokers:
                     yield from self.send_heartbeat(address)
 
-    def be_heard(self, topic: str) -> Steps[None]:
+    def heartbeat_all(self, topic: str) -> Steps[None]:
         """Send a heartbeat to every master of the cluster, except those that were silent before.
 
         Raises: as `route_to_publish`.
@@ -252,30 +252,30 @@ class Instance(Routes):
         yield from self.route_to_publish(topic, self.config.request_timeout)
         if not self.everywhere:
             self.be_known_everywhere()
-        for address in sorted(self._addresses() - self._informed - self._quiet):
+        for address in sorted(self._addresses() - self._up_to_date_brokers - self._quiet):
             yield from self.send_heartbeat(address)
 
     def connected(self, address: str) -> None:
         """Note a new connection to an address, whose broker needs a heartbeat over it."""
         self.versions.pop(address, None)
-        if address in self._informed:
-            self._informed.discard(address)
+        if address in self._up_to_date_brokers:
+            self._up_to_date_brokers.discard(address)
             self.heartbeat_now.set()
 
     def subscriptions_changed(self) -> None:
         """Note that every broker needs a heartbeat with the new subscriptions."""
-        self._informed.clear()
+        self._up_to_date_brokers.clear()
 
     def send_heartbeat(self, address: str) -> Steps[None]:
         """Send a heartbeat to one broker; a failure is logged."""
         try:
-            yield from self._beat(address, self.config.request_timeout)
+            yield from self._heartbeat(address, self.config.request_timeout)
         except (TransportError, BrokerError) as error:
             self.log_once(address, "heartbeat to %s failed: %s", address, error)
 
-    def _beat(self, address: str, timeout_s: float) -> Steps[None]:
+    def _heartbeat(self, address: str, timeout_s: float) -> Steps[None]:
         """Send one heartbeat. Raises: TransportError, BrokerError."""
-        body = self._heartbeat()
+        body = self._heartbeat_body()
         if body is None:
             return
         ask = Ask(address=address, header=Heartbeat(), body=body, timeout_s=timeout_s)
@@ -290,7 +290,7 @@ class Instance(Routes):
         self.versions[address] = answer.version
         expect(ask, answer, "broker")
         self._quiet.discard(address)
-        self._informed.add(address)
+        self._up_to_date_brokers.add(address)
 
     def version_at(self, address: str, timeout_s: float) -> Steps[int | None]:
         """The version of the broker at an address; None if there is no heartbeat to send.
@@ -300,10 +300,10 @@ class Instance(Routes):
         if address not in self.versions:
             # A broker that refuses a heartbeat has sent its version nevertheless.
             with suppress(BrokerError):
-                yield from self._beat(address, min(timeout_s, self.config.request_timeout))
+                yield from self._heartbeat(address, min(timeout_s, self.config.request_timeout))
         return self.versions.get(address)
 
-    def _heartbeat(self) -> bytes | None:
+    def _heartbeat_body(self) -> bytes | None:
         """The body of a heartbeat; None without any groups."""
         if not self.producers and not self.consumers:
             return None

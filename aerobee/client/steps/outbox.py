@@ -1,12 +1,12 @@
 """The outbox of messages sent in the background, in batches by destination.
 
-    accept → lane → one parcel → Sender.deliver → result of each message
+    accept → batch queue → one batch → Sender.deliver → result of each message
 
-A lane is a queue, for messages with an ordering key or a given queue, else any queue of a topic.
-Messages that are accepted while requests of a lane are in flight form the next batch, so batches
-grow with the load and nothing waits for a timer. The lane of a queue has one request in flight at a
-time, including retries, which keeps the order. Invariant: each accepted message is settled once,
-and is in `_open` until then.
+A batch queue is for one queue, for messages with an ordering key or a given queue, else for any
+queue of a topic. Messages that are accepted while its requests are in flight form the next batch,
+so batches grow with the load and nothing waits for a timer. That of one queue has one request in
+flight at a time, including retries, which keeps the order. Invariant: each accepted message is
+settled once, and is in `_open` until then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from aerobee.client.steps.effects import Signal, Wait
-from aerobee.client.steps.parcels import Parcel, together
+from aerobee.client.steps.producer_batch import ProducerBatch, together
 from aerobee.errors import (
     AerobeeError,
     ClientClosedError,
@@ -55,7 +55,7 @@ SLICE_S = 60.0
 class Outgoing:
     """An accepted message, and its result."""
 
-    parcel: Parcel
+    batch: ProducerBatch
     deadline: float
     size_bytes: int
     outcome: SendResult | AerobeeError | None = None
@@ -64,7 +64,7 @@ class Outgoing:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class BatchQueue:
     """The messages that wait for one destination."""
 
     queue: MessageQueue | None
@@ -82,7 +82,7 @@ class Outbox:
 
     sender: Sender
     spawn: Callable[[Steps[None]], None]
-    _lanes: dict[Place, Lane] = field(default_factory=dict)
+    _batch_queues: dict[Place, BatchQueue] = field(default_factory=dict)
     _open: dict[Outgoing, None] = field(default_factory=dict)
     """Messages that are accepted and not settled, in the order of acceptance."""
     _bytes: int = 0
@@ -109,7 +109,7 @@ class Outbox:
         """
         self._check_open(message.topic)
         sender = self.sender
-        one = self._outgoing(sender.parcel(message))
+        one = self._outgoing(sender.batch_of(message))
         queue = None
         if given is not None or message.ordering_key:
             queue = yield from sender.queue_for(message, given)
@@ -119,7 +119,7 @@ class Outbox:
         while self._is_full(one):
             yield from self._wait_for_room(one)
         self._check_open(message.topic)
-        # No effect from here on: a message in `_open` has a lane, and steps that empty it.
+        # No effect from here on: a message in `_open` has a batch queue, and steps that empty it.
         if self._unlisten is None:
             self._unlisten = sender.instance.closing.listen(self._abandon)
         self._open[one] = None
@@ -127,10 +127,10 @@ class Outbox:
         self._put(one, queue, message)
         return one
 
-    def _outgoing(self, parcel: Parcel) -> Outgoing:
+    def _outgoing(self, batch: ProducerBatch) -> Outgoing:
         sender = self.sender
         deadline = sender.instance.clock.monotonic() + sender.config.timeout
-        return Outgoing(parcel, deadline, ITEM_BYTES + len(parcel.properties) + len(parcel.body))
+        return Outgoing(batch, deadline, ITEM_BYTES + len(batch.properties) + len(batch.body))
 
     def _check_open(self, topic: str) -> None:
         if self._closed or self.sender.instance.closing.is_set:
@@ -144,11 +144,11 @@ class Outbox:
         )
 
     def _wait_for_room(self, one: Outgoing) -> Steps[None]:
-        self._check_open(one.parcel.topic)
+        self._check_open(one.batch.topic)
         left_s = one.deadline - self.sender.instance.clock.monotonic()
         if left_s <= 0:
             raise RequestTimeoutError(
-                f"sending to topic {one.parcel.topic}: the outbox stayed full, "
+                f"sending to topic {one.batch.topic}: the outbox stayed full, "
                 f"{len(self._open)} messages and {self._bytes} bytes wait in it"
             )
         self._room.clear()
@@ -156,43 +156,43 @@ class Outbox:
 
     def _put(self, one: Outgoing, queue: MessageQueue | None, message: Message) -> None:
         place = queue or (message.topic, message.wait_store_ok)
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = Lane(queue)
-        lane.waiting.append(one)
-        if lane.under_way < (REQUESTS if queue is None else 1):
-            lane.under_way += 1
-            self.spawn(self._empty(place, lane))
+        batch_queue = self._batch_queues.get(place)
+        if batch_queue is None:
+            batch_queue = self._batch_queues[place] = BatchQueue(queue)
+        batch_queue.waiting.append(one)
+        if batch_queue.under_way < (REQUESTS if queue is None else 1):
+            batch_queue.under_way += 1
+            self.spawn(self._empty(place, batch_queue))
 
     # ── Sending ──
 
-    def _empty(self, place: Place, lane: Lane) -> Steps[None]:
-        """Send the messages of a lane until it is empty."""
+    def _empty(self, place: Place, batch_queue: BatchQueue) -> Steps[None]:
+        """Send the messages of a batch queue until it is empty."""
         try:
-            while lane.waiting:
-                yield from self._send(lane, taken(lane.waiting))
+            while batch_queue.waiting:
+                yield from self._send(batch_queue, taken(batch_queue.waiting))
         finally:
-            lane.under_way -= 1
-            if not lane.under_way and not lane.waiting:
-                self._lanes.pop(place, None)
+            batch_queue.under_way -= 1
+            if not batch_queue.under_way and not batch_queue.waiting:
+                self._batch_queues.pop(place, None)
 
-    def _send(self, lane: Lane, chunk: list[Outgoing]) -> Steps[None]:
+    def _send(self, batch_queue: BatchQueue, chunk: list[Outgoing]) -> Steps[None]:
         """Send messages in one request, and settle them."""
         sender = self.sender
-        parcel = chunk[0].parcel if len(chunk) == 1 else joined(chunk)
+        batch = chunk[0].batch if len(chunk) == 1 else joined(chunk)
         if sender.hooks:
-            parcel = replace(parcel, background=True)
+            batch = replace(batch, background=True)
         # The deadline is that of the newest message; the others get more time.
         left_s = max(0.0, chunk[-1].deadline - sender.instance.clock.monotonic())
         try:
-            results = yield from sender.deliver(parcel, left_s, lane.queue)
+            results = yield from sender.deliver(batch, left_s, batch_queue.queue)
         except MessageIllegalError as error:
             if len(chunk) == 1:
                 self._settle(chunk[0], error)
             else:
                 # One of the messages, or the batch, may be too large for this broker.
                 for one in chunk:
-                    yield from self._send(lane, [one])
+                    yield from self._send(batch_queue, [one])
         except AerobeeError as error:
             for one in chunk:
                 self._settle(one, error)
@@ -238,7 +238,7 @@ class Outbox:
             left_s = SLICE_S if give_up_at is None else give_up_at - clock.monotonic()
             if left_s <= 0:
                 raise RequestTimeoutError(
-                    f"sending to topic {one.parcel.topic}: not stored within {timeout_s:g} s, "
+                    f"sending to topic {one.batch.topic}: not stored within {timeout_s:g} s, "
                     "and still under way"
                 )
             yield from self._wait(one, left_s)
@@ -280,10 +280,10 @@ class Outbox:
     def _abandon(self) -> None:
         """Settle all messages as failed, when the client ends."""
         self._closed = True
-        for lane in self._lanes.values():
-            lane.waiting.clear()
+        for batch_queue in self._batch_queues.values():
+            batch_queue.waiting.clear()
         for one in tuple(self._open):
-            topic = one.parcel.topic
+            topic = one.batch.topic
             text = f"sending to topic {topic}: closed before the broker answered; it may be stored"
             self._settle(one, ClientClosedError(text))
         self._room.set()
@@ -293,7 +293,7 @@ class Outbox:
         failed, self._failed, self._failed_bytes = self._failed, {}, 0
         more, self._forgotten = self._forgotten, 0
         told = [
-            (one.parcel.messages[0], one.outcome)
+            (one.batch.messages[0], one.outcome)
             for one in failed
             if isinstance(one.outcome, AerobeeError)
         ]
@@ -305,11 +305,11 @@ def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
     """Remove and return the oldest message, with those that fit into its batch."""
     chunk = [waiting.popleft()]
     size_bytes = chunk[0].size_bytes
-    if chunk[0].parcel.alone:
+    if chunk[0].batch.alone:
         return chunk
-    waits = chunk[0].parcel.messages[0].wait_store_ok
-    while waiting and not waiting[0].parcel.alone:
-        if waiting[0].parcel.messages[0].wait_store_ok is not waits:
+    waits = chunk[0].batch.messages[0].wait_store_ok
+    while waiting and not waiting[0].batch.alone:
+        if waiting[0].batch.messages[0].wait_store_ok is not waits:
             break
         size_bytes += waiting[0].size_bytes
         if size_bytes > BATCH_BYTES:
@@ -318,6 +318,6 @@ def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
     return chunk
 
 
-def joined(chunk: list[Outgoing]) -> Parcel:
-    """The parcels of some messages as one parcel."""
-    return together([one.parcel for one in chunk])
+def joined(chunk: list[Outgoing]) -> ProducerBatch:
+    """The batches of some messages as one batch."""
+    return together([one.batch for one in chunk])

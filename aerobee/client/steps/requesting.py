@@ -54,14 +54,14 @@ def ask_through_topic(sender: Sender, message: Message, timeout_s: float) -> Ste
         REPLY_TO_CLIENT: instance.config.client_id,
         TTL: str(milliseconds("timeout", timeout_s)),
     }
-    parcel = sender.parcel(message, extra)
+    batch = sender.batch_of(message, extra)
     deadline = instance.clock.monotonic() + timeout_s
     instance.services[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = partial(take_answer, instance)
     question = instance.questions[number] = Question()
     try:
-        yield from instance.be_heard(message.topic)
+        yield from instance.heartbeat_all(message.topic)
         left_s = deadline - instance.clock.monotonic()
-        (sent,) = yield from sender.deliver(parcel, left_s)
+        (sent,) = yield from sender.deliver(batch, left_s)
         yield Wait(question.arrived, max(0.0, deadline - instance.clock.monotonic()))
     finally:
         del instance.questions[number]
@@ -98,6 +98,6 @@ def reply(
     if not (cluster and copied[CORRELATION_ID] and copied[REPLY_TO_CLIENT]):
         raise ConfigurationError(f"message {to.message_id} is no request: nobody waits for a reply")
     message = Message(REPLY_TOPIC.format(cluster=cluster), body, properties=properties)
-    parcel = sender.parcel(message, {**copied, "MSG_TYPE": "reply"}, reply=True)
-    (sent,) = yield from sender.deliver(parcel, None)
+    batch = sender.batch_of(message, {**copied, "MSG_TYPE": "reply"}, reply=True)
+    (sent,) = yield from sender.deliver(batch, None)
     return sent

@@ -16,10 +16,10 @@ from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
 from aerobee.client.steps.hooking import around_send
 from aerobee.client.steps.messages import NOTHING, property_string
-from aerobee.client.steps.parcels import (
+from aerobee.client.steps.producer_batch import (
     PREPARED,
     ROUTE_IS_OLD,
-    Parcel,
+    ProducerBatch,
     read_results,
     request,
     together,
@@ -124,22 +124,22 @@ class Sender:
         timeout_s: float | None,
         require_ok: bool,
     ) -> Steps[SendResult]:
-        """Send one message. Raises: SendFailedError, BrokerError, and as `parcel`."""
-        parcel = self.parcel(message)
+        """Send one message. Raises: SendFailedError, BrokerError, and as `batch_of`."""
+        batch = self.batch_of(message)
         results = yield from self._deliver(
-            parcel, self._choice(message, queue), timeout_s, require_ok
+            batch, self._choice(message, queue), timeout_s, require_ok
         )
         return results[0]
 
     def deliver(
-        self, parcel: Parcel, timeout_s: float | None, queue: MessageQueue | None = None
+        self, batch: ProducerBatch, timeout_s: float | None, queue: MessageQueue | None = None
     ) -> Steps[list[SendResult]]:
-        """Send a parcel to this queue, or to one chosen by its first message.
+        """Send a batch to this queue, or to one chosen by its first message.
 
         Raises: SendFailedError, BrokerError.
         """
-        choice = self._choice(parcel.messages[0], queue)
-        return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
+        choice = self._choice(batch.messages[0], queue)
+        return (yield from self._deliver(batch, choice, timeout_s, require_ok=False))
 
     def queue_for(
         self, message: Message, given: MessageQueue | QueueSelector | None
@@ -154,18 +154,18 @@ class Sender:
 
         Raises: TransportError, ConfigurationError.
         """
-        parcel = self.parcel(message)
+        batch = self.batch_of(message)
         if not self.hooks:
-            yield from self._hand_over(parcel, message)
+            yield from self._hand_over(batch, message)
             return
-        with around_send(self.hooks, parcel, self.config.group, oneway=True) as (hooked, _):
+        with around_send(self.hooks, batch, self.config.group, oneway=True) as (hooked, _):
             yield from self._hand_over(hooked, message)
 
-    def _hand_over(self, parcel: Parcel, message: Message) -> Steps[None]:
+    def _hand_over(self, batch: ProducerBatch, message: Message) -> Steps[None]:
         queue = yield from self.queue_for(message, None)
-        if parcel.timed:
+        if batch.timed:
             yield from self._check_timers(queue, self.config.timeout)
-        yield self._ask(parcel, queue, self.config.timeout, oneway=True)
+        yield self._ask(batch, queue, self.config.timeout, oneway=True)
 
     def send_batch(
         self, messages: Iterable[Message], timeout_s: float | None
@@ -199,21 +199,21 @@ class Sender:
     ) -> Steps[list[SendResult]]:
         if len(chunk) == 1:
             return [(yield from self.send(chunk[0], None, timeout_s, require_ok=False))]
-        parcel = together([self._unpacked(message) for message in chunk])
+        batch = together([self._unpacked(message) for message in chunk])
         choice = self._choice(chunk[0], None)
-        return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
+        return (yield from self._deliver(batch, choice, timeout_s, require_ok=False))
 
     # ── One request ──
 
-    def parcel(
+    def batch_of(
         self,
         message: Message,
         extra: Mapping[str, str] = NOTHING,
         *,
         prepared: bool = False,
         reply: bool = False,
-    ) -> Parcel:
-        """The parcel of a message, with further properties. Raises: ConfigurationError.
+    ) -> ProducerBatch:
+        """The batch of a message, with further properties. Raises: ConfigurationError.
 
         `prepared` makes it a half message, `reply` the reply to a request.
         """
@@ -224,7 +224,7 @@ class Sender:
         body, sys_flag = compression.pack(
             message.body, self.config.compression, self.config.compress_above
         )
-        return Parcel(
+        return ProducerBatch(
             message.topic,
             [uniq_id],
             property_string(message, uniq_id, extra),
@@ -236,11 +236,11 @@ class Sender:
             messages=(message,),
         )
 
-    def _unpacked(self, message: Message) -> Parcel:
-        """The parcel of a message in a batch, which is checked already and not compressed."""
+    def _unpacked(self, message: Message) -> ProducerBatch:
+        """What a message adds to a batch, which is checked already and not compressed."""
         uniq_id = self._next_id()
         named = property_string(message, uniq_id, self._of_all)
-        return Parcel(
+        return ProducerBatch(
             message.topic, [uniq_id], named, message.body, flag=message.flag, messages=(message,)
         )
 
@@ -260,61 +260,61 @@ class Sender:
         return self.uniq_ids.next(self.instance.clock.wall_ms())
 
     def _deliver(
-        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+        self, batch: ProducerBatch, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """Send a parcel, and call hooks."""
+        """Send a batch, and call hooks."""
         make = self._hooked if self.hooks else self._counted
-        return make(parcel, choose, timeout_s, require_ok)
+        return make(batch, choose, timeout_s, require_ok)
 
     def _hooked(
-        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+        self, batch: ProducerBatch, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        with around_send(self.hooks, parcel, self.config.group) as (hooked, context):
+        with around_send(self.hooks, batch, self.config.group) as (hooked, context):
             results = yield from self._counted(hooked, choose, timeout_s, require_ok)
             context.results = results
             return results
 
     def _counted(
-        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+        self, batch: ProducerBatch, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
         """As `_store`; `close` waits for it. Raises: ClientClosedError after `close`."""
         if self._closing:
-            text = f"sending to topic {parcel.topic}: this producer is closed"
-            raise ClientClosedError(text).about(topic=parcel.topic)
+            text = f"sending to topic {batch.topic}: this producer is closed"
+            raise ClientClosedError(text).about(topic=batch.topic)
         self._under_way += 1
         try:
-            return (yield from self._store(parcel, choose, timeout_s, require_ok))
+            return (yield from self._store(batch, choose, timeout_s, require_ok))
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._settled.set()
 
     def _store(
-        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+        self, batch: ProducerBatch, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """Try until the parcel is stored, refused permanently, out of tries, or out of time."""
+        """Try until the batch is stored, refused permanently, out of tries, or out of time."""
         instance = self.instance
         clock = instance.clock
         deadline = clock.monotonic() + (self.config.timeout if timeout_s is None else timeout_s)
-        tries = Tries(parcel.topic, self.config.retry, clock, instance.random, deadline)
+        tries = Tries(batch.topic, self.config.retry, clock, instance.random, deadline)
         last: MessageQueue | None = None
         missing = False
         while True:
             broker = ""
             try:
                 tries.timeout_s()
-                route = yield from self._route(parcel.topic, tries.left_s())
+                route = yield from self._route(batch.topic, tries.left_s())
                 queue = choose(route.to_publish, last)
                 broker, last = queue.broker_name, queue
                 if tries.failed and (pause_s := tries.pause_s(broker)):
                     yield Wait(instance.closing, pause_s)
-                if parcel.timed:
+                if batch.timed:
                     yield from self._check_timers(queue, tries.timeout_s())
-                ask = self._ask(parcel, queue, tries.timeout_s())
+                ask = self._ask(batch, queue, tries.timeout_s())
                 sent_at = clock.monotonic()
                 answer = yield ask
                 tried = len(tries.failed) + 1
-                results = read_results(parcel, ask, answer, queue, tried, require_ok)
+                results = read_results(batch, ask, answer, queue, tried, require_ok)
                 if self._faults is not None:
                     self._faults.succeeded(broker, clock.monotonic() - sent_at)
                 return results
@@ -331,18 +331,18 @@ class Sender:
                     self._faults.failed(broker, refused=isinstance(error, BrokerError))
                 tries.note(broker, error)
                 if error.code in ROUTE_IS_OLD:
-                    instance.suspect(parcel.topic)
+                    instance.suspect(batch.topic)
             if not broker:
                 yield Wait(instance.closing, tries.pause_s(broker))
 
     def _ask(
-        self, parcel: Parcel, queue: MessageQueue, timeout_s: float, *, oneway: bool = False
+        self, batch: ProducerBatch, queue: MessageQueue, timeout_s: float, *, oneway: bool = False
     ) -> Ask:
-        header = request(parcel, queue, self.config.group, self.instance.clock.wall_ms())
+        header = request(batch, queue, self.config.group, self.instance.clock.wall_ms())
         return Ask(
             address=self.instance.master(queue.broker_name),
             header=header,
-            body=parcel.body,
+            body=batch.body,
             timeout_s=timeout_s,
             oneway=oneway,
         )

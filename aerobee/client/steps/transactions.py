@@ -76,7 +76,7 @@ class Transactions:
             )
         group = wrapped(self.sender.config.group, self.sender.instance.config.namespace)
         extra = {"TRAN_MSG": "true", GROUP: group}
-        half = self.sender.parcel(message, extra, prepared=True)
+        half = self.sender.batch_of(message, extra, prepared=True)
         (result,) = yield from self.sender.deliver(half, timeout_s)
         transaction = Transaction(message, result)
         if not result.ok:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from aerobee.client.compression import pack
 from aerobee.client.message import check_topic
-from aerobee.client.steps.parcels import WAITS, Parcel
+from aerobee.client.steps.producer_batch import WAITS, ProducerBatch
 from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
@@ -68,7 +68,7 @@ class Shipment(NamedTuple):
     `body_bytes` counts the bodies of the rows only. `born_ms` is 0 for the time of sending.
     """
 
-    parcel: Parcel
+    batch: ProducerBatch
     queue: MessageQueue | None
     broker: str | None
     body_bytes: int
@@ -385,7 +385,7 @@ assert HEAD.itemsize == BATCH_HEAD.size
 def single(rows: Rows, row: int) -> Shipment:
     """Encode one row as a request of its own."""
     target = rows.targets[rows.codes[row]]
-    parcel = Parcel(
+    batch = ProducerBatch(
         target.topic,
         [rows.ids[row]],
         rows.properties[row].as_py(),
@@ -394,7 +394,7 @@ def single(rows: Rows, row: int) -> Shipment:
         int(rows.flags[row]),
     )
     size, born_ms = int(rows.sizes[row]), int(rows.born_ms[row])
-    return Shipment(parcel, target.queue, target.broker, size, born_ms)
+    return Shipment(batch, target.queue, target.broker, size, born_ms)
 
 
 def batched(rows: Rows, places: Sequence[int], body: bytes) -> Shipment:
@@ -406,9 +406,9 @@ def batched(rows: Rows, places: Sequence[int], body: bytes) -> Shipment:
         ids, size = rows.ids[here], rows.sizes[here].sum()
     else:
         ids, size = [rows.ids[row] for row in places], rows.sizes[places].sum()
-    parcel = Parcel(target.topic, ids, WAITS, body, int(rows.sys_flags[first]), batch=True)
+    batch = ProducerBatch(target.topic, ids, WAITS, body, int(rows.sys_flags[first]), as_batch=True)
     born_ms = int(rows.born_ms[first])
-    return Shipment(parcel, target.queue, target.broker, int(size), born_ms)
+    return Shipment(batch, target.queue, target.broker, int(size), born_ms)
 
 
 def numbers(name: str, columns: Mapping[str, Any], count: int) -> Numbers:

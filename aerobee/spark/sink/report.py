@@ -31,8 +31,8 @@ class Report:
 
     def begin(self, shipment: Shipment) -> None:
         """Note the ids of a shipment that is about to be sent."""
-        self.first_id = self.first_id or shipment.parcel.uniq_ids[0]
-        self.last_id = shipment.parcel.uniq_ids[-1]
+        self.first_id = self.first_id or shipment.batch.uniq_ids[0]
+        self.last_id = shipment.batch.uniq_ids[-1]
 
     def add(
         self,
@@ -42,7 +42,7 @@ class Report:
         status: SendStatus,
     ) -> None:
         """Count a shipment that the broker has stored in `queue`."""
-        count = len(shipment.parcel.uniq_ids)
+        count = len(shipment.batch.uniq_ids)
         self.sent += count
         self.body_bytes += shipment.body_bytes
         self.unsafe += count if status is not SendStatus.OK else 0

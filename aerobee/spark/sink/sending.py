@@ -25,7 +25,7 @@ from aerobee.client.config import DEFAULT_RETRY
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask
-from aerobee.client.steps.parcels import ROUTE_IS_OLD, STATUS, request
+from aerobee.client.steps.producer_batch import ROUTE_IS_OLD, STATUS, request
 from aerobee.client.steps.retrying import is_away, worth_retrying
 from aerobee.client.transport import transport_error
 from aerobee.errors import (
@@ -151,7 +151,7 @@ class Delivery:
         """
         flight = Flight(shipment)
         self._waiting += 1
-        self._waiting_bytes += len(shipment.parcel.body)
+        self._waiting_bytes += len(shipment.batch.body)
         line = self._free
         if shipment.queue is not None:
             line = self._by_queue.setdefault(shipment.queue, deque())
@@ -241,7 +241,7 @@ class Delivery:
 
         Raises: BrokerNotFoundError if the broker that the row names has no queue any more.
         """
-        topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
+        topic, broker = flight.shipment.batch.topic, flight.shipment.broker
         route = self._route(topic)
         queues: Sequence[MessageQueue] = route.to_publish
         if broker is not None:
@@ -285,18 +285,18 @@ class Delivery:
         address = master_of(self._route(queue.topic), queue.broker_name)
         if not self._has_room(address):
             return False
-        parcel, sending = flight.shipment.parcel, self._sending
+        batch, sending = flight.shipment.batch, self._sending
         flight.give_up_at = flight.give_up_at or time.monotonic() + sending.delivery_timeout_s
         born_ms = flight.shipment.born_ms or time.time_ns() // 1_000_000
         flight.queue = queue
         flight.ask = Ask(
             address=address,
-            header=request(parcel, queue, sending.group, born_ms),
-            body=parcel.body,
+            header=request(batch, queue, sending.group, born_ms),
+            body=batch.body,
             timeout_s=sending.timeout_s,
         )
         self._waiting -= 1
-        self._waiting_bytes -= len(parcel.body)
+        self._waiting_bytes -= len(batch.body)
         self._numbers += 1
         number = self._numbers
         flight.deadline = time.monotonic() + sending.timeout_s
@@ -314,7 +314,7 @@ class Delivery:
         landed = self._landed
         flight.forget = channel.begin(
             flight.ask.header,
-            parcel.body,
+            batch.body,
             lambda answer, error: landed.put((number, answer, error)),
             sending.timeout_s,
         )
@@ -376,7 +376,7 @@ class Delivery:
         now = time.monotonic()
         flight.give_up_at = flight.give_up_at or now + self._sending.delivery_timeout_s
         self._waiting -= 1
-        self._waiting_bytes -= len(flight.shipment.parcel.body)
+        self._waiting_bytes -= len(flight.shipment.batch.body)
         self._come_back(flight, error, flight.shipment.broker or "?")
 
     def _end_try(self, number: int, error: AerobeeError | RemotingError) -> None:
@@ -401,9 +401,9 @@ class Delivery:
         if not worth_retrying(error, DEFAULT_RETRY) or not (left or patient):
             raise self._failure(flight)
         if error.code in ROUTE_IS_OLD:
-            self._cluster.suspect(flight.shipment.parcel.topic)
+            self._cluster.suspect(flight.shipment.batch.topic)
         self._waiting += 1
-        self._waiting_bytes += len(flight.shipment.parcel.body)
+        self._waiting_bytes += len(flight.shipment.batch.body)
         self._numbers += 1
         at = now + min(PAUSE_S * flight.tried, PAUSE_MAX_S)
         heappush(self._later, (at, self._numbers, flight))
@@ -420,11 +420,11 @@ class Delivery:
                 break
             other = self._air.pop(number, None)
             if other and answer and answer.code in STATUS:
-                self.report.sent += len(other.shipment.parcel.uniq_ids)
-        parcel = flight.shipment.parcel
+                self.report.sent += len(other.shipment.batch.uniq_ids)
+        batch = flight.shipment.batch
         what = (
-            f"sending {len(parcel.uniq_ids)} rows ({len(parcel.body)} bytes) to topic "
-            f"{parcel.topic}, when {self.report.sent} rows of the task were stored,"
+            f"sending {len(batch.uniq_ids)} rows ({len(batch.body)} bytes) to topic "
+            f"{batch.topic}, when {self.report.sent} rows of the task were stored,"
         )
         if flight.tried > len(flight.tries):
             what += f" {flight.tried} times,"

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from aerobee.broker.supervisor.asking import in_one
+from aerobee.broker.supervisor.asking import merge_expositions
 from aerobee.broker.supervisor.exposition import joined
 
 SERIES = 20_000
@@ -25,7 +25,7 @@ async def test_the_loop_turns_while_many_series_are_joined() -> None:
 
     async def join() -> None:
         nonlocal text
-        text = await in_one(texts)
+        text = await merge_expositions(texts)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(join)

@@ -26,13 +26,13 @@ async def test_it_fails_where_no_broker_serves(
 ) -> None:
     """The name server alone serves no message."""
 
-    async def troubles() -> dict[str, str | None]:
+    async def not_ready_reasons() -> dict[str, str | None]:
         return {"namesrv": names, "b-0": first, "b-1": second}
 
     async def scrape(authorization: str) -> bytes:
         return b""
 
-    app = make_app(Health(startup={}, live={}, ready={}), troubles, scrape, everybody)
+    app = make_app(Health(startup={}, live={}, ready={}), not_ready_reasons, scrape, everybody)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://b") as client:
         answer = await client.get("/readyz")
@@ -48,7 +48,7 @@ async def test_a_scrape_that_waits_too_long_for_others_is_refused(
     go, refused = trio.Event(), trio.Event()
     codes: list[int] = []
 
-    async def troubles() -> dict[str, str | None]:
+    async def not_ready_reasons() -> dict[str, str | None]:
         return {}
 
     async def scrape(authorization: str) -> bytes:
@@ -59,7 +59,7 @@ async def test_a_scrape_that_waits_too_long_for_others_is_refused(
         codes.append((await client.get("/metrics")).status_code)
         refused.set()
 
-    app = make_app(Health(startup={}, live={}, ready={}), troubles, scrape, everybody)
+    app = make_app(Health(startup={}, live={}, ready={}), not_ready_reasons, scrape, everybody)
     transport = httpx.ASGITransport(app)
     async with (
         httpx.AsyncClient(transport=transport, base_url="http://b") as client,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.broker.access.auth_config import AuthConfig
-from aerobee.broker.access.authority import Asked
+from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import Action, Kind, Need
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.remoting.wire.headers import auth
@@ -71,7 +71,7 @@ def may(desk: Desk, name: str, resource: str, action: Action) -> bool:
     assert account is not None
     kind, _, wanted = resource.partition(":")
     need = Need(Kind(kind), wanted, frozenset({action}))
-    return authority.objection(account, Asked(SIGNED, [need], ip_address("10.0.0.1"))) is None
+    return authority.objection(account, AccessQuery(SIGNED, [need], ip_address("10.0.0.1"))) is None
 
 
 async def test_accounts_become_users_with_their_rights_and_stay_over_a_restart(

@@ -57,8 +57,10 @@ def peer(listener: Listener) -> Iterator[socket.socket]:
         yield sock
 
 
-def door_of(stage: Stage, max_connections: int = 0, descriptors: int | None = None) -> boss.Door:
-    return boss.Door(
+def limits_of(
+    stage: Stage, max_connections: int = 0, descriptors: int | None = None
+) -> boss.ConnectionLimits:
+    return boss.ConnectionLimits(
         stage.reactor.stats, stage.reactor.shared.addresses, max_connections, descriptors
     )
 
@@ -70,11 +72,11 @@ def test_beyond_the_limit_a_peer_is_closed_as_it_comes(
     listener: Listener, max_connections: int, descriptors: int | None, stay: int
 ) -> None:
     stage = Stage()
-    door = door_of(stage, max_connections, descriptors)
+    limits = limits_of(stage, max_connections, descriptors)
     turns = cycle([stage.selector])
     peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3)]
     with capture_logs() as logged:
-        assert boss.accept_ready(listener, "test", stage.worker, turns, door)
+        assert boss.accept_ready(listener, "test", stage.worker, turns, limits)
     stats = stage.reactor.stats
     assert (stats.connections, stats.connections_refused) == (stay, 3 - stay)
     assert [peer.recv(1) for peer in peers[stay:]] == [b""] * (3 - stay)
@@ -95,7 +97,7 @@ async def test_a_system_out_of_something_is_asked_again_after_a_rest(
     listener.failures = [error, error]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            boss.run, listener, "test", stage.worker, [stage.selector], door_of(stage)
+            boss.run, listener, "test", stage.worker, [stage.selector], limits_of(stage)
         )
         for failed in (1, 2):
             await wait_all_tasks_blocked(0.01)
@@ -120,7 +122,7 @@ def test_a_peer_that_left_while_it_waited_is_passed_over(
     listener.failures = [error]
     turns = iter([stage.selector])
     stats = stage.reactor.stats
-    assert boss.accept_ready(listener, "test", stage.worker, turns, door_of(stage))
+    assert boss.accept_ready(listener, "test", stage.worker, turns, limits_of(stage))
     assert (stats.connections, stats.accept_failures) == (1, 0)
     for connection in list(stage.selector.connections.values()):
         connection.close("test")
@@ -132,7 +134,7 @@ def test_an_error_that_means_a_fault_of_ours_is_not_hidden(
     stage = Stage()
     listener.failures = [errno.EBADF]
     with pytest.raises(OSError):
-        boss.accept_ready(listener, "test", stage.worker, iter([]), door_of(stage))
+        boss.accept_ready(listener, "test", stage.worker, iter([]), limits_of(stage))
 
 
 def test_a_burst_of_connections_gives_others_their_turn(
@@ -146,7 +148,7 @@ def test_a_burst_of_connections_gives_others_their_turn(
     accepted = []
     while listener.accepts < 9:
         before = listener.accepts
-        assert boss.accept_ready(listener, "broker", stage.worker, turns, door_of(stage))
+        assert boss.accept_ready(listener, "broker", stage.worker, turns, limits_of(stage))
         accepted.append(listener.accepts - before)
     assert accepted == [3, 3, 3]
     for connection in list(stage.selector.connections.values()):
@@ -159,7 +161,7 @@ def test_connections_go_to_the_selectors_in_turn(listener: Listener) -> None:
     first, second = Stage(), Stage()
     turns = iter([first.selector, second.selector, first.selector])
     peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3)]
-    assert boss.accept_ready(listener, "test", first.worker, turns, door_of(first))
+    assert boss.accept_ready(listener, "test", first.worker, turns, limits_of(first))
     assert [len(s.selector.connections) for s in (first, second)] == [2, 1]
     for stage in (first, second):
         for connection in list(stage.selector.connections.values()):

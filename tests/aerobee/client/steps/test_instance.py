@@ -24,7 +24,7 @@ def live(stage: Stage, seconds: float) -> list[tuple[float, str]]:
     """The housekeeping of so many seconds: when it asked whom."""
     end = stage.now_s + seconds
     said: list[tuple[float, str]] = []
-    steps = stage.instance.stay_alive()
+    steps = stage.instance.housekeeping()
     effect = next(steps)
     while stage.now_s < end:
         if isinstance(effect, Wait):

@@ -242,7 +242,7 @@ def test_failures_that_nobody_asks_for_take_no_more_than_the_outbox_holds(stage:
     with pytest.raises(UndeliveredError, match="8 messages not sent") as raised:
         on.outbox.tell_failures()
     assert [message for message, _ in raised.value.failed] == [
-        one.parcel.messages[0] for one in accepted[-3:-1]
+        one.batch.messages[0] for one in accepted[-3:-1]
     ]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aerobee.client.compression import Compression, unpack
 from aerobee.client.message import MessageQueue
-from aerobee.client.steps.parcels import WAITS
+from aerobee.client.steps.producer_batch import WAITS
 from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.sink.columns import places
@@ -46,12 +46,12 @@ def shipments(batch: Any, packing: Packing | None = None, **options: Any) -> lis
 
 def rows_of(shipment: Shipment) -> list[tuple[int, bytes, dict[str, str]]]:
     """Flag, body and properties of each message, as a broker would take them."""
-    parcel = shipment.parcel
-    if not parcel.batch:
-        return [(parcel.flag, parcel.body, properties.decode(parcel.properties))]
-    assert parcel.properties == WAITS
-    items = [(f, bytes(b), properties.decode(p)) for f, b, p in batch_items(parcel.body)]
-    assert len(items) == len(parcel.uniq_ids)
+    batch = shipment.batch
+    if not batch.as_batch:
+        return [(batch.flag, batch.body, properties.decode(batch.properties))]
+    assert batch.properties == WAITS
+    items = [(f, bytes(b), properties.decode(p)) for f, b, p in batch_items(batch.body)]
+    assert len(items) == len(batch.uniq_ids)
     return items
 
 
@@ -113,13 +113,13 @@ def test_every_row_goes_once_and_whole_to_its_topic_and_queue(
     for shipment in sent:
         got = rows_of(shipment)
         assert len(got) <= batch_rows
-        assert len(got) == 1 or len(shipment.parcel.body) <= batch_bytes
+        assert len(got) == 1 or len(shipment.batch.body) <= batch_bytes
         assert len(got) == 1 or not any("DELAY" in named for _, _, named in got)
         assert shipment.body_bytes == sum(len(body) for _, body, _ in got)
-        assert shipment.parcel.uniq_ids == [named.pop("UNIQ_KEY") for _, _, named in got]
-        for (flag, body, named), uniq_id in zip(got, shipment.parcel.uniq_ids, strict=True):
+        assert shipment.batch.uniq_ids == [named.pop("UNIQ_KEY") for _, _, named in got]
+        for (flag, body, named), uniq_id in zip(got, shipment.batch.uniq_ids, strict=True):
             assert named.pop("WAIT") == "true"
-            place = (shipment.parcel.topic, shipment.queue)
+            place = (shipment.batch.topic, shipment.queue)
             found.append((uniq_id, *place, flag, body, named))
     assert sorted(found, key=lambda row: row[0]) == [
         (f"ID{at:04}", *expected(row)) for at, row in enumerate(rows, 1)
@@ -143,7 +143,7 @@ def test_rows_of_one_queue_keep_their_order(keys: list[str], batch_rows: int) ->
     sent = shipments(table(body=pa.array(bodies), shardingKey=keys), packing)
     for queue in {shipment.queue for shipment in sent}:
         got = [
-            unpack(body, shipment.parcel.sys_flag)
+            unpack(body, shipment.batch.sys_flag)
             for shipment in sent
             if shipment.queue == queue
             for _, body, _ in rows_of(shipment)
@@ -161,8 +161,8 @@ def test_pieces_cover_all_rows_within_their_limit(sizes: list[int], limit: int) 
 
 def test_plain_rows_travel_in_full_batches_to_any_queue() -> None:
     sent = shipments(table(body=[b"x"] * 600))
-    assert [len(shipment.parcel.uniq_ids) for shipment in sent] == [256, 256, 88]
-    assert all(shipment.queue is None and shipment.parcel.batch for shipment in sent)
+    assert [len(shipment.batch.uniq_ids) for shipment in sent] == [256, 256, 88]
+    assert all(shipment.queue is None and shipment.batch.as_batch for shipment in sent)
 
 
 def test_text_is_sent_as_utf_8() -> None:
@@ -187,7 +187,7 @@ def test_large_types_and_columns_of_nothing_are_taken() -> None:
 
 def test_the_topic_option_goes_before_the_column() -> None:
     sent = shipments(table(body=[b"x"], topic=["column"]), Packing(topic="option"))
-    assert sent[0].parcel.topic == "option"
+    assert sent[0].batch.topic == "option"
 
 
 def test_the_tags_option_is_for_rows_without_a_tag() -> None:
@@ -200,7 +200,7 @@ def test_the_tags_option_is_for_rows_without_a_tag() -> None:
 
 def test_a_message_id_is_kept_and_made_where_it_is_missing() -> None:
     sent = shipments(table(body=[b"1", b"2"], msgId=["MINE", None]))
-    assert sent[0].parcel.uniq_ids == ["MINE", "ID0002"]
+    assert sent[0].batch.uniq_ids == ["MINE", "ID0002"]
 
 
 def test_an_explicit_queue_goes_before_a_sharding_key() -> None:
@@ -254,10 +254,10 @@ def test_only_large_bodies_are_compressed_and_batches_say_how(method: Compressio
     bodies = [b"s" * 100, b"L" * 5000, b"s" * 100, b"M" * 5000]
     packing = Packing(topic="T", compress=method, compress_over=100)
     small, large = shipments(table(body=bodies), packing)
-    assert small.parcel.sys_flag == 0
+    assert small.batch.sys_flag == 0
     assert [b for _, b, _ in rows_of(small)] == [bodies[0], bodies[2]]
-    packed = [unpack(b, large.parcel.sys_flag) for _, b, _ in rows_of(large)]
-    assert large.parcel.sys_flag & 1
+    packed = [unpack(b, large.batch.sys_flag) for _, b, _ in rows_of(large)]
+    assert large.batch.sys_flag & 1
     assert packed == [bodies[1], bodies[3]]
 
 
@@ -279,10 +279,10 @@ def test_a_delay_travels_alone_and_says_its_kind() -> None:
     delays = [
         {name: v for name, v in rows_of(s)[0][2].items() if name.startswith(("DELAY", "TIMER"))}
         for s in sent
-        if not s.parcel.batch
+        if not s.batch.as_batch
     ]
     assert delays == [{"DELAY": "3"}, {"TIMER_DELAY_MS": "1500"}]
-    assert [b for s in sent if s.parcel.batch for _, b, _ in rows_of(s)] == [b"1", b"3", b"5"]
+    assert [b for s in sent if s.batch.as_batch for _, b, _ in rows_of(s)] == [b"1", b"3", b"5"]
 
 
 def test_a_row_with_two_delays_is_refused() -> None:

@@ -34,7 +34,7 @@ __all__ = [
     "ROUTE_IS_OLD",
     "STATUS",
     "WAITS",
-    "Parcel",
+    "ProducerBatch",
     "dressed",
     "read_results",
     "request",
@@ -53,7 +53,7 @@ ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 STATUS = {status.value: status for status in SendStatus}
 
 
-class Parcel(msgspec.Struct, frozen=True, gc=False):
+class ProducerBatch(msgspec.Struct, frozen=True, gc=False):
     """The content of a send request, except the queue."""
 
     topic: str
@@ -62,7 +62,8 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     sys_flag: int = 0
     flag: int = 0
-    batch: bool = False
+    as_batch: bool = False
+    """Whether the body has the format of a batch, also of one message."""
     reply: bool = False
     timed: bool = False
     background: bool = False
@@ -76,66 +77,71 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
         return bool(self.sys_flag or self.reply or self.messages[0].delayed)
 
 
-def together(parcels: Sequence[Parcel]) -> Parcel:
-    """A batch of single-message parcels with the same topic and `wait_store_ok`."""
-    first = parcels[0].messages[0]
-    return Parcel(
+def together(batches: Sequence[ProducerBatch]) -> ProducerBatch:
+    """Batches of one message each as one, with the same topic and `wait_store_ok`."""
+    first = batches[0].messages[0]
+    return ProducerBatch(
         first.topic,
-        [parcel.uniq_ids[0] for parcel in parcels],
+        [batch.uniq_ids[0] for batch in batches],
         WAITS if first.wait_store_ok else WAITS_NOT,
-        b"".join([batch_item(one.flag, one.body, one.properties) for one in parcels]),
-        batch=True,
-        messages=[parcel.messages[0] for parcel in parcels],
+        b"".join([batch_item(one.flag, one.body, one.properties) for one in batches]),
+        as_batch=True,
+        messages=[batch.messages[0] for batch in batches],
     )
 
 
-def dressed(parcel: Parcel, more: Mapping[str, str]) -> Parcel:
-    """A parcel with further properties in each message. Raises: ConfigurationError for too many."""
+def dressed(batch: ProducerBatch, more: Mapping[str, str]) -> ProducerBatch:
+    """A batch with further properties in each message. Raises: ConfigurationError for too many."""
 
     def with_more(text: str | bytes) -> str:
-        return checked_length(properties.encode({**properties.decode(text), **more}), parcel.topic)
+        return checked_length(properties.encode({**properties.decode(text), **more}), batch.topic)
 
-    if not parcel.batch:
-        return replace(parcel, properties=with_more(parcel.properties))
-    items = batch_items(parcel.body)
+    if not batch.as_batch:
+        return replace(batch, properties=with_more(batch.properties))
+    items = batch_items(batch.body)
     body = b"".join([batch_item(flag, bytes(own), with_more(text)) for flag, own, text in items])
-    return replace(parcel, body=body)
+    return replace(batch, body=body)
 
 
-def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
-    """The header that sends a parcel to a queue. Source: remoting §3.2."""
+def request(batch: ProducerBatch, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
+    """The header that sends a batch to a queue. Source: remoting §3.2."""
     made = SendMessageV2
-    if parcel.batch:
+    if batch.as_batch:
         made = SendBatchMessage
-    elif parcel.reply:
+    elif batch.reply:
         made = SendReplyMessageV2
     return made(
         producer_group=group,
-        topic=parcel.topic,
+        topic=batch.topic,
         default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
         queue_id=queue.queue_id,
-        sys_flag=parcel.sys_flag,
+        sys_flag=batch.sys_flag,
         born_timestamp=now_ms,
-        flag=parcel.flag,
-        properties=parcel.properties,
+        flag=batch.flag,
+        properties=batch.properties,
         reconsume_times=0,
         unit_mode=False,
-        batch=parcel.batch,
+        batch=batch.as_batch,
         broker_name=queue.broker_name,
     )
 
 
 def read_results(
-    parcel: Parcel, ask: Ask, answer: Command, queue: MessageQueue, attempts: int, require_ok: bool
+    batch: ProducerBatch,
+    ask: Ask,
+    answer: Command,
+    queue: MessageQueue,
+    attempts: int,
+    require_ok: bool,
 ) -> list[SendResult]:
-    """The results in a response, one per message of the parcel. Raises: BrokerError."""
+    """The results in a response, one per message of the batch. Raises: BrokerError."""
     status = STATUS.get(answer.code)
     if status is None or (require_ok and status is not SendStatus.OK):
         raise error_of(ask, answer, queue.broker_name)
     header = header_of(ask, answer, SendMessageResponse)
     offset_ids = header.msg_id.split(",")
-    offset_ids += [""] * (len(parcel.uniq_ids) - len(offset_ids))
+    offset_ids += [""] * (len(batch.uniq_ids) - len(offset_ids))
     stored = queue._replace(queue_id=header.queue_id)
     return [
         SendResult(
@@ -150,5 +156,5 @@ def read_results(
             recall_handle=header.recall_handle or None,
             traced=header.trace_on != "false",
         )
-        for at, uniq_id in enumerate(parcel.uniq_ids)
+        for at, uniq_id in enumerate(batch.uniq_ids)
     ]
