@@ -7,8 +7,7 @@ Large answers are sent before the end of the round.
 A round has a time limit, and in it each ready connection has a turn. A connection whose turn is
 over keeps the rest of its frames and steps, in order, for its next one; sockets that a round did
 not reach are the first of the next round, and the poller is not asked again before all of them had
-a turn. A round also ends with each group of gathered requests that has its answers: their clients
-need not wait for all.
+a turn. A round also ends with each group of gathered requests that has its answers.
 
 The waiting time of a request includes its time in the kernel (`arrivals`).
 """
@@ -292,8 +291,7 @@ class Selector:
             buffer.begin()
         elif context.gathered.full or not buffer.keep(received):
             self._serve_gathered()
-            # Answers that wait for the disk leave together: all of the round share one sync.
-            self._early = connection.dirty
+            self._early = connection.dirty  # All answers that wait for the disk share one sync.
 
     def _serve_gathered(self) -> None:
         """Serve what was gathered, and arrange for further turns of what is unfinished then."""
