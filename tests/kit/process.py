@@ -163,7 +163,11 @@ class Server(ABC):
     _child: Child | None
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self._kill()
+            raise
         return self
 
     def __exit__(
@@ -172,6 +176,9 @@ class Server(ABC):
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        self._kill()
+
+    def _kill(self) -> None:
         if self._child is not None:
             self._child.kill()
 

@@ -9,7 +9,7 @@ from subprocess import TimeoutExpired
 import pytest
 
 from tests.kit.ports import HOST, free_block, free_port
-from tests.kit.process import Child, DidNotStart
+from tests.kit.process import Child, DidNotStart, Server
 from tests.kit.waiting import eventually
 
 DEFAULTS = {9_876, 10_909, 10_911, 10_912, 5_557, 8_080, 8_088}
@@ -65,6 +65,18 @@ def test_leaving_the_block_kills_what_ignores_sigterm(tmp_path: Path) -> None:
         assert child.running
     assert not child.running
     assert child.kill() == -signal.SIGKILL
+
+
+def test_a_server_whose_start_is_interrupted_is_killed(tmp_path: Path) -> None:
+    class Slow(Server):
+        def start(self) -> None:
+            self._child = python("import time; time.sleep(60)", tmp_path / "log")
+            raise KeyboardInterrupt
+
+    server = Slow()
+    with pytest.raises(KeyboardInterrupt), server:
+        pytest.fail("it did not start")
+    assert not server.child.running
 
 
 def test_an_expectation_that_fails_says_what_was_expected() -> None:
