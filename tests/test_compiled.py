@@ -6,10 +6,12 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from deploy.compiled.build import described
 from deploy.compiled.split import dotted, modules, split
 from tests.conftest import NEEDS_PURE
 
@@ -85,6 +87,17 @@ def test_every_test_that_is_skipped_exists() -> None:
         if line and not line.startswith("#"):
             path, _, name = line.partition("::")
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_its_version_is_another_than_that_of_the_pure_build() -> None:
+    """Or pip would take it for installed where that is, and say nothing."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    pure = tomllib.loads(project)
+    compiled = tomllib.loads(described(project))
+    assert compiled["project"].pop("version") == pure["project"].pop("version") + "+compiled"
+    assert compiled["project"] == pure["project"]
+    assert compiled["tool"]["hatch"]["build"]["targets"]["wheel"].pop("hooks")
+    assert compiled == pure
 
 
 def test_without_a_compiler_it_says_so_and_builds_nothing(tmp_path: Path) -> None:
