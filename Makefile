@@ -8,6 +8,9 @@ STAMP  := $(VENV)/.ready
 SUPPLY := $(VENV)/.supply
 MYPYC  := $(VENV)/.mypyc
 PIP    := $(BIN)/pip --quiet --disable-pip-version-check
+# With an older Python pip fails after some silence, and the environment that it leaves serves nobody.
+NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Python 3.11 or later, and \
+	$(PYTHON) is %d.%d: name another one, as in make run PYTHON=python3.12" % sys.version_info[:2])
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -92,8 +95,9 @@ $(SUPPLY): $(BROKER)
 	touch $(SUPPLY)
 
 $(BROKER): pyproject.toml
+	@$(PYTHON) -c '$(NEEDED)'
 	@echo "Installing the broker and its libraries into $(VENV) (about 90 MB, once) ..."
-	$(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install -e '.[compression]'
 	touch $(BROKER)
 

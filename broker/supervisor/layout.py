@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.supervisor.member_settings import member_directory
+from aerobee.store.format.names import CONFIG, segment_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +27,8 @@ STORE: Final = ("commitlog", "consumequeue", "checkpoint", "config/topics.json")
 """What only a broker makes."""
 MEMBER: Final = re.compile(r"broker-(\d{1,3})", re.ASCII)
 STAYS: Final = frozenset({"conf", "lock", "namesrv.lock"})
-SHARED: Final = "config/kvConfig.json"
-"""Of the name server, which is the supervisor's."""
+SHARED: Final = ("kvConfig.json", "users.json", "acls.json")
+"""In CONFIG: of the name server, which is the supervisor's, and what all brokers share."""
 
 
 def layout_problem(config: BrokerConfig, disk: Disk) -> str | None:
@@ -44,11 +45,10 @@ def layout_problem(config: BrokerConfig, disk: Disk) -> str | None:
             return None
         return (
             f"{root} has the stores of several brokers ({_names(members)}): set brokers:"
-            f" {members[-1] + 1}; to serve one of them alone, give its directory as"
-            f" storePathRootDir, {member_directory(str(root), members[0])}, and its brokerName,"
-            f" {config.broker.broker_name}-{members[0]}"
+            f" {members[-1] + 1}; to serve one of them alone,"
+            f" {_alone(config, root, members[0], disk)}"
         )
-    if _is_store(root, disk):
+    if _is_of_one(config, root, disk):
         return (
             f"{root} has the store of one broker: set brokers: 1, or make it that of broker 0:"
             f" {' && '.join(_moves(config, root, disk))}"
@@ -66,8 +66,33 @@ def _path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def _log(config: BrokerConfig) -> Path | None:
+    """The directory of the commit log, where it has a setting of its own."""
+    log = config.store.store_path_commit_log
+    return _path(log) if log else None
+
+
 def _is_store(path: Path, disk: Disk) -> bool:
     return any(disk.exists(path / one) for one in STORE)
+
+
+def _is_of_one(config: BrokerConfig, root: Path, disk: Disk) -> bool:
+    """Whether one broker has its store here: a log that stays where it is set says so by its
+    segments.
+    """
+    log = _log(config)
+    if log is None:
+        return _is_store(root, disk)
+    signs = (root / one for one in STORE)
+    return _has_segments(log, disk) or any(
+        disk.exists(sign) for sign in signs if not log.is_relative_to(sign)
+    )
+
+
+def _has_segments(log: Path, disk: Disk) -> bool:
+    return disk.is_directory(log) and any(
+        segment_start(name) is not None for name in disk.listdir(log)
+    )
 
 
 def _members(root: Path, disk: Disk) -> Iterator[int]:
@@ -81,17 +106,48 @@ def _names(numbers: list[int]) -> str:
     return ", ".join(f"broker-{number}" for number in numbers)
 
 
+def _alone(config: BrokerConfig, root: Path, number: int, disk: Disk) -> str:
+    """What a broker is given that serves the store of one of several."""
+    parts = [f"give its directory as storePathRootDir, {member_directory(str(root), number)}"]
+    if log := _log(config):
+        parts.append(f"its log as storePathCommitLog, {member_directory(str(log), number)}")
+    parts.append(f"and its brokerName, {config.broker.broker_name}-{number}")
+    if shared := _shared(root, disk):
+        place = f"{member_directory(str(root), number)}/{CONFIG}"
+        parts.append(f"with {', '.join(shared)} of {root / CONFIG} copied to {place}")
+    return ", ".join(parts)
+
+
+def _shared(root: Path, disk: Disk) -> list[str]:
+    return [name for name in SHARED if disk.exists(root / CONFIG / name)]
+
+
 def _moves(config: BrokerConfig, root: Path, disk: Disk) -> Iterator[str]:
-    """The commands that make the store of one broker that of broker 0."""
+    """The commands that make the store of one broker that of broker 0.
+
+    Interrupted anywhere, they are told once more, for what is left.
+    """
+    log = _log(config)
     entries = [
-        name for name in sorted(disk.listdir(root)) if name not in STAYS and not MEMBER.match(name)
+        name
+        for name in sorted(disk.listdir(root), key=lambda name: (name in STORE, name))
+        if name not in STAYS
+        and name != CONFIG
+        and not MEMBER.match(name)
+        and not (log and log.is_relative_to(root / name))
     ]
     yield f"cd {shlex.quote(str(root))}"
-    yield "mkdir -p broker-0"  # once more, after it was interrupted
-    yield f"mv {shlex.join(entries)} broker-0/"
-    if disk.exists(root / SHARED):
-        yield f"mkdir -p config && cp broker-0/{SHARED} config/"
-    log = config.store.store_path_commit_log
-    if log and _path(log).parent != root:
-        place = shlex.quote(str(_path(log)))
-        yield f"mkdir -p {place}/broker-0 && mv {place}/[0-9]* {place}/broker-0/"
+    yield f"mkdir -p broker-0/{CONFIG}"
+    if log and _has_segments(log, disk):
+        place = shlex.quote(str(log))
+        yield f"mkdir -p {place}/broker-0"
+        yield f"mv {place}/[0-9]* {place}/broker-0/"
+    if disk.is_directory(root / CONFIG):
+        shared = _shared(root, disk)
+        own = sorted(set(disk.listdir(root / CONFIG)) - set(SHARED))
+        for verb, names in (("cp", shared), ("mv", own)):
+            if names:
+                paths = shlex.join(f"{CONFIG}/{name}" for name in names)
+                yield f"{verb} {paths} broker-0/{CONFIG}/"
+    if entries:
+        yield f"mv {shlex.join(entries)} broker-0/"

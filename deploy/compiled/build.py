@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -36,6 +37,9 @@ VENV = ROOT / ".cache" / "compiled" / "venv"
 GROUP = "aerobee"
 """The compiled modules share one library, `aerobee__mypyc`, at the root of the wheel."""
 SOURCES = ("aerobee", "broker", "remoting", "store", "pyproject.toml", "README.md", "LICENSE")
+VERSION = re.compile(r'^(version = "[^"+]+)"$', re.MULTILINE)
+LOCAL = "compiled"
+"""The local part of its version: pip takes it for another one than the pure build's."""
 HOOK = """
 [tool.hatch.build.targets.wheel.hooks.custom]
 path = "deploy/compiled/wheel_hook.py"
@@ -115,6 +119,13 @@ def prepare(paths: list[str]) -> None:
             file.with_stem(file.stem + INTERPRETED).write_text(source, encoding="utf-8")
 
 
+def described(project: str) -> str:
+    """The pyproject.toml of the compiled build, of that of the pure one."""
+    marked, count = VERSION.subn(rf'\1+{LOCAL}"', project)
+    assert count == 1
+    return marked + HOOK
+
+
 def compile_all(paths: list[str]) -> None:
     """Compile them in their places."""
     from mypyc.build import mypycify
@@ -173,8 +184,8 @@ def build(directory: Path) -> None:
     copy()
     prepare(paths)
     compile_all(paths)
-    with (TREE / "pyproject.toml").open("a", encoding="utf-8") as file:
-        file.write(HOOK)
+    project = TREE / "pyproject.toml"
+    project.write_text(described(project.read_text(encoding="utf-8")), encoding="utf-8")
     hatchling = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
     subprocess.run(hatchling, check=True)
     install(max(directory.glob("*.whl"), key=lambda wheel: wheel.stat().st_mtime))

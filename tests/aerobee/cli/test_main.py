@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
+import aerobee
 from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
 from aerobee.cli.main import COMMANDS, cli
 from aerobee.cli.mqadmin import OURS
@@ -40,6 +42,14 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_the_version_is_that_of_the_distribution() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"aerobee {version('aerobee')}\n")
+
+
+def test_the_compiled_build_without_its_libraries_is_the_pure_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(vars(aerobee), "__version__", "1.2.3+compiled")
+    done = CliRunner().invoke(cli, ["--version"])
+    assert done.output == "aerobee 1.2.3\n"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["config", "check"]])

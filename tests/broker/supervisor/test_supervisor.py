@@ -502,18 +502,21 @@ def test_a_port_of_any_broker_that_is_taken_refuses_the_start(tmp_path: Path) ->
         assert "listenPort of broker 1" in refused(whole)
 
 
+@pytest.mark.parametrize("log", [None, "data/commitlog", "data/a/log", "log"])
 def test_one_store_becomes_that_of_broker_0_by_the_command_that_the_refusal_tells(
-    tmp_path: Path,
+    tmp_path: Path, log: str | None
 ) -> None:
     """`brokers: 1`, then 2, then 1 again: nothing is hidden, and nothing is moved unasked."""
     data = tmp_path / "data"
+    settings = {} if log is None else {"storePathCommitLog": str(tmp_path / log)}
     ports = Supervised(data=data).ports
-    single = Supervised(data=data, brokers=1, ports=ports)
+    single = Supervised(data=data, brokers=1, ports=ports, settings=settings)
     with single:
         assert set(stored(single, 20)) == {"b"}
         kept = bodies(single, TOPIC)
         assert single.stop() == 0
-    whole = Supervised(data=data, ports=ports, log_path=tmp_path / "two.log")
+    two = tmp_path / "two.log"
+    whole = Supervised(data=data, ports=ports, settings=settings, log_path=two)
     told = refused(whole)
     (reason,) = (one["reason"] for one in events(told) if one["event"] == "broker.refused")
     command = reason.partition("broker 0: ")[2]
@@ -522,5 +525,13 @@ def test_one_store_becomes_that_of_broker_0_by_the_command_that_the_refusal_tell
     with whole:
         assert bodies(whole, TOPIC) == kept
         assert whole.stop() == 0
-    again = Supervised(data=data, brokers=1, ports=ports, log_path=tmp_path / "one.log")
-    assert "broker-0, broker-1" in refused(again)
+    one = tmp_path / "one.log"
+    again = Supervised(data=data, brokers=1, ports=ports, settings=settings, log_path=one)
+    told = refused(again)
+    assert "broker-0, broker-1" in told
+    alone = dict(re.findall(r"(storePath\w+|brokerName), ([^, \"]+)", told))
+    assert len(alone) == 2 + len(settings)
+    again.data = Path(alone.pop("storePathRootDir"))
+    again.settings = alone
+    with again:
+        assert bodies(again, TOPIC) == kept
