@@ -6,21 +6,15 @@ import ast
 import os
 import subprocess
 import sys
-<<<<<<< HEAD
-from copy import copy
-=======
 import tomllib
->>>>>>> ed24755e27b8ae653f3ce5af557ccc7a10a4f200
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
 from deploy.compiled import build
-=======
 from deploy.compiled.build import described
->>>>>>> ed24755e27b8ae653f3ce5af557ccc7a10a4f200
 from deploy.compiled.split import dotted, modules, split
 from tests.conftest import NEEDS_PURE
 
@@ -146,7 +140,17 @@ def test_every_test_that_is_skipped_exists() -> None:
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
-<<<<<<< HEAD
+def test_its_version_is_another_than_that_of_the_pure_build() -> None:
+    """Or pip would take it for installed where that is, and say nothing."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    pure = tomllib.loads(project)
+    compiled = tomllib.loads(described(project))
+    assert compiled["project"].pop("version") == pure["project"].pop("version") + "+compiled"
+    assert compiled["project"] == pure["project"]
+    assert compiled["tool"]["hatch"]["build"]["targets"]["wheel"].pop("hooks")
+    assert compiled == pure
+
+
 @pytest.mark.parametrize(
     ("compiler", "said"),
     [
@@ -159,20 +163,6 @@ def test_every_test_that_is_skipped_exists() -> None:
 def test_without_a_compiler_it_says_so_and_builds_nothing(
     compiler: str, said: str, tmp_path: Path
 ) -> None:
-=======
-def test_its_version_is_another_than_that_of_the_pure_build() -> None:
-    """Or pip would take it for installed where that is, and say nothing."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    pure = tomllib.loads(project)
-    compiled = tomllib.loads(described(project))
-    assert compiled["project"].pop("version") == pure["project"].pop("version") + "+compiled"
-    assert compiled["project"] == pure["project"]
-    assert compiled["tool"]["hatch"]["build"]["targets"]["wheel"].pop("hooks")
-    assert compiled == pure
-
-
-def test_without_a_compiler_it_says_so_and_builds_nothing(tmp_path: Path) -> None:
->>>>>>> ed24755e27b8ae653f3ce5af557ccc7a10a4f200
     done = subprocess.run(
         [sys.executable, "-m", "deploy.compiled.build", "--wheel", str(tmp_path)],
         env={**os.environ, "CC": compiler},
