@@ -394,9 +394,7 @@ class MessageStore:
         Raises: NotInMemory, OSError.
         """
         queue = self.queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        return self.reader.offset_by_time(queue, timestamp_ms, upper=upper)
+        return 0 if queue is None else self.reader.offset_by_time(queue, timestamp_ms, upper=upper)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time of one message in ms; −1 when there is none. Raises: NotInMemory, OSError."""
