@@ -176,9 +176,9 @@ class MessageStore:
         self._lock.release()
 
     def load(self) -> Recovery:
-        """Lock the directory unless that is done, load, recover.
+        """Lock the directory unless that is done, load, recover. A full disk is given the reserve.
 
-        Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
+        Raises: StoreRefused with file and remedy, when nothing else has changed; OSError: no room.
         """
         if not self._lock.held:
             self.lock()
@@ -204,6 +204,7 @@ class MessageStore:
         segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
         start_check.refuse_small_disk(self._disk, self.root, segment, index)
         with start_check.refusing(self.root):
+            start_check.give_up_reserve(self._disk, self.space.reserve)
             folders = (self.commit_log.queue.directory, self.queues.directory)
             with start_check.opening(self._disk, self._abort, folders) as clean:
                 self._checkpoint_file.load()

@@ -8,6 +8,7 @@ names the file and the remedy. A refused directory stays exactly as it was. Sour
 from __future__ import annotations
 
 import contextlib
+import errno
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.recovery.abort_file import AbortFile
+    from aerobee.store.space.reserve_file import ReserveFile
 
 __all__ = [
+    "give_up_reserve",
     "make_directory",
     "opening",
     "refuse_foreign",
@@ -48,6 +51,7 @@ log = structlog.get_logger(__name__)
 
 CLOCK_BEHIND_MS = 5_000
 """How far the newest message may be ahead of the clock before a start warns of it."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SEARCH_DEPTH = 4
 _ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the file store first"
 
@@ -235,12 +239,34 @@ def remove_leftovers(disk: Disk, root: Path) -> None:
                     disk.remove(directory / name)
 
 
+def give_up_reserve(disk: Disk, reserve: ReserveFile) -> None:
+    """Free the reserve where the disk is full: a start writes little, but not nothing.
+
+    Raises: OSError.
+    """
+    if reserve.size and disk.exists(reserve.path):
+        available = disk.free_space(reserve.path.parent).available_bytes
+        if reserve.is_needed(available):
+            reserve.release()
+            log.info("store.reserve_released", size_bytes=reserve.size)
+
+
 @contextlib.contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn an OSError into a refusal that names the file and the remedy."""
+    """Turn an OSError into a refusal that names the file and the remedy.
+
+    Without room on the disk it is no refusal: the same start works once there is some. Raises:
+    StoreRefused, OSError.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise OSError(
+                error.errno,
+                f"{error.filename or path} cannot be written ({error.strerror}): make room on its "
+                "disk, or raise the quota; what is stored is safe, and the next start continues",
+            ) from error
         raise StoreUnusable(
             f"{error.filename or path} cannot be used ({error.strerror}): give this user the "
             "directory, or choose another one with storePathRootDir"

@@ -34,6 +34,10 @@ class ReserveFile:
         self.held = False
         """Whether the blocks are reserved, as far as this run knows."""
 
+    def is_needed(self, available_bytes: int) -> bool:
+        """Whether so little is free that small writes may fail without it."""
+        return available_bytes < 2 * self.size
+
     def hold(self) -> None:
         """Create the file with all its blocks; cheap when it exists."""
         with self._disk.open(self.path, create=True) as handle:

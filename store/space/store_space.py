@@ -103,7 +103,7 @@ class StoreSpace:
 
     async def make_room(self) -> None:
         """Free the reserve if the disk is full, for a stop or another small write."""
-        scarce = self.watch.available_bytes < 2 * self.reserve.size
+        scarce = self.reserve.is_needed(self.watch.available_bytes)
         if self.reserve.held and (scarce or self.watch.starved):
             try:
                 await self._disk.in_thread(self.reserve.release)

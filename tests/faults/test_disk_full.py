@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.broker_process import BrokerProcess
+from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.history import History
 from tests.kit.load import stored
 from tests.kit.mounts import small_file_system
@@ -115,6 +115,57 @@ def test_a_kill_on_a_full_disk_loses_nothing(broker: BrokerProcess, sender: Send
         sender.check()
         assert sender.send().code == 0
         sender.check()
+
+
+def fill_up(filler: Path) -> None:
+    """Take the last block, too."""
+    with filler.open("ab", buffering=0) as file:
+        while os.statvfs(filler).f_bavail:
+            file.write(bytes(4096))
+
+
+def kill_with_topics_that_have_no_files(broker: BrokerProcess, count: int) -> Path:
+    """Messages of so many topics in the log, whose queues no disk had room for. Returns what has
+    taken the room.
+    """
+    filler = broker.data.parent / "filler"
+    with RawConnection(broker.address, timeout_s=30) as connection:
+        assert connection.call(310, send_fields("T", 0), b"x").code == 0
+        eventually(lambda: (broker.data / "reserve").exists(), within_s=20, what="has a reserve")
+        fill_up(filler)
+        for number in range(count):
+            assert connection.call(310, send_fields(f"T{number}", 0), b"x").code == 0
+    broker.kill()
+    fill_up(filler)
+    return filler
+
+
+def test_a_start_on_a_full_disk_serves_consumers(broker: BrokerProcess) -> None:
+    kill_with_topics_that_have_no_files(broker, 5)
+    broker.start()
+    with RawConnection(broker.address) as connection:
+        assert len([*read_topic(connection, "T4", 0)]) == 1
+
+        def refused() -> bool:
+            answer = connection.call(310, send_fields("T", 0), b"x")
+            return answer.code == SERVICE_NOT_AVAILABLE
+
+        eventually(refused, within_s=20, what="sends are refused")
+    assert broker.stop() == 0, broker.child.errors()
+
+
+def test_a_start_without_room_for_its_queues_says_so_and_may_be_tried_again(
+    broker: BrokerProcess,
+) -> None:
+    filler = kill_with_topics_that_have_no_files(broker, 100)
+    with pytest.raises(DidNotStart) as failed:
+        broker.start()
+    assert failed.value.exit_code == 1, "systemd tries again"
+    assert "No space left on device): make room" in broker.child.errors()
+    filler.unlink()
+    broker.start()
+    with RawConnection(broker.address) as connection:
+        assert len([*read_topic(connection, "T99", 0)]) == 1
 
 
 def test_a_broker_on_a_full_disk_stops_cleanly(broker: BrokerProcess, sender: Sender) -> None:

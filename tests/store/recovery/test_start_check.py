@@ -137,6 +137,14 @@ def test_leftovers_go_and_nothing_else_does(tmp_path: Path) -> None:
     assert not any(path.exists() for path in gone)
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_refusal(tmp_path: Path, number: int) -> None:
+    with pytest.raises(OSError, match=r"make room on its disk.*quota") as full, refusing(tmp_path):
+        raise OSError(number, "none left", str(tmp_path / "a"))
+    assert full.value.errno == number
+    assert str(tmp_path / "a") in str(full.value)
+
+
 def test_an_error_without_a_file_name_names_the_directory(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match=str(tmp_path)), refusing(tmp_path):
         raise OSError(errno.EIO, "Input/output error")

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from aerobee.store.files.disk import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
-from tests.kit.running_store import running_store
+from tests.kit.running_store import put_in_time, running_store
+from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,21 @@ async def test_the_reserve_is_kept_and_given_back_when_a_full_store_stops(
         disk.used_percent = 99.9
         await store.space.cleanup.look()
     assert not reserve.exists()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("used_percent", "kept"), [(90.0, True), (99.9, False)])
+async def test_a_start_on_a_full_disk_has_the_room_of_the_reserve(
+    tmp_path: Path, autojump_clock: MockClock, used_percent: float, kept: bool
+) -> None:
+    disk = SmallDisk(tmp_path)
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        await put_in_time(store, draft())
+        await store.space.cleanup.look()
+    assert (tmp_path / "reserve").exists()
+    disk.used_percent = used_percent
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB):
+        assert (tmp_path / "reserve").exists() == kept
 
 
 @pytest.mark.trio
