@@ -161,7 +161,7 @@ async def when_saved(saved: Durable, what: str, answer: Answer = DONE) -> Answer
     except OSError as error:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the {what} is served but could not be saved: {error.strerror}",
+            f"the {what} is served but could not be saved: {error.strerror or error}",
         ) from error
     return answer
 

@@ -252,7 +252,7 @@ class UserProcessor:
         except OSError as error:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the change is in force but could not be saved: {error.strerror}",
+                f"the change is in force but could not be saved: {error.strerror or error}",
             ) from error
         return Changed(changes=changes)
 
