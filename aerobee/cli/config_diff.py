@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["diff"]
 
 DIFFERENT = 1
+CLUSTER = "NAMESRV_ADDR"
 
 
 @click.command(short_help="What a file changes: of the defaults, or of a running broker.")
@@ -27,13 +28,16 @@ def diff(file: Path | None, broker: str | None, connection: Connection, output: 
     """Print what the configuration has otherwise than the defaults, or than a running broker.
 
     With --broker each row says whether SIGHUP is enough to bring the running value to that of the
-    file, and the exit code is 1 when there is a difference.
+    file, and the exit code is 1 when there is a difference. NAMESRV_ADDR of this shell does not
+    count then, and of a secret only whether there is one.
 
     Example: aerobee config diff -c broker.yaml --broker broker-a
     """
     from aerobee.broker.config.report import compared, differing
 
-    config = or_problems(lambda: read_config(file))
+    # It says whom this command asks: of the broker's environment nothing is known.
+    without = "" if broker is None else CLUSTER
+    config = or_problems(lambda: read_config(file, without=without))
     if broker is None:
         output.rows(differing(config))
         return

@@ -73,12 +73,12 @@ def shown(config: BrokerConfig, key: Key) -> str:
 def exported(config: BrokerConfig) -> dict[str, str]:
     """Every key with its value, and the kept keys of RocketMQ, sorted by RocketMQ name.
 
-    Secrets are masked.
+    Secrets are masked where they are set.
     """
     ours = {key.name: shown(config, key) for key in SCHEMA.values()}
     kept = NEVER_HERE | dict(config.without_effect) | dict(config.unknown)
-    values = {name: MASK if name in SECRET else text for name, text in (kept | ours).items()}
-    return dict(sorted(values.items()))
+    values = (kept | ours).items()
+    return {name: MASK if text and name in SECRET else text for name, text in sorted(values)}
 
 
 def as_properties(config: BrokerConfig) -> str:
