@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.load import BrokerConfig
 
-__all__ = ["LOG_LEVELS", "broker", "log_level_option", "log_setting", "set_option"]
+__all__ = ["LOG_LEVELS", "broker", "data_option", "log_level_option", "log_setting", "set_option"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -33,6 +34,31 @@ log_level_option = click.option(
     type=click.Choice(LOG_LEVELS, case_sensitive=False),
     help="logLevel, also AEROBEE_LOG_LEVEL; info unless given.",
 )
+
+
+class DataDirectory(click.Path):
+    """A directory, or a name for one that is to be made."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """The path. Raises: BadParameter."""
+        if value == "":  # The current directory for Path; rather a variable that is not set.
+            self.fail("it is empty: name a directory", param, ctx)
+        path = super().convert(value, param, ctx)
+        # Click lets devices pass.
+        if os.path.exists(path) and not os.path.isdir(path):
+            self.fail(f"{os.fspath(value)} is no directory", param, ctx)
+        return path
+
+
+data_option = partial(click.option, "--data", type=DataDirectory())
 
 
 def log_setting(level: str | None) -> list[str]:
@@ -69,11 +95,7 @@ def broker() -> None:
     help="Configuration: .yaml, or a RocketMQ broker.conf.",
 )
 @click.option("-n", "--namesrv", metavar="HOST:PORT", help="Also register at these name servers.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Data directory (storePathRootDir).",
-)
+@data_option(help="Data directory (storePathRootDir).")
 @set_option
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @log_level_option

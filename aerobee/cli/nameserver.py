@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.broker import log_level_option, log_setting, set_option
+from aerobee.cli.broker import data_option, log_level_option, log_setting, set_option
 from aerobee.cli.lazy import import_structlog
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def nameserver() -> None:
     type=click.IntRange(1, 65_535),
     help="Port (listenPort); 9876 unless given.",
 )
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the key-value table; ~/namesrv unless given.",
-)
+@data_option(help="Directory of the key-value table; ~/namesrv unless given.")
 @set_option
 @log_level_option
 def run(

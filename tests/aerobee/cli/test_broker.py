@@ -3,8 +3,12 @@
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from aerobee.cli.broker import broker as broker_group
+from aerobee.cli.nameserver import nameserver
 from tests.aerobee.cli.conftest import command
 from tests.kit.broker_process import BrokerProcess
 
@@ -65,3 +69,18 @@ def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
         )
     assert done.returncode == 3
     assert str(tmp_path / "data") in done.stderr
+
+
+@pytest.mark.parametrize("group", [broker_group, nameserver])
+@pytest.mark.parametrize(
+    ("data", "said"), [("", "is empty: name a directory"), ("/dev/null", "/dev/null is no direc")]
+)
+def test_data_that_is_no_directory_is_wrong_usage(
+    group: click.Group, data: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty one would be the current directory."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(group, ["run", "--data", data])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert [*tmp_path.iterdir()] == []
