@@ -20,7 +20,7 @@ from aerobee.store.format.faults import IN_THE_LOG, IN_THE_QUEUES
 from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.recovery.abort_file import AbortFile
-from aerobee.store.tools.directory import opened
+from aerobee.store.tools.directory import Directory, opened
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.passage import Passage
 from aerobee.store.tools.verify import verify
@@ -60,15 +60,24 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
 
     Raises: StoreRefused, StoreLocked in use, OSError.
     """
+    # Ahead of the long way through the log, and once more behind it.
+    with opened(root, Findings()) as directory:
+        refuse_live(directory)
     found = verify(root, read_json=read_json)
-    if found.live:
-        raise StoreLocked(f"{root} is in use: stop that broker before a repair")
+    refuse_live(found)
     made = decided(found)
     if made.cut_at is not None:
         with opened(root, Findings()) as directory:
             passage = Passage(directory, Findings())
             made.cut_messages = sum(position >= made.cut_at for position, _ in passage)
     return made
+
+
+def refuse_live(seen: Directory | Verification) -> None:
+    """Raise StoreLocked where a broker runs."""
+    if seen.live:
+        root = seen.root if isinstance(seen, Directory) else seen.path
+        raise StoreLocked(f"{root} is in use: stop that broker before a repair")
 
 
 def decided(found: Verification) -> Plan:
