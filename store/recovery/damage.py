@@ -83,8 +83,9 @@ def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
     else:
         return
     raise StoreDamaged(
-        f"{log.queue.directory} holds no segment, but {witness}: restore it from a copy, or move "
-        "the data directory away to begin anew (what is in its `config` may come along)"
+        f"{log.queue.directory} holds no segment, but {witness}: set storePathCommitLog to where "
+        "the segments are, or restore them from a copy, or move the data directory away to begin "
+        "anew (what is in its `config` may come along)"
     )
 
 

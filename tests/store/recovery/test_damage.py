@@ -14,7 +14,7 @@ from aerobee.store.recovery.damage import (
     refuse_holes,
     refuse_loss,
 )
-from tests.kit.store_model import LOG_BYTES, Sent, StoreModel, log_records
+from tests.kit.store_model import LOG_BYTES, Sent, StoreModel, log_records, open_store
 
 
 @pytest.fixture
@@ -85,3 +85,15 @@ def test_places_without_a_record_have_no_time_and_a_reason(log: CommitLog) -> No
     assert record_time_at(log, 1, crc=True) == 0
     assert reason_at(log, 1 << 40) == "no segment"
     assert "magic" in reason_at(log, 1)
+
+
+@pytest.mark.parametrize("elsewhere", ["nowhere", ""])
+def test_a_log_that_is_not_where_it_is_looked_for_is_told_with_the_setting(
+    log: CommitLog, tmp_path: Path, elsewhere: str
+) -> None:
+    """As when storePathCommitLog is changed, or left out where it was set."""
+    if not elsewhere:
+        log.queue.directory.rename(tmp_path / "moved")
+    place = str(tmp_path / elsewhere) if elsewhere else ""
+    with pytest.raises(StoreDamaged, match="set storePathCommitLog to where the segments are"):
+        open_store(tmp_path / "d", Disk(), store_path_commit_log=place)
