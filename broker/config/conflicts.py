@@ -238,12 +238,14 @@ def disk_limits(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         store.disk_space_clean_forcibly_free_bytes,
         store.disk_space_warning_level_free_bytes,
     )
-    whys = (
-        "files that are not expired are deleted before only expired ones would be",
-        "files that are not expired are deleted as soon as sends are refused, not before",
-    )
-    for at, why in enumerate(whys):
-        then = at + 1
+    whys = {
+        (0, 1): "files that are not expired are deleted before only expired ones would be",
+        (1, 2): "files that are not expired are deleted as soon as sends are refused, not before",
+        (0, 2): "sends are refused before expired files are deleted at any hour",
+    }
+    for (at, then), why in whys.items():
+        if then - at > 1 and bool(frees[at]) == bool(frees[at + 1]):
+            continue  # Of one kind with that in between, which was compared with both.
         if frees[at] and frees[then] and frees[at] < frees[then]:
             less, more = f"{frees[at]} bytes free come after", f"{frees[then]}"
         elif not frees[at] and not frees[then] and percents[at] > percents[then]:

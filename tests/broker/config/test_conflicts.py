@@ -38,6 +38,20 @@ def load(*overrides: str, file: Path | None = None) -> BrokerConfig:
             "diskSpaceCleanForciblyRatio, 2147483648",
         ),
         (
+            [
+                "diskMaxUsedSpaceRatio=80",
+                "diskSpaceCleanForciblyRatio=2GiB",
+                "diskSpaceWarningLevelRatio=70",
+            ],
+            "diskMaxUsedSpaceRatio",
+            "80 % is above diskSpaceWarningLevelRatio, 70 %",
+        ),
+        (
+            ["diskMaxUsedSpaceRatio=1GiB", "diskSpaceWarningLevelRatio=2GiB"],
+            "diskMaxUsedSpaceRatio",
+            "diskSpaceWarningLevelRatio, 2147483648",
+        ),
+        (
             ["diskSpaceCleanForciblyRatio=80", "cleanFileForciblyEnable=false"],
             "diskSpaceCleanForciblyRatio",
             "cleanFileForciblyEnable",
