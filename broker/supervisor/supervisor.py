@@ -11,6 +11,7 @@ at once → the name server. Where none of them can start, it ends with their ex
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,10 @@ READY_S: Final = 60.0
 """After this time it is ready with the brokers that serve, if others are still starting."""
 WRONG_SETTINGS, REFUSED_STORE = 2, 3
 """Exit codes of a broker."""
+CLEAN: Final = frozenset({0, None, -signal.SIGTERM, -LAME_DUCK})
+"""Exit codes of members after which nothing is left to repair: also of one that was not started, or
+stopped by a signal before it obeyed any, when it has not opened its store.
+"""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -325,4 +330,4 @@ class Supervisor:
             if self.refused == REFUSED_STORE:
                 raise StoreLocked(text)
             raise OSError(text)
-        return self.saved and all(one.exit_code == 0 for one in self.members.all)
+        return self.saved and all(one.exit_code in CLEAN for one in self.members.all)

@@ -502,6 +502,16 @@ def test_a_port_of_any_broker_that_is_taken_refuses_the_start(tmp_path: Path) ->
         assert "listenPort of broker 1" in refused(whole)
 
 
+@pytest.mark.parametrize("begun", ["log", "data", "data/lock", "data/broker-1"])
+def test_a_stop_while_the_brokers_begin_is_a_clean_one(tmp_path: Path, begun: str) -> None:
+    """Of the processes, some do not obey signals yet, or are not there."""
+    whole = Supervised(data=tmp_path / "data", log_path=tmp_path / "log")
+    whole.launch()
+    eventually((tmp_path / begun).exists, within_s=30, every_s=0.01, what=f"there is {begun}")
+    assert whole.stop() in (0, -signal.SIGTERM), whole.log.read_text()
+    assert not whole.pids()
+
+
 @pytest.mark.parametrize("log", [None, "data/commitlog", "data/a/log", "log"])
 def test_one_store_becomes_that_of_broker_0_by_the_command_that_the_refusal_tells(
     tmp_path: Path, log: str | None
