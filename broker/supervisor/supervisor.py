@@ -214,7 +214,7 @@ class Supervisor:
         try:
             boss.bind("127.0.0.1" if loopback else self.config.remoting.bind_address, port).close()
         except OSError as error:
-            remedy = f"{key} of broker {number}: set {key} to another port"
+            remedy = f"set {key} to another port (this is the {key} of broker {number})"
             raise http.with_remedy(error, "bindAddress", port, remedy) from error
 
     async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
