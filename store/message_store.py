@@ -176,10 +176,9 @@ class MessageStore:
         self._lock.release()
 
     def load(self) -> Recovery:
-        """Lock the directory unless that is done, load, recover.
+        """Lock the directory unless that is done, load, recover. A full disk is given the reserve.
 
-        Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then but
-        the reserve, of a full disk. OSError without room for what recovery writes.
+        Raises: StoreRefused with file and remedy, when nothing else has changed; OSError: no room.
         """
         if not self._lock.held:
             self.lock()

@@ -57,6 +57,7 @@ CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE
 """For errors that only carry the code of a failure, as those of Spark's tasks."""
 UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
 """What a write to stdout fails with; any other error of the system is a fault of ours."""
+SERVERS = (("broker", "run"), ("nameserver", "run"))
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
@@ -64,9 +65,12 @@ TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --c
 def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | None) -> int:
     """Run a command line; its errors become a line and a code.
 
-    SIGTERM ends it as Ctrl-C does, so that commands can unregister from the broker.
+    SIGTERM ends it as Ctrl-C does, so that commands can unregister from the broker. A server obeys
+    signals itself, and has begun nothing before: the system may end it, which systemd and our
+    supervisor take for a clean stop.
     """
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    words = tuple(sys.argv[1:] if arguments is None else arguments)[:2]
+    if words not in SERVERS and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = run(arguments)

@@ -67,6 +67,8 @@ def add(
     """
     from aerobee.client.config import name_servers
 
+    if not name.strip():
+        raise click.BadParameter("it is empty", param_hint="NAME")
     addresses = ";".join(name_servers(namesrv))
     kept = {key: value for key, value in profile.items() if value} | {"namesrv": addresses}
     if tls:

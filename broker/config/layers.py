@@ -142,7 +142,8 @@ def java_note(key: Key, entry: Entry) -> str:
     """What RocketMQ would do with the value, for people who migrate from it."""
     if entry.form is not Form.PROPERTIES or key.name in SECRET:
         return ""
-    return f"; RocketMQ would silently use {rocketmq_takes(key, join_tree(entry.value))}"
+    taken = rocketmq_takes(key, join_tree(entry.value)) or "an empty value"
+    return f"; RocketMQ would silently use {taken}"
 
 
 def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:

@@ -105,6 +105,8 @@ def scalar_text(key: Key, scalar: Scalar) -> str:
         return text
     if kind == "null":
         raise ValueError("a list holds no empty item")
+    if key.declaration.kind in NUMBERS:
+        return text  # which is refused with what is expected; quoted it would be, too
     if key.type is str or issubclass(key.type, StrEnum):
         raise ValueError(f'a text is expected; quote it: "{text}"')
     raise ValueError(f"{text} is not what is expected here ({key.range})")

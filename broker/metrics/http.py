@@ -132,7 +132,7 @@ def with_remedy(error: OSError, host_key: str, port: int, port_remedy: str) -> O
     wrong_host = number < 0 or number in NO_SUCH_ADDRESS
     remedy = f"set {host_key} to an address of this host" if wrong_host else port_remedy
     if number == errno.EADDRINUSE and (holders := listeners_on(port)):
-        remedy = f"by {', '.join(holders)}; stop that, or {remedy}"
+        return OSError(number, f"{error.strerror} by {', '.join(holders)}; stop that, or {remedy}")
     return OSError(error.errno, f"{error.strerror}; {remedy}")
 
 

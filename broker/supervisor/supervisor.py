@@ -12,6 +12,7 @@ at once → the name server. Where none of them can start, it ends with their ex
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,10 @@ READY_S: Final = 60.0
 """After this time it is ready with the brokers that serve, if others are still starting."""
 WRONG_SETTINGS, REFUSED_STORE = 2, 3
 """Exit codes of a broker."""
+CLEAN: Final = frozenset({0, None, -signal.SIGTERM, -LAME_DUCK})
+"""Exit codes of members after which nothing is left to repair: also of one that was not started, or
+stopped by a signal before it obeyed any, when it has not opened its store.
+"""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -210,7 +215,7 @@ class Supervisor:
         try:
             boss.bind("127.0.0.1" if loopback else self.config.remoting.bind_address, port).close()
         except OSError as error:
-            remedy = f"{key} of broker {number}: set {key} to another port"
+            remedy = f"set {key} to another port (this is the {key} of broker {number})"
             raise http.with_remedy(error, "bindAddress", port, remedy) from error
 
     async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -326,4 +331,4 @@ class Supervisor:
             if self.refused == REFUSED_STORE:
                 raise StoreLocked(text)
             raise OSError(text)
-        return self.saved and all(one.exit_code == 0 for one in self.members.all)
+        return self.saved and all(one.exit_code in CLEAN for one in self.members.all)

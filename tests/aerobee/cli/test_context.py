@@ -31,6 +31,8 @@ def test_contexts_are_kept_for_their_owner_only(call: Call) -> None:
     done = call("context", "use", "two")
     assert (done.code, done.err) == (2, "aerobee: there is no context two; there are: one\n")
     assert call("context", "add", "bad", "-n", "h:port").code == 2
+    assert call("context", "add", "", "-n", "h1:9876").code == 2
+    assert [row["name"] for row in call("context", "list", "--json").document] == ["one"]
 
 
 def test_the_nearest_of_several_ways_counts(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,8 @@ def test_a_wrong_value_in_a_rocketmq_file_is_told_with_what_java_would_have_used
     ]
     (problem,) = java("fileReservedTime=" + "9" * 5_000).problems
     assert problem.endswith("RocketMQ would silently use its default 72")
+    (problem,) = java("brokerName=").problems
+    assert problem.endswith("; RocketMQ would silently use an empty value")
 
 
 def test_blanks_behind_a_number_are_taken_with_a_warning() -> None:

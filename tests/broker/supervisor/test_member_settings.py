@@ -50,6 +50,17 @@ def test_what_is_no_number_of_brokers_is_refused(said: str) -> None:
     assert "is no number of brokers: 1 to 64, or auto" in refused(f"brokers={said}")
 
 
+@pytest.mark.parametrize("said", ["2.0", "true", "0x2", "no"])
+def test_no_number_of_brokers_becomes_one_by_quotes(said: str, tmp_path: Path) -> None:
+    for text in (said, f'"{said}"'):
+        file = tmp_path / "broker.yaml"
+        file.write_text(f"brokers: {text}\n")
+        with pytest.raises(ConfigurationError) as problems:
+            loaded(file=file)
+        (problem,) = problems.value.problems
+        assert problem.endswith("is no number of brokers: 1 to 64, or auto")
+
+
 @pytest.mark.parametrize(
     ("said", "cores", "count"), [("auto", 1, 1), ("AUTO", 16, 16), ("auto", 128, 64), ("3", 1, 3)]
 )

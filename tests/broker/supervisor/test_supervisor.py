@@ -499,7 +499,20 @@ def test_where_none_can_start_the_whole_ends_with_their_exit_code(tmp_path: Path
 def test_a_port_of_any_broker_that_is_taken_refuses_the_start(tmp_path: Path) -> None:
     whole = Supervised(data=tmp_path / "data")
     with socket.create_server(("127.0.0.1", whole.ports.listen + 10)):
-        assert "listenPort of broker 1" in refused(whole)
+        told = refused(whole)
+    assert f"Address already in use by {Path(sys.executable).resolve().name[:6]}" in told
+    assert f"(pid {os.getpid()}); stop that, or set listenPort to another port (this is" in told
+    assert "listenPort of broker 1)" in told
+
+
+@pytest.mark.parametrize("begun", ["log", "data", "data/lock", "data/broker-1"])
+def test_a_stop_while_the_brokers_begin_is_a_clean_one(tmp_path: Path, begun: str) -> None:
+    """Of the processes, some do not obey signals yet, or are not there."""
+    whole = Supervised(data=tmp_path / "data", log_path=tmp_path / "log")
+    whole.launch()
+    eventually((tmp_path / begun).exists, within_s=30, every_s=0.01, what=f"there is {begun}")
+    assert whole.stop() in (0, -signal.SIGTERM), whole.log.read_text()
+    assert not whole.pids()
 
 
 @pytest.mark.parametrize("log", [None, "data/commitlog", "data/a/log", "log"])
