@@ -136,6 +136,7 @@ class MessageStore:
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
+        self.after_stall = self._log_flush.after_stall
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
             self._checkpoint_file,

@@ -64,6 +64,7 @@ class Rounds:
         """Called for each closed connection."""
         store.after_flush.add(self.after_flush)
         store.after_wait.add(self.reactor.resume)
+        store.after_stall.add(self.reactor.stalled)
 
     def after_round(self) -> None:
         """Dispatch the messages of a round, and run the held requests that waited for them."""

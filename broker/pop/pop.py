@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pop", "check_hidden", "check_timers"]
 
-"""The kind of a held pop."""
 MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255
 LATE_MS: Final = 500

@@ -240,15 +240,15 @@ class PopHold:
                 return
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """A blocked queue is free, or the time when it will be has changed: one of each kind tries
-        again.
+        """A blocked queue is free, or the time when it will be has changed, or a waiter for it has
+        gone: one of each kind tries again.
         """
         for kind in KINDS:
             waiters = self.groups.get(GroupKey(topic, group, kind))
             if waiters is None:
                 continue
-            queues = (waiters.get(queue, {}) for queue in (ALL_QUEUES, queue_id))
-            first = next(chain.from_iterable(queues), None)
+            queues = waiters if queue_id == ALL_QUEUES else (ALL_QUEUES, queue_id)
+            first = next(chain.from_iterable(waiters.get(queue, {}) for queue in queues), None)
             if first is not None:
                 self._mark(first, last=False)
 
@@ -263,6 +263,8 @@ class PopHold:
             waiting, last = woken.popleft()
             if not waiting.connection.closed:
                 waiting.resume(last)
+            elif not last:
+                self.freed(*waiting.key[:2], waiting.queue_id)
         if woken:
             self._more.set()
         return count

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from aerobee.remoting.server import boss
+from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.poller import make_poller
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.pools import Pool
@@ -201,10 +201,16 @@ class Reactor:
             await boss.run(sock, name, worker, self.selectors, self._connection_limits)
 
     def _slow_round(self, slow: SlowRound) -> None:
-        self.shared.slow_round = slow
-        for selector in self.selectors:
-            selector.note_empty(slow.ended)
+        self.stalled(slow.began, slow.ended)
         self._hooks.slow_round(slow)
+
+    def stalled(self, began: float, ended: float) -> None:
+        """Note that the loop served nobody for so long, before any answer is sent: a request that
+        comes later is not refused for that time.
+        """
+        self.shared.slow_round = SlowRound(began, ended)
+        for selector in self.selectors:
+            selector.note_empty(ended)
 
     async def _sweep(self) -> None:
         while True:

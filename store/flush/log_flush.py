@@ -19,6 +19,7 @@ import trio
 from aerobee.store.errors import SyncFailed
 from aerobee.store.files.sync_thread import outcome
 from aerobee.store.flush.inline_syncs import InlineSyncs
+from aerobee.store.listeners import Listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +101,9 @@ class LogFlush:
         self._failed_sync: BaseException | None = None
         """The error of a sync that ended, until a task has taken it in."""
         self._inline = InlineSyncs(enabled=config.sync_flush_inline)
+        self.after_stall: Listeners[[float, float]] = Listeners()
+        """Called with begin and end, by the monotonic clock, of an inline sync that was too long,
+        before anybody is told of its end."""
         self._ended = trio.Event()
         """A sync has ended; each has an event of its own."""
         self._left = trio.Event()
@@ -173,6 +177,8 @@ class LogFlush:
         self._stats.inline_syncs += 1
         if not self._inline.took(took, now):
             log.info("flush.inline_paused", elapsed_ms=round(took * 1000, 1))
+            if (tell := self.after_stall.tell) is not None:
+                tell(self._began, now)
         self._sync_ended(failure)
 
     def _sync(self, plan: SyncPlan) -> None:

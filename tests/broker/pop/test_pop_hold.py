@@ -92,6 +92,21 @@ def test_a_message_wakes_the_longest_wait_of_each_group() -> None:
     assert bench.hold.parked == 1
 
 
+def test_who_goes_after_it_was_woken_leaves_its_message_to_another_of_its_group() -> None:
+    bench = Bench()
+    gone = Peer()
+    bench.park("one", peer=gone)
+    bench.park("two", queue_id=0)
+    bench.park("three", queue_id=2)
+    bench.park("other", group="other", queue_id=2)
+    bench.hold.arrived("t", 1, 1, 0, 0, b"")
+    gone.close("its client left")
+    bench.hold.closed(gone)
+    assert bench.wake() == [], "the next slice has it"
+    assert bench.wake() == ["two"]
+    assert bench.hold.parked == 2
+
+
 def test_an_arrival_says_whether_anybody_waits_for_the_next() -> None:
     bench = Bench()
     bench.park("one")

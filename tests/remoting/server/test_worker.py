@@ -458,6 +458,28 @@ async def test_who_was_answered_after_a_slow_round_asks_anew(
     assert rounds.busy(sock, 1) == busy
 
 
+@pytest.mark.parametrize(("told", "busy"), [(True, []), (False, [1])])
+async def test_who_was_answered_after_a_stall_at_the_end_of_a_round_asks_anew(
+    time: HandTime, monkeypatch: pytest.MonkeyPatch, told: bool, busy: list[int]
+) -> None:
+    """As by a sync in the event loop, which ends before the answers that waited for it leave."""
+
+    def sync() -> None:
+        if took_s:
+            time.now += took_s
+            if told:
+                rounds.stage.reactor.stalled(time.now - took_s, time.now)
+
+    took_s = 0.0
+    rounds = Rounds(time, hooks=Hooks(after_round=sync))
+    _, sock = rounds.stage.connect()
+    monkeypatch.setattr(rounds.stage.selector.poller, "holding", set)
+    took_s = 0.300
+    assert rounds.busy(sock, 1) == []
+    took_s = 0.0
+    assert rounds.busy(sock, 1) == busy
+
+
 async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

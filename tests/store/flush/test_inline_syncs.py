@@ -170,8 +170,13 @@ async def test_a_disk_that_becomes_slow_delays_the_loop_once(
         await settle(store)
         disk.before = sync
         answers: list[bool] = []
+        stalls: list[tuple[int, int]] = []
+        store.after_stall.add(
+            lambda began, ended: stalls.append((round(1000 * (ended - began)), len(answers)))
+        )
         send(store, answers)
         assert answers == [True]
+        assert stalls == [(40, 0)], "told before any answer"
         for number in range(2, 6):
             send(store, answers)
             assert len(answers) == number - 1, "this one is with the thread"
