@@ -37,16 +37,15 @@ WEIGHT: Final = 1 / 64
 class InlineSyncs:
     """The moving mean of the inline syncs, and until when there are none."""
 
-    __slots__ = ("_mean_s", "_not_before", "enabled")
+    __slots__ = ("_mean_s", "_not_before")
 
-    def __init__(self, *, enabled: bool) -> None:
-        self.enabled = enabled
+    def __init__(self) -> None:
         self._mean_s = 0.0
         self._not_before = float("-inf")
 
     def allows(self, size_bytes: int, now: float) -> bool:
         """Whether a sync of so many bytes may be made inline at this monotonic time. Hot."""
-        return self.enabled and size_bytes <= INLINE_BYTES and now >= self._not_before
+        return size_bytes <= INLINE_BYTES and now >= self._not_before
 
     def took(self, seconds: float, now: float) -> bool:
         """Take in what an inline sync took; False when the next ones are the thread's. Hot."""

@@ -100,7 +100,7 @@ class LogFlush:
         """Senders whose deadline is before this time, by the monotonic clock, wait no more."""
         self._failed_sync: BaseException | None = None
         """The error of a sync that ended, until a task has taken it in."""
-        self._inline = InlineSyncs(enabled=config.sync_flush_inline)
+        self._inline = InlineSyncs()
         self.after_stall: Listeners[[float, float]] = Listeners()
         """Called with begin and end, by the monotonic clock, of an inline sync that was too long,
         before anybody is told of its end."""
@@ -114,7 +114,6 @@ class LogFlush:
     def reconfigure(self, config: StoreConfig) -> None:
         """Take settings while running; an interval that has begun ends early."""
         self.config = config
-        self._inline.enabled = config.sync_flush_inline
         self._settings_changed.set()
 
     @property
@@ -146,8 +145,8 @@ class LogFlush:
         """As `request`, when nothing more is appended at once: a sync that is short ends before
         this returns, and its senders have been called back. Hot.
         """
-        size = self._log.unflushed_bytes
-        if not (self.waiting and self._inline.allows(size, self._clock.monotonic())):
+        inline = self.waiting and self.config.sync_flush_inline
+        if not (inline and self._inline.allows(self._log.unflushed_bytes, self._clock.monotonic())):
             self.request()
         elif (plan := self._begin()) is not None:
             if plan.is_one_file:

@@ -264,7 +264,7 @@ def test_a_log_that_is_gone_is_not_an_empty_one(stopped: Path, also: str | None)
         (stopped / also).rename(stopped.parent / also)
     text = refusal(stopped)
     assert str(stopped / "commitlog") in text
-    assert "restore it from a copy, or move the data directory away" in text
+    assert "restore them from a copy, or move the data directory away" in text
     (stopped.parent / "log").rename(stopped / "commitlog")
     served(stopped)
 

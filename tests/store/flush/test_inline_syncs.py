@@ -52,21 +52,21 @@ async def settle(store: MessageStore) -> None:
 
 
 def test_syncs_are_inline_as_long_as_they_are_short() -> None:
-    syncs = InlineSyncs(enabled=True)
+    syncs = InlineSyncs()
     for number in range(1_000):
         assert syncs.allows(1_000, number)
         assert syncs.took(FAST_S, number)
 
 
 def test_one_long_sync_ends_them_for_a_while() -> None:
-    syncs = InlineSyncs(enabled=True)
+    syncs = InlineSyncs()
     assert not syncs.took(SINGLE_MAX_S * 1.01, 100.0)
     assert not syncs.allows(1_000, 100.0 + LONG_PAUSE_S - 0.1)
     assert syncs.allows(1_000, 100.0 + LONG_PAUSE_S)
 
 
 def test_syncs_that_are_long_on_average_end_them() -> None:
-    syncs = InlineSyncs(enabled=True)
+    syncs = InlineSyncs()
     took = 0
     while syncs.took(MEAN_MAX_S * 2, 100.0):
         took += 1
@@ -77,14 +77,13 @@ def test_syncs_that_are_long_on_average_end_them() -> None:
 
 
 def test_a_few_that_are_longer_do_not() -> None:
-    syncs = InlineSyncs(enabled=True)
+    syncs = InlineSyncs()
     for number in range(1_000):
         assert syncs.took(SINGLE_MAX_S / 2 if number % 100 == 0 else FAST_S, number)
 
 
-def test_much_to_write_and_the_setting_leave_them_to_the_thread() -> None:
-    assert not InlineSyncs(enabled=True).allows(INLINE_BYTES + 1, 0)
-    assert not InlineSyncs(enabled=False).allows(1, 0)
+def test_much_to_write_is_left_to_the_thread() -> None:
+    assert not InlineSyncs().allows(INLINE_BYTES + 1, 0)
 
 
 # ── In the store ──
