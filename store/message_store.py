@@ -205,9 +205,8 @@ class MessageStore:
         segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
         start_check.refuse_small_disk(self._disk, self.root, segment, index)
         with start_check.refusing(self.root):
-            start_check.give_up_reserve(self._disk, self.space.reserve)
             folders = (self.commit_log.queue.directory, self.queues.directory)
-            with start_check.opening(self._disk, self._abort, folders) as clean:
+            with start_check.opening(self._disk, self._abort, folders, self.space.reserve) as clean:
                 self._checkpoint_file.load()
                 self.commit_log.load()
                 self.queues.load(self.points.load_extents())

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from aerobee.store.space.reserve_file import ReserveFile
 
 __all__ = [
-    "give_up_reserve",
     "make_directory",
     "opening",
     "refuse_foreign",
@@ -199,11 +198,15 @@ def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_b
 
 
 @contextlib.contextmanager
-def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[bool]:
-    """Set up the abort file: the next start sees a crash in here, a refusal leaves no trace.
+def opening(
+    disk: Disk, abort: AbortFile, folders: Sequence[Path], reserve: ReserveFile
+) -> Iterator[bool]:
+    """Set up the abort file: the next start sees a crash in here, a refusal leaves no trace. A full
+    disk is given the reserve.
 
     Yields whether the last stop was a clean one. Raises: OSError.
     """
+    give_up_reserve(disk, reserve)
     clean = not abort.exists()
     if clean:
         abort.create()
