@@ -23,6 +23,10 @@ pytestmark = pytest.mark.faults
 SERVICE_NOT_AVAILABLE = 14
 MiB = 1_048_576
 SETTINGS = {"mappedFileSizeCommitLog": 2 * MiB, "ephemeral": "true"}
+NO_QUEUE_FLUSH = {
+    "flushIntervalConsumeQueue": 60_000,
+    "flushConsumeQueueThoroughInterval": 60_000,
+}
 RECOVERS_WITHIN_S = 12.0
 """Ten seconds are promised; two are for a busy machine."""
 
@@ -129,10 +133,11 @@ def kill_with_topics_that_have_no_files(broker: BrokerProcess, count: int) -> Pa
     taken the room.
     """
     filler = broker.data.parent / "filler"
+    broker.stop()
+    broker.settings = SETTINGS | NO_QUEUE_FLUSH
+    broker.start()
     with RawConnection(broker.address, timeout_s=30) as connection:
-        assert connection.call(310, send_fields("T", 0), b"x").code == 0
         eventually(lambda: (broker.data / "reserve").exists(), within_s=20, what="has a reserve")
-        fill_up(filler)
         for number in range(count):
             assert connection.call(310, send_fields(f"T{number}", 0), b"x").code == 0
     broker.kill()
@@ -147,7 +152,7 @@ def test_a_start_on_a_full_disk_serves_consumers(broker: BrokerProcess) -> None:
         assert len([*read_topic(connection, "T4", 0)]) == 1
 
         def refused() -> bool:
-            answer = connection.call(310, send_fields("T", 0), b"x")
+            answer = connection.call(310, send_fields("T0", 0), b"x")
             return answer.code == SERVICE_NOT_AVAILABLE
 
         eventually(refused, within_s=20, what="sends are refused")
