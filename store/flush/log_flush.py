@@ -139,20 +139,19 @@ class LogFlush:
     def request(self) -> None:
         """Begin a sync of everything appended so far, unless one runs. Hot."""
         if (plan := self._begin()) is not None:
-            self._thread.submit(partial(self._sync, plan), self._sync_ended)
+            self._hand_over(plan)
 
     def finish_round(self) -> None:
         """As `request`, when nothing more is appended at once: a sync that is short ends before
         this returns, and its senders have been called back. Hot.
         """
-        inline = self.waiting and self.config.sync_flush_inline
-        if not (inline and self._inline.allows(self._log.unflushed_bytes, self._clock.monotonic())):
-            self.request()
-        elif (plan := self._begin()) is not None:
-            if plan.is_one_file:
-                self._sync_inline(plan)
-            else:
-                self._thread.submit(partial(self._sync, plan), self._sync_ended)
+        if (plan := self._begin()) is None:
+            return
+        inline = self.waiting and self.config.sync_flush_inline and plan.is_one_file
+        if inline and self._inline.allows(self._log.unflushed_bytes, self._began):
+            self._sync_inline(plan)
+        else:
+            self._hand_over(plan)
 
     def _begin(self) -> SyncPlan | None:
         """What the next sync covers; None when none may begin, or there is nothing to sync."""
@@ -165,11 +164,14 @@ class LogFlush:
         self._began = self._clock.monotonic()
         return plan
 
+    def _hand_over(self, plan: SyncPlan) -> None:
+        self._thread.submit(partial(self._sync, plan), self._sync_ended)
+
     def _sync_inline(self, plan: SyncPlan) -> None:
         """Run a sync in the loop. One that cannot begin is left to the thread, which retries it."""
         failure = outcome(partial(self._log.sync, plan))
         if isinstance(failure, OSError) and not isinstance(failure, SyncFailed):
-            self._thread.submit(partial(self._sync, plan), self._sync_ended)
+            self._hand_over(plan)
             return
         now = self._clock.monotonic()
         took = now - self._began
