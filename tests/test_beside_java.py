@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
+import structlog
 
 from bench import flame, floor, machine, plots, tables
 from bench.beside_java.__main__ import interpreters
@@ -28,12 +29,20 @@ from tests.kit.process import Child
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 BENCH = Path(__file__).parents[1] / "bench"
 
 FASTER = Target("rate", AT_LEAST, 1.8)
 SHORTER = Target("p99", AT_MOST, 0.3)
+
+
+@pytest.fixture(autouse=True)
+def logging_stays() -> Iterator[None]:
+    """Programs that are run in this process set logging up; other tests read what is logged."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def row_of(ours: list[float], java: list[float]) -> Row:
