@@ -99,10 +99,11 @@ class StoreConfig:
     """
 
     sync_flush_inline: bool = setting("syncFlushInline", True, own=True, live=True)
-    """Under SYNC_FLUSH make short syncs in the event loop, so that senders are answered sooner. For
-    10 s after one of more than 20 ms, and for 1 s when they take more than 0.5 ms on average, a
-    thread makes them all the same. False: always the thread; for disks that may hang (of a network,
-    say), since nobody is served, and syncFlushTimeout does not end a wait, during an inline sync.
+    """Under SYNC_FLUSH make short syncs that clients wait for in the event loop: senders are
+    answered sooner. For 10 s after one of more than 20 ms, and for 1 s when they take more than
+    0.5 ms on average, a thread makes them all the same. False: always the thread; for disks
+    that may hang (of a network, say), since nobody is served, and syncFlushTimeout does not end
+    a wait, during an inline sync.
     """
 
     # Clean-up and disk

@@ -136,6 +136,8 @@ class MessageStore:
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
+        self.when_durable = self._log_flush.when_durable
+        """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
@@ -341,13 +343,6 @@ class MessageStore:
     def _flushed(self) -> None:
         if (tell := self.after_flush.tell) is not None:
             tell()
-
-    def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
-        """Call back with True once the log is on disk up to there, with False after the time limit.
-
-        The sync begins with the next `dispatch`.
-        """
-        self._log_flush.when_durable(end_offset, callback)
 
     # ── Reading ──
 

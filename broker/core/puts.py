@@ -146,8 +146,11 @@ class Puts:
         """The store timestamp of the next record: never before that of the last one."""
         return max(self._clock.now_ms(), self._store.commit_log.last_store_timestamp)
 
-    async def durable(self) -> None:
-        """Wait until everything put so far is on disk. Raises: OSError when the sync failed."""
+    async def durable(self, *, background: bool = True) -> None:
+        """Wait until everything put so far is on disk; no client does, unless not in `background`.
+
+        Raises: OSError when the sync failed.
+        """
         done = trio.Event()
         on_disk = True
 
@@ -156,7 +159,8 @@ class Puts:
             on_disk = durable
             done.set()
 
-        self._store.when_durable(self._store.commit_log.max_offset, reached)
+        end = self._store.commit_log.max_offset
+        self._store.when_durable(end, reached, background=background)
         self._store.dispatch()
         await done.wait()
         if not on_disk:

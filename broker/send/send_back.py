@@ -159,7 +159,7 @@ class SendBack:
     async def _when_durable(self) -> Answer:
         """The answer once what was stored is on disk. Raises: Refused."""
         try:
-            await self._puts.durable()
+            await self._puts.durable(background=False)
         except OSError as error:
             raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
         return DONE

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import trio
 
-from aerobee.store.errors import SyncFailed
 from aerobee.store.files.descriptors import UNTRACKED, Descriptors
+from aerobee.store.files.syncs import Syncs
 from aerobee.store.format.names import backup_name, spare_path, temporary_name
 from aerobee.store.format.sparse import NOT_SUPPORTED, data_ranges
 
@@ -132,6 +132,7 @@ class Disk:
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(_THREADS)
         self.descriptors = Descriptors(self._call)
+        self.syncs = Syncs()
 
     def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Every system call passes here; a test's disk overrides this one method."""
@@ -390,10 +391,8 @@ class Disk:
         self._sync(os.fdatasync, handle.fd, handle.path)
 
     def _sync(self, function: Callable[[int], None], fd: int, path: Path) -> None:
-        try:
+        with self.syncs.one(path):
             self._call(function, fd)
-        except OSError as error:
-            raise SyncFailed(error.errno, error.strerror, str(path)) from error
 
     async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
         """Run a blocking call of this disk in one of a few threads."""

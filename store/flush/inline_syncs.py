@@ -2,8 +2,8 @@
 
 On a fast disk a sync takes some 100 µs, and the way to another thread and back about as long: a
 lone sender would wait twice, and half of many senders would miss the sync of their round. On a slow
-disk the loop must not wait. So what the last inline syncs took decides about the next one, and a
-disk that becomes slow delays the loop by one long sync in `LONG_PAUSE_S`.
+disk the loop must not wait. So what the last syncs took, also in the thread, decides about the next
+one: a disk has to be fast for `LONG_PAUSE_S` in the thread before the loop trusts it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SINGLE_MAX_S: Final = 0.020
 PAUSE_S: Final = 1.0
 """How long the thread has them when their mean was too long."""
 LONG_PAUSE_S: Final = 10.0
-"""How long it has them after a single one that was."""
+"""How long the thread has them after a single one that was, its own included."""
 WEIGHT: Final = 1 / 64
 """Of one sync in the mean."""
 
@@ -46,6 +46,13 @@ class InlineSyncs:
     def allows(self, size_bytes: int, now: float) -> bool:
         """Whether a sync of so many bytes may be made inline at this monotonic time. Hot."""
         return size_bytes <= INLINE_BYTES and now >= self._not_before
+
+    def thread_took(self, seconds: float, size_bytes: int, now: float) -> None:
+        """Take in what a sync of the thread took. Only a long one counts: how long a short one
+        seems to take there says more about hand-overs than about the disk.
+        """
+        if seconds > SINGLE_MAX_S and size_bytes <= INLINE_BYTES:
+            self._not_before = max(self._not_before, now + LONG_PAUSE_S)
 
     def took(self, seconds: float, now: float) -> bool:
         """Take in what an inline sync took; False when the next ones are the thread's. Hot."""

@@ -84,6 +84,7 @@ class LogFlush:
         self.config = config
         self._log = commit_log
         self._thread = thread
+        self._disk = runtime.disk
         self._clock = runtime.clock
         self._stats = runtime.stats
         self._hooks = hooks
@@ -95,6 +96,12 @@ class LogFlush:
         """Every record stored up to this time, in ms, is on disk."""
         self._plan: SyncPlan | None = None
         self._plan_now_ms = 0
+        self._plan_bytes = 0
+        self._thread_took_s = 0.0
+        """What the last sync of the thread took."""
+        self._clients_wait_to = 0
+        """The end of the log that a client waits for. A sync beyond it is not made in the loop:
+        nobody would be answered sooner."""
         self._began = 0.0
         self._given_up = float("-inf")
         """Senders whose deadline is before this time, by the monotonic clock, wait no more."""
@@ -121,10 +128,13 @@ class LogFlush:
         """Whether answers wait for the disk."""
         return self.config.sync_flush
 
-    def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
+    def when_durable(
+        self, end_offset: int, callback: Callable[[bool], None], *, background: bool = False
+    ) -> None:
         """Call back once the log is on disk up to there; with False after the timeout. Hot.
 
-        The sync itself begins with the next `request` or `finish_round`.
+        The sync itself begins with the next `request` or `finish_round`. For what no client waits
+        for, in the `background`, the loop never makes it.
         """
         if self._log.flushed >= end_offset:
             callback(True)
@@ -135,6 +145,8 @@ class LogFlush:
             if not self.waiting:
                 self._waited.set()
             self.waiting.append(Waiting(end_offset, deadline, callback))
+            if not background:
+                self._clients_wait_to = end_offset
 
     def request(self) -> None:
         """Begin a sync of everything appended so far, unless one runs. Hot."""
@@ -142,16 +154,31 @@ class LogFlush:
             self._hand_over(plan)
 
     def finish_round(self) -> None:
-        """As `request`, when nothing more is appended at once: a sync that is short ends before
-        this returns, and its senders have been called back. Hot.
+        """As `request`, when nothing more is appended at once: a sync that is short, and that
+        clients wait for, ends before this returns, and its senders have been called back. Hot.
         """
         if (plan := self._begin()) is None:
             return
-        inline = self.waiting and self.config.sync_flush_inline and plan.is_one_file
-        if inline and self._inline.allows(self._log.unflushed_bytes, self._began):
+        if self._may_be_inline(plan):
             self._sync_inline(plan)
         else:
             self._hand_over(plan)
+
+    def _may_be_inline(self, plan: SyncPlan) -> bool:
+        """Whether the loop may make this sync. Hot.
+
+        Not while a thread waits for the disk: the kernel would queue this sync behind that one,
+        which may hang.
+        """
+        config = self.config
+        return (
+            config.sync_flush
+            and config.sync_flush_inline
+            and self._clients_wait_to > self._log.flushed
+            and plan.is_one_file
+            and not self._disk.syncs
+            and self._inline.allows(self._plan_bytes, self._began)
+        )
 
     def _begin(self) -> SyncPlan | None:
         """What the next sync covers; None when none may begin, or there is nothing to sync."""
@@ -160,12 +187,18 @@ class LogFlush:
         if self._log.flushed == self._log.max_offset:
             return None
         self._plan = plan = self._log.plan_sync()
+        self._plan_bytes = self._log.unflushed_bytes
         self._plan_now_ms = self._clock.now_ms()
         self._began = self._clock.monotonic()
         return plan
 
     def _hand_over(self, plan: SyncPlan) -> None:
-        self._thread.submit(partial(self._sync, plan), self._sync_ended)
+        self._thread.submit(partial(self._sync, plan), self._thread_ended)
+
+    def _thread_ended(self, failure: BaseException | None) -> None:
+        took_s, size_bytes = self._thread_took_s, self._plan_bytes
+        self._inline.thread_took(took_s, size_bytes, self._clock.monotonic())
+        self._sync_ended(failure)
 
     def _sync_inline(self, plan: SyncPlan) -> None:
         """Run a sync in the loop. One that cannot begin is left to the thread, which retries it."""
@@ -189,6 +222,7 @@ class LogFlush:
         """
         tries = 0
         while True:
+            began = self._clock.monotonic()
             try:
                 self._log.sync(plan)
             except SyncFailed:
@@ -201,6 +235,7 @@ class LogFlush:
                     raise
                 self._thread.pause(SYNC_AGAIN_S)
             else:
+                self._thread_took_s = self._clock.monotonic() - began
                 return
 
     async def reach(self, end_offset: int) -> bool:

@@ -268,11 +268,17 @@ def body_of(answer: Answer) -> bytes:
 
 @asynccontextmanager
 async def open_desk(
-    root: Path, disk: Disk | None = None, *, clock: Clock | None = None, **changes: Any
+    root: Path,
+    disk: Disk | None = None,
+    *,
+    clock: Clock | None = None,
+    prepares: bool = False,
+    **changes: Any,
 ) -> AsyncIterator[Desk]:
     """A desk with the services of the store, the hold and the saver, ended as the broker ends."""
     clock = clock or TrioClock()
-    desk = Desk(Broker(broker_config(root, **changes), disk=disk or QuickDisk(), clock=clock))
+    broker = Broker(broker_config(root, **changes), disk=disk or QuickDisk(), clock=clock)
+    desk = Desk(broker, prepares=prepares)
     desk.load()
     try:
         async with trio.open_nursery() as nursery:

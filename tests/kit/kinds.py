@@ -182,6 +182,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "mapped_file_queue",
             "open_files",
             "sync_thread",
+            "syncs",
             "system_clock",
         ),
         "flush": (

@@ -26,17 +26,18 @@ __all__ = ["TrioClock", "durable", "put_in_time", "roll_at_once", "running_store
 
 
 class TrioClock:
-    """The clock of the loop: virtual where the test's clock is."""
+    """The clock of the loop: virtual where the test's clock is. Threads may ask it."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self.start_ms = start_ms
-        self.began = trio.current_time()
+        self.clock = trio.lowlevel.current_clock()
+        self.began = self.monotonic()
 
     def now_ms(self) -> int:
-        return self.start_ms + int((trio.current_time() - self.began) * 1_000)
+        return self.start_ms + int((self.monotonic() - self.began) * 1_000)
 
     def monotonic(self) -> float:
-        return trio.current_time()
+        return self.clock.current_time()
 
 
 def roll_at_once(store: MessageStore) -> None:

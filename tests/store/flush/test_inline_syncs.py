@@ -4,6 +4,7 @@ Time stands still but for what a test adds: the real disk may be as slow as it l
 """
 
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_a_few_that_are_longer_do_not() -> None:
         assert syncs.took(SINGLE_MAX_S / 2 if number % 100 == 0 else FAST_S, number)
 
 
+def test_a_long_sync_of_the_thread_keeps_the_loop_from_trying() -> None:
+    syncs = InlineSyncs()
+    syncs.thread_took(SINGLE_MAX_S, 1_000, 100.0)
+    syncs.thread_took(SINGLE_MAX_S * 2, INLINE_BYTES + 1, 100.0)
+    assert syncs.allows(1_000, 100.0), "neither was long for what it had to write"
+    assert not syncs.took(SINGLE_MAX_S * 2, 100.0)
+    syncs.thread_took(SINGLE_MAX_S * 2, 1_000, 105.0)
+    assert not syncs.allows(1_000, 105.0 + LONG_PAUSE_S - 0.1)
+    assert syncs.allows(1_000, 105.0 + LONG_PAUSE_S)
+
+
 def test_much_to_write_is_left_to_the_thread() -> None:
     assert not InlineSyncs().allows(INLINE_BYTES + 1, 0)
 
@@ -116,6 +128,62 @@ async def test_nobody_waits_in_the_loop_for_messages_that_nobody_waits_for(
         assert store.commit_log.flushed < result.end_offset
         assert await durable(store, result.end_offset)
         assert store.stats.inline_syncs == 0
+
+
+@pytest.mark.trio
+async def test_nobody_waits_in_the_loop_for_background_work(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC) as store:
+        await settle(store)
+        answers: list[bool] = []
+        end = store.put(draft()).end_offset
+        store.when_durable(end, answers.append, background=True)
+        store.dispatch()
+        assert answers == []
+        assert await durable(store, end)
+        assert (answers, store.stats.inline_syncs) == ([True], 0)
+
+
+@pytest.mark.trio
+async def test_under_async_flush_the_loop_makes_no_sync(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
+        await settle(store)
+        answers: list[bool] = []
+        send(store, answers)
+        assert answers == []
+        assert await durable(store, store.commit_log.max_offset)
+        assert (answers, store.stats.inline_syncs) == ([True], 0)
+
+
+@pytest.mark.trio
+async def test_no_sync_is_made_in_the_loop_while_a_thread_waits_for_the_disk(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
+        await settle(store)
+        began, goes_on = threading.Event(), threading.Event()
+
+        def hang(call: Call) -> None:
+            if call.name == "fsync":
+                began.set()
+                assert goes_on.wait(10)
+
+        disk.before = hang
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(disk.in_thread, disk.sync_directory, tmp_path)
+            assert await trio.to_thread.run_sync(began.wait, 10)
+            answers: list[bool] = []
+            send(store, answers)
+            assert answers == []
+            assert await durable(store, store.commit_log.max_offset)
+            assert (answers, store.stats.inline_syncs) == ([True], 0)
+            goes_on.set()
+        send(store, answers)
+        assert (answers, store.stats.inline_syncs) == ([True, True], 1)
 
 
 @pytest.mark.trio
