@@ -22,6 +22,7 @@ from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
 from aerobee.broker.metrics.feature import MetricsFeature
+from aerobee.broker.metrics.sources import known_names
 from aerobee.broker.namesrv.feature import NamesrvFeature
 from aerobee.broker.pools.pool_watch import PoolWatch
 from aerobee.broker.pop.feature import PopFeature
@@ -86,6 +87,7 @@ class Broker:
         self.namesrv = add(NamesrvFeature(core, topics, more=self.settings.namesrv_routes))
         self.consumers = add(ConsumersFeature(core, topics))
         consumers = self.consumers.tables
+        core.stats.known = known_names(topics, consumers)
         self.transactions = add(TransactionsFeature(core, topics, consumers))
         halves = self.transactions.table
         self.dedupe = None if "dedupe" in without else add(DedupeFeature(core))

@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aerobee.remoting.wire.codes import RequestCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,6 +22,7 @@ __all__ = [
     "ONEWAY_RESULT",
     "SERIES_MAX",
     "SUCCESS_RESULT",
+    "UNKNOWN_MAX",
     "UNSENT_RESULT",
     "Ended",
     "Latencies",
@@ -31,6 +34,10 @@ BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 BOUNDS_S: Final = tuple(bound / 1_000 for bound in BOUNDS_MS)
 SERIES_MAX: Final = 1_000
 """Kinds of requests that are counted by themselves: a peer may send any request code."""
+
+UNKNOWN_MAX: Final = 20
+"""Those among them of request codes that we do not know: they leave room for the others."""
+REQUEST_CODES: Final = frozenset(map(int, RequestCode))
 
 SUCCESS_RESULT: Final = "success"
 """The answer was given to the kernel, or queued behind what the peer has not read."""
@@ -65,7 +72,7 @@ class Latency:
 class Latencies:
     """The latencies of all requests."""
 
-    __slots__ = ("ended", "kinds", "overflow", "when_sent")
+    __slots__ = ("_unknown", "ended", "kinds", "overflow", "when_sent")
 
     def __init__(self) -> None:
         self.ended: defaultdict[tuple[int, int, bool, str], list[float]] = defaultdict(list)
@@ -75,7 +82,8 @@ class Latencies:
         self.kinds: dict[tuple[int, int, bool, str], Latency] = {}
         """By the fields of a Ended."""
         self.overflow = Latency()
-        """Requests of kinds beyond SERIES_MAX."""
+        """Requests of kinds beyond SERIES_MAX and UNKNOWN_MAX."""
+        self._unknown = 0
 
     def sent(self, now: float) -> None:
         """Count the requests whose answers were sent. Hot: called at the end of every round."""
@@ -96,6 +104,10 @@ class Latencies:
                 call(now)
 
     def _new(self, kind: tuple[int, int, bool, str]) -> Latency:
+        if kind[0] not in REQUEST_CODES:
+            if self._unknown >= UNKNOWN_MAX:
+                return self.overflow
+            self._unknown += 1
         if len(self.kinds) >= SERIES_MAX:
             return self.overflow
         return self.kinds.setdefault(kind, Latency())

@@ -171,6 +171,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "series of metrics and samples": (
         "broker/metrics/test_stats.py"
         "::test_past_the_limit_new_names_share_one_counter_and_known_ones_go_on",
+        "broker/metrics/test_stats.py"
+        "::test_names_that_are_not_here_are_counted_together_in_every_metric",
+        "remoting/test_latency.py::test_codes_that_nobody_knows_leave_room_for_the_others",
         "broker/metrics/test_samples.py::test_there_is_a_limit",
     ),
     "log lines a peer can cause": (

@@ -77,7 +77,9 @@ class LagReader:
 
     def _read_topics(self, group: str, topic: str) -> Iterator[tuple[str, bool]]:
         """The topic, and where POP puts its messages again for the group."""
-        if topic.startswith(RETRY_PREFIX):
+        known = self._stats.known
+        if topic.startswith(RETRY_PREFIX) or not (known.topic(topic) and known.group(group)):
+            # A subscription may name what is not here.
             return
         yield topic, False
         for name in (retry_topic_v1(topic, group), retry_topic_v2(topic, group)):

@@ -183,9 +183,10 @@ def document() -> str:
         "Every `rocketmq_*` and `aerobee_*` series also carries `cluster`, `node_id` (the broker"
         ' name) and `node_type="broker"`;',
         f'`rocketmq_*` series carry `otel_scope_name="{SCOPE}"`. Booleans are "true" and "false".',
-        "Series per topic and group end with their topic or group. Beyond"
-        f" {SERIES_LIMIT:,} of them, new ones are counted together in one series with"
-        ' `otel_metric_overflow="true"`.',
+        "Series per topic and group are those of topics and groups that are here, and end with"
+        f" them. What names others, and what comes beyond {SERIES_LIMIT:,} series, is counted"
+        ' together in one series with `otel_metric_overflow="true"`: the origin of a dead letter,'
+        " which its sender names, counts by name where the group reads that topic.",
         "",
         *_rows(METRICS),
         "",

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-__all__ = ["PopStats"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Counts", "PopStats"]
 
 Key = TypeVar("Key", bound=tuple[str, ...])
+
+
+class Counts(dict[Key, int], Generic[Key]):
+    """How many there were of each key, which begins with topic and group."""
+
+    __slots__ = ("overflow",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overflow = 0
+        """Those of keys that are not counted by themselves."""
+
+    def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """Drop what was counted for a group or topic."""
+        for key in [key for key in self if topic == key[0] or group == key[1]]:
+            del self[key]
 
 
 class PopStats:
     """Records written to and read from the revive log, and messages put back."""
 
     __slots__ = (
+        "_known",
         "_limit",
         "behind",
         "in_flight",
@@ -23,17 +43,21 @@ class PopStats:
         "since_ms",
     )
 
-    def __init__(self, series_limit: int) -> None:
+    def __init__(
+        self, series_limit: int, known: Callable[[str, str], bool] = lambda *_: True
+    ) -> None:
+        """`known`: whether there are such a topic and such a group."""
         self._limit = series_limit
+        self._known = known
         self.since_ms = 0
         """Messages popped before that time are not in `in_flight`."""
         self.in_flight: dict[tuple[str, str], dict[int, int]] = {}
         """(group, topic) → queue id → messages popped, and neither acknowledged nor put again."""
-        self.revive_in: dict[tuple[str, str, str, str], int] = {}
+        self.revive_in: Counts[tuple[str, str, str, str]] = Counts()
         """By topic, group, CK or ACK, and status of the put."""
-        self.revive_out: dict[tuple[str, str, str, str], int] = {}
+        self.revive_out: Counts[tuple[str, str, str, str]] = Counts()
         """By topic, group, revive queue, and CK or ACK."""
-        self.retried: dict[tuple[str, str, str], int] = {}
+        self.retried: Counts[tuple[str, str, str]] = Counts()
         """By topic, group and status of the put."""
         self.behind: dict[str, int] = {}
         """Revive queue → unfinished records, as of the last check."""
@@ -45,7 +69,7 @@ class PopStats:
         pair = (group, topic)
         queues = self.in_flight.get(pair)
         if queues is None:
-            if len(self.in_flight) >= self._limit:
+            if len(self.in_flight) >= self._limit or not self._known(topic, group):
                 return
             queues = self.in_flight[pair] = {}
         queues[queue_id] = queues.get(queue_id, 0) + count
@@ -67,14 +91,20 @@ class PopStats:
                 del self.in_flight[group, topic]
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
-        """Drop the messages in flight of a deleted group or topic."""
+        """Drop the counts of a deleted group or topic."""
         for pair in [pair for pair in self.in_flight if group == pair[0] or topic == pair[1]]:
             del self.in_flight[pair]
+        for counts in (self.revive_in, self.revive_out, self.retried):
+            counts.forget(group=group, topic=topic)
 
-    def add(self, counts: dict[Key, int], key: Key) -> None:
-        """Count one under a key; a key beyond the limit is not counted."""
+    def add(self, counts: Counts[Key], key: Key) -> None:
+        """Count one under a key; keys beyond the limit, and those of topics and groups that are not
+        here, are counted together.
+        """
         known = counts.get(key)
         if known is not None:
             counts[key] = known + 1
-        elif len(counts) < self._limit:
+        elif len(counts) < self._limit and self._known(key[0], key[1]):
             counts[key] = 1
+        else:
+            counts.overflow += 1

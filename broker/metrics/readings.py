@@ -128,8 +128,20 @@ def per_transaction(field: str) -> Callable[[Sources], Iterator[Reading]]:
 
 def half_messages(sources: Sources) -> Iterator[Reading]:
     """Open halves by their target topic."""
-    for topic, count in list(sources.half_messages()):
-        yield (topic,), count
+    yield from of_known_topics(sources, list(sources.half_messages()))
+
+
+def of_known_topics(
+    sources: Sources, counts: Iterable[tuple[str, int]], *labels: str
+) -> Iterator[Reading]:
+    """Counts by the topic that a message names; of topics that are not here, counted together."""
+    others = 0
+    for topic, count in counts:
+        if sources.broker.known.topic(topic):
+            yield (*labels, topic), count
+        else:
+            others += count
+    yield from overflow(others)
 
 
 def per_timer(field: str) -> Callable[[Sources], Iterator[Reading]]:
@@ -158,8 +170,7 @@ def of_timers(read: Callable[[TimerFigures], float]) -> Callable[[Sources], Iter
 def timing(sources: Sources) -> Iterator[Reading]:
     """Waiting timers, by topic."""
     if sources.timers is not None:
-        for topic, count in list(sources.timers.waiting.items()):
-            yield (*STORAGE, topic), count
+        yield from of_known_topics(sources, list(sources.timers.waiting.items()), *STORAGE)
 
 
 def timers_due(sources: Sources) -> Iterator[Reading]:
@@ -173,7 +184,9 @@ def popped(field: str) -> Callable[[Sources], Iterator[Reading]]:
     """A counter of POP, whose keys are its labels."""
 
     def read(sources: Sources) -> Iterator[Reading]:
-        yield from list(getattr(sources.broker.pop, field).items())
+        counts = getattr(sources.broker.pop, field)
+        yield from list(counts.items())
+        yield from overflow(counts.overflow)
 
     return read
 

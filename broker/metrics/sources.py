@@ -10,9 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.broker.config.services import labels_of
+from aerobee.broker.delay.schedule import GROUP as DELAYING_GROUP
 from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.lag import LagReader
-from aerobee.broker.metrics.stats import Backlog, ClientKind, Sources
+from aerobee.broker.metrics.stats import Backlog, ClientKind, KnownNames, Sources
+from aerobee.remoting.wire.codes import LANGUAGE_CODES, LanguageCode
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.consumers.clients import Client, ClientTable
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.limits import LimitUses
@@ -37,6 +39,7 @@ __all__ = [
     "StoreDoor",
     "consumer_kinds",
     "disk_has_room",
+    "known_names",
     "make_health",
     "make_sources",
     "producer_kinds",
@@ -47,6 +50,10 @@ CONSUME_MODES: Final = {
     "CONSUME_PASSIVELY": "push",
     "CONSUME_POP": "pop",
 }
+
+
+OTHER: Final = "other"
+"""The consume mode of a type that is none of these: a heartbeat may name any."""
 
 
 class StoreDoor(Protocol):
@@ -98,6 +105,16 @@ def make_sources(
         limits=limits,
         space=lambda: disk.free_space(store.root),
         refuses_puts=lambda: bool(store.flags.cause),
+    )
+
+
+def known_names(topics: TopicTable, consumers: ConsumerTables) -> KnownNames:
+    """The names that series may have: those of the tables."""
+    groups, offsets = consumers.groups.configs, consumers.offsets
+    return KnownNames(
+        topics.is_known,
+        lambda group: group in groups or group == DELAYING_GROUP,
+        lambda group, topic: bool(offsets.queues(group, topic)),
     )
 
 
@@ -172,11 +189,17 @@ def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> 
     return check
 
 
+def kind_of(client: Client) -> tuple[str, int]:
+    """Language and version of a client; a language that RocketMQ does not know counts as other."""
+    language = client.language if client.language in LANGUAGE_CODES else LanguageCode.OTHER.name
+    return language, max(client.version, 0)
+
+
 def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
     """How many connections of producer groups there are of each kind."""
     counts: Counter[tuple[str, int]] = Counter()
     for members in clients.producers.values():
-        counts.update((client.language, client.version) for client in members.values())
+        counts.update(map(kind_of, members.values()))
     for (language, version), count in counts.items():
         yield ClientKind(language, version), count
 
@@ -184,8 +207,7 @@ def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
 def consumer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
     """How many connections each consumer group has of each kind; others may run in between."""
     for group in list(clients.consumers.values()):
-        # An unknown type is shown as it is: a new kind of client is worth seeing.
-        mode = CONSUME_MODES.get(group.consume_type, group.consume_type.lower())
-        counts = Counter((client.language, client.version) for client in group.clients.values())
+        mode = CONSUME_MODES.get(group.consume_type, OTHER)
+        counts = Counter(map(kind_of, group.clients.values()))
         for (language, version), count in counts.items():
             yield ClientKind(language, version, group.name, mode), count

@@ -4,8 +4,9 @@
     stats.group_out("billing", "orders").messages_out += 32
 
 Invariant: a counter never goes back while its topic exists; `forget_topic` and `forget_group`
-remove its series. The number of series is bounded: past `series_limit` new series are counted
-together, so a flood of names costs no memory and the sums stay right.
+remove its series. A series has the name of a topic or group of this broker's tables: whatever else
+a message or a client names is counted together, as is what comes past `series_limit`. So names cost
+no memory, and the sums stay right.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ __all__ = [
     "ClientKind",
     "GroupLag",
     "GroupTopicStats",
+    "KnownNames",
     "PoolFigures",
     "ServerSources",
     "Sources",
@@ -156,6 +158,17 @@ class TimerStats:
         """How long they were to wait."""
 
 
+class KnownNames(NamedTuple):
+    """What the tables of this broker say about names; series have no others."""
+
+    topic: Callable[[str], bool] = lambda _: True
+    """Whether there is such a topic."""
+    group: Callable[[str], bool] = lambda _: True
+    """Whether there is such a consumer group."""
+    reads: Callable[[str, str], bool] = lambda *_: True
+    """Whether a group has offsets in a topic."""
+
+
 class BrokerStats:
     """All counters. `series_limit` bounds topics and pairs of group and topic, each by itself."""
 
@@ -164,6 +177,7 @@ class BrokerStats:
         "access",
         "group_creations",
         "groups_out",
+        "known",
         "loop",
         "overflow_in",
         "overflow_out",
@@ -184,6 +198,7 @@ class BrokerStats:
     def __init__(self, series_limit: int = SERIES_LIMIT) -> None:
         assert series_limit > 0, "a limit of zero would count nothing by name"
         self._limit = series_limit
+        self.known = KnownNames()
         self.topics_in: dict[tuple[str, str], TopicStats] = {}
         """By (topic, message type)."""
         self.groups_out: dict[tuple[str, str], GroupTopicStats] = {}
@@ -203,7 +218,9 @@ class BrokerStats:
         self.pulls_found = 0
         self.pulls_missed = 0
         """Pulls answered with and without messages."""
-        self.pop = PopStats(series_limit)
+        self.pop = PopStats(
+            series_limit, lambda topic, group: self.known.topic(topic) and self.known.group(group)
+        )
         self.topic_creations = CreationTimes()
         self.group_creations = CreationTimes()
         self.send_stages: dict[str, Durations] = {}
@@ -221,12 +238,21 @@ class BrokerStats:
         key = (group, topic)
         return self.groups_out.get(key) or self._new_group(key)
 
+    def given_up(self, group: str, topic: str) -> GroupTopicStats:
+        """The counters of what a group sends back or gives up, of the topic that it names itself:
+        only one that it reads counts by name.
+        """
+        known = self.groups_out.get((group, topic))
+        if known is None and not self.known.reads(group, topic):
+            return self.overflow_out
+        return known or self._new_group((group, topic))
+
     def transaction(self, topic: str) -> TransactionStats:
         """The counters of a topic's ended transactions."""
         known = self.transactions.get(topic)
         if known is not None:
             return known
-        if len(self.transactions) >= self._limit:
+        if len(self.transactions) >= self._limit or not self.known.topic(topic):
             return self.overflow_transactions
         return self.transactions.setdefault(topic, TransactionStats())
 
@@ -235,7 +261,7 @@ class BrokerStats:
         known = self.timers.get(topic)
         if known is not None:
             return known
-        if len(self.timers) >= self._limit:
+        if len(self.timers) >= self._limit or not self.known.topic(topic):
             return self.overflow_timers
         return self.timers.setdefault(topic, TimerStats())
 
@@ -256,12 +282,15 @@ class BrokerStats:
             del self.groups_out[pair]
 
     def _new_topic(self, key: tuple[str, str]) -> TopicStats:
-        if len(self.topics_in) >= self._limit:
+        if len(self.topics_in) >= self._limit or not self.known.topic(key[0]):
             return self.overflow_in
         return self.topics_in.setdefault(key, TopicStats())
 
     def _new_group(self, key: tuple[str, str]) -> GroupTopicStats:
+        group, topic = key
         if len(self.groups_out) >= self._limit:
+            return self.overflow_out
+        if not (self.known.topic(topic) and self.known.group(group)):
             return self.overflow_out
         return self.groups_out.setdefault(key, GroupTopicStats())
 

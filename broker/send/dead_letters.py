@@ -16,7 +16,7 @@ from aerobee.store.clock import monotonic_ms
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.consumers.queue_locks import QueueLockTable
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.metrics.stats import BrokerStats, GroupTopicStats
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
     from aerobee.remoting.wire.command import Command
@@ -45,15 +45,15 @@ class DeadLetters:
         self._stats = stats
         self._clock = clock
 
-    def turn(self, draft: MessageDraft, group: str, topic: str) -> None:
-        """Redirect a draft there; `topic` is the topic that the group consumed it from.
+    def turn(self, draft: MessageDraft, group: str, counters: GroupTopicStats) -> None:
+        """Redirect a draft there; `counters` are those of the topic that the group had it from.
 
         Raises: LimitReached.
         """
         name = dead_letter_topic(group)
         self._topics.for_broker(name, 1, self._clock.now_ms())
         draft.topic, draft.queue_id = name, 0
-        self._stats.group_out(group, topic).dead_letters += 1
+        counters.dead_letters += 1
 
     def take(
         self,
@@ -76,5 +76,8 @@ class DeadLetters:
         if draft.reconsume_times <= limit and not in_order:
             return False
         properties["DELAY"] = "-1"
-        self.turn(draft, name, properties.get("RETRY_TOPIC", header.topic))
+        origin = properties.get("RETRY_TOPIC", header.topic)
+        # The sender names the origin itself; that it sends to its retry topic is certain.
+        count = self._stats.group_out if origin == header.topic else self._stats.given_up
+        self.turn(draft, name, count(name, origin))
         return True

@@ -131,19 +131,21 @@ class SendBack:
         level = next_level(record.reconsume_times, header.delay_level, limit)
         properties = returned(decode(record.properties), record.topic, first_id, level)
         origin = properties["RETRY_TOPIC"]
+        # Any producer can name an origin; that a message lies in its own topic is certain.
+        count = self._stats.group_out if origin == record.topic else self._stats.given_up
         queues = min(topic.read_queue_nums, topic.write_queue_nums)
         queue_id = self._random_queue(queues) if queues > 1 else 0
         draft = draft_again(record, topic.topic_name, queue_id, b"")
         draft.store_host = self._store_host
         draft.reconsume_times = tried_again(draft.reconsume_times)
         if level is None:
-            self._dead_letters.turn(draft, header.group, origin)
+            self._dead_letters.turn(draft, header.group, count(header.group, origin))
         result = self._puts.put(draft, properties, accepted=True)
         if result.status is PutStatus.SEGMENT_LATE:
             raise PutPostponed
         if result.status is not PutStatus.PUT_OK:
             raise Refused(SYSTEM_ERROR, result.status.name)
-        self._stats.group_out(header.group, origin).sent_back += 1
+        count(header.group, origin).sent_back += 1
 
     async def _from_disk(
         self,

@@ -8,6 +8,7 @@ from aerobee.remoting.latency import (
     BOUNDS_MS,
     SERIES_MAX,
     SUCCESS_RESULT,
+    UNKNOWN_MAX,
     Ended,
     Latencies,
 )
@@ -48,13 +49,23 @@ def test_requests_of_one_age_are_counted_together() -> None:
 def test_kinds_are_counted_by_themselves_up_to_a_limit() -> None:
     latencies = Latencies()
     for code in range(SERIES_MAX + 5):
-        latencies.ended[Ended(code, 3, False, SUCCESS_RESULT)].append(NOW)
+        latencies.ended[Ended(SEND.request_code, code, False, SUCCESS_RESULT)].append(NOW)
     latencies.sent(NOW)
     assert len(latencies.kinds) == SERIES_MAX
     assert sum(latencies.overflow.counts) == 5
-    latencies.ended[Ended(7, 3, False, SUCCESS_RESULT)].append(NOW)
+    latencies.ended[Ended(SEND.request_code, 7, False, SUCCESS_RESULT)].append(NOW)
     latencies.sent(NOW)
-    assert sum(latencies.kinds[Ended(7, 3, False, SUCCESS_RESULT)].counts) == 2
+    assert sum(latencies.kinds[Ended(SEND.request_code, 7, False, SUCCESS_RESULT)].counts) == 2
+
+
+def test_codes_that_nobody_knows_leave_room_for_the_others() -> None:
+    latencies = Latencies()
+    for code in range(900_000, 900_000 + SERIES_MAX):
+        latencies.ended[Ended(code, 3, False, SUCCESS_RESULT)].append(NOW)
+    latencies.ended[SEND].append(NOW)
+    latencies.sent(NOW)
+    assert len(latencies.kinds) == UNKNOWN_MAX + 1
+    assert sum(latencies.kinds[SEND].counts) == 1
 
 
 def test_who_waits_for_the_next_flush_is_called_once() -> None:

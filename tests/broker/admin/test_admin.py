@@ -275,6 +275,9 @@ async def test_pops_and_connections_have_figures_over_time(
     tmp_path: Path, autojump_clock: Any
 ) -> None:
     async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        for group in ("g", "h"):
+            desk.groups.require(group, 0)
         pop = desk.stats.pop
         for status in ("PUT_OK", "UNKNOWN_ERROR"):
             pop.add(pop.revive_in, ("t", "g", "ACK", status))

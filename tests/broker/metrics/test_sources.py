@@ -100,7 +100,7 @@ def test_producers_are_counted_per_group_and_connection() -> None:
         ("CONSUME_PASSIVELY", "push"),
         ("CONSUME_ACTIVELY", "pull"),
         ("CONSUME_POP", "pop"),
-        ("CONSUME_BY_LOT", "consume_by_lot"),
+        ("CONSUME_BY_LOT", "other"),
     ],
 )
 def test_consumers_are_named_by_how_they_consume(consume_type: str, mode: str) -> None:
@@ -114,6 +114,12 @@ def test_consumers_are_named_by_how_they_consume(consume_type: str, mode: str) -
         subscriptions=None,
     )
     assert list(consumer_kinds(table)) == [(ClientKind("JAVA", 479, "g", mode), 1)]
+
+
+def test_a_language_that_nobody_knows_is_no_label() -> None:
+    table = ClientTable()
+    table.register_producer("p", client(1, "x" * 30_000))
+    assert list(producer_kinds(table)) == [(ClientKind("OTHER", 479), 1)]
 
 
 def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None:

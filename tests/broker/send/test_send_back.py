@@ -240,6 +240,17 @@ async def test_a_message_sent_to_the_retry_topic_is_dead_beyond_the_limit(
             assert desk.stats.groups_out["g", "%RETRY%g"].dead_letters == 1
 
 
+async def test_an_origin_that_a_sender_made_up_has_no_series(tmp_path: Path) -> None:
+    """A property of 31 KB was a label of its own, and dead letters counted for any topic."""
+    async with open_desk(tmp_path) as desk:
+        desk.topic("of-others")
+        for origin in ("x" * 31_000, "of-others"):
+            forged = f"RETRY_TOPIC\x01{origin}\x02"
+            assert (await desk.send("%RETRY%g", properties=forged, reconsume_times=17)).code == 0
+        assert desk.stats.groups_out == {}
+        assert desk.stats.overflow_out.dead_letters == 2
+
+
 async def test_a_group_that_consumes_in_order_sends_only_what_it_gave_up(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
