@@ -89,19 +89,18 @@ class Timers:
         """Load the state from disk; the store is loaded. Raises: StoreRefused, OSError."""
         store = self._store
         queue = range(store.min_offset(WHEEL_TOPIC, 0), store.max_offset(WHEEL_TOPIC, 0))
-
-        def queue_offset_of(physical_offset: int) -> int:
-            view = store.read(physical_offset)
-            record = None if view is None else read(view)
-            return -1 if record is None or record.topic != WHEEL_TOPIC else record.queue_offset
-
         self.timers.load(
             clean=clean,
             queue=queue,
             now_ms=self._clock.now_ms(),
-            queue_offset_of=queue_offset_of,
+            queue_offset_of=self._queue_offset_of,
         )
         self.settings_changed()
+
+    def _queue_offset_of(self, physical_offset: int) -> int:
+        view = self._store.read(physical_offset)
+        record = None if view is None else read(view)
+        return -1 if record is None or record.topic != WHEEL_TOPIC else record.queue_offset
 
     def settings_changed(self) -> None:
         """How far ahead a slot may be depends on fileReservedTime."""
@@ -125,6 +124,7 @@ class Timers:
             await self._ended.wait()
         try:
             await self._leave_the_rest()
+            await self._store.complete(self._cover_the_last)
             await self.save()
         except OSError as error:
             log.error("timer.save_failed", error=str(error))
@@ -146,6 +146,17 @@ class Timers:
                 self.timers.shorten(slot.chain, slot.done)
                 for topic in slot.deletions:
                     self._counts.add(topic, -1, self._clock.now_ms())
+
+    def _cover_the_last(self) -> None:
+        """Give the last message that was read a unit, if it needed none: a Java broker would read
+        it again, with all others behind the last unit. Raises: NotInMemory, OSError.
+        """
+        unit = self.timers.log.last_unit()
+        at = self.timers.queue_offset - 1
+        if unit is None or not 0 <= self._queue_offset_of(unit.physical_offset) < at:
+            return
+        for view in self._store.get(WHEEL_TOPIC, 0, at, 1).views:
+            self.timers.cover(read(view))
 
     async def _keep(self, loop: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
         """Run a loop, and restart it after errors of the disk."""

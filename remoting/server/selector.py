@@ -232,6 +232,9 @@ class Selector:
         The poller knows it for all that are watched for reading; asking the kernel about thousands
         of them one by one would block the loop again, for longer than the round did.
         """
+        if not self.connections:
+            # As behind the end of a stop, when the poller is closed.
+            return
         holding, unwatched = self.poller.holding(), self.poller.unwatched
         for fd, connection in self.connections.items():
             if fd not in holding and (fd not in unwatched or not unread_bytes(connection.sock)):

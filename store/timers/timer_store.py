@@ -23,6 +23,7 @@ from aerobee.store.format import names
 from aerobee.store.format.timer import (
     DELETE,
     NO_UNIT,
+    TIMER,
     TIMER_UNIT,
     WHEEL_SLOTS,
     TimerCheck,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.record import Record
     from aerobee.store.timers.timer_chain import Due
     from aerobee.store.timers.timer_log import ReadLog
 
@@ -164,6 +166,10 @@ class TimerStore:
         if whole and slot.last == chain.last:
             self.waiting -= slot.timers
             self.wheel.clear(chain.time_ms)
+            if chain.time_ms == self.read_time_ms:
+                # At once, because a Java broker fills emptied slots again from the time on that
+                # the check file has.
+                self.read_time_ms += self.precision_ms
             return True
         net = chain.net(chain.settled, done)
         chain.settled = done
@@ -188,6 +194,17 @@ class TimerStore:
         self.wheel.put(
             chain.time_ms, chain.position(min([*kept, done])), slot.last, slot.timers - net
         )
+
+    def cover(self, record: Record) -> None:
+        """Append a unit for the last message that was read, in a slot that was delivered.
+
+        A Java broker reads the wheel topic on behind the message of the last unit.
+        """
+        due_ms = self.read_time_ms - self.precision_ms
+        if self.wheel.free_for(due_ms):
+            place, size = record.physical_offset, record.size
+            unit = TimerUnit(TIMER_UNIT.size, NO_UNIT, TIMER, due_ms, 0, place, size, 0)
+            self.log.append(unit)
 
     # ── Saving ──
 

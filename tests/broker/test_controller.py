@@ -29,6 +29,7 @@ from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
+from aerobee.store.flush import inline_syncs
 from aerobee.store.format.names import ABORT
 from tests.broker.desk import Desk, Gate, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -37,11 +38,13 @@ from tests.kit.quick_disk import QuickDisk
 from tests.kit.raw_client import (
     RawAnswer,
     RawConnection,
+    properties_text,
     pull_fields,
     records,
     request_frame,
     send_fields,
 )
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -332,6 +335,31 @@ async def test_a_stop_that_waits_for_the_disk_without_end_is_given_up_and_no_cle
         with await again.client() as client:
             pulled = await call(client, PULL, pull_fields("g", "t", 0, 0))
             assert [record.body for record in records(pulled.body)] == [b"x"]
+
+
+async def test_a_stop_whose_syncs_are_slow_is_a_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is saved before the stop, so the service of timers syncs the log behind the end of
+    # the selectors, and each sync in the loop counts as too long.
+    late = {"flush_interval_commit_log_ms": 60_000, "timer_flush_interval_ms": 60_000}
+    monkeypatch.setattr(inline_syncs, "SINGLE_MAX_S", -1.0)
+    with capture_logs() as logs:
+        async with running(config_of(tmp_path, **late)) as broker:
+            timers = broker.desk.timers
+            assert timers is not None
+            with await broker.client() as client:
+                # A sync that a segment is new to is never made in the loop.
+                assert (await call(client, SEND, send_fields("t", 0), b"x")).code == Code.SUCCESS
+                await broker.desk.puts.durable()
+                timer = send_fields("t", 0, i=properties_text(TIMER_DELAY_SEC="60"))
+                assert (await call(client, SEND, timer, b"x")).code == Code.SUCCESS
+            await in_thread(
+                lambda: eventually(
+                    lambda: timers.timers.waiting == 1, within_s=20, what="the timer has its slot"
+                )
+            )
+    assert "flush.inline_paused" in {line["event"] for line in logs}
 
 
 async def test_a_stop_notes_which_transactions_are_done_with(tmp_path: Path) -> None:

@@ -344,6 +344,35 @@ class NoMoreTurns:
         await trio.sleep_forever()
 
 
+def java_delivers(bench: Bench) -> list[bytes]:
+    """Bodies of what a Java broker delivers that continues from the files.
+
+    It puts every unit of the timer log into its slot again, also those of slots that are empty,
+    begins with the slots at the time of the check file, and reads the wheel topic behind the
+    message of the last unit. Source: semantics §9.4 (TimerMessageStore.recover).
+    """
+    timers = bench.timers.timers
+    check = timers.check.load()
+    assert check is not None
+    records = {record.physical_offset: record for record in bench.records(WHEEL_TOPIC)}
+    slots: dict[int, int] = {}
+    queue_offset = -1
+    for position, unit in timers.log.units(timers.log.begin):
+        slots[unit.due_ms] = position
+        queue_offset = records[unit.physical_offset].queue_offset
+    found = []
+    for time_ms, position in sorted(slots.items()):
+        while time_ms >= check.last_read_time_ms:
+            chained = timers.log.unit(position)
+            if chained is None:
+                break
+            found.append(records[chained.physical_offset])
+            position = chained.previous
+    begin = min(queue_offset + 1, check.master_queue_offset) if slots else check.queue_offset
+    found += [record for record in records.values() if record.queue_offset >= begin]
+    return [bytes(record.body) for record in found]
+
+
 @pytest.mark.trio
 async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
     tmp_path: Path, mock_clock: MockClock
@@ -356,10 +385,35 @@ async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
         bench.timers.delivery.pace = NoMoreTurns()  # type: ignore[assignment]  # no clock of its own
         await bench.pass_s(mock_clock, 3)
         assert bench.bodies() == sent
+        await bench.timers.close()
+        assert java_delivers(bench) == []
         ended_ms = bench.now_ms()
     async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
         await bench.pass_s(mock_clock, 3)
         assert bench.bodies() == sent
+
+
+@pytest.mark.trio
+async def test_a_timer_that_came_late_does_not_come_again_from_a_java_broker(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    # No service of timers: the broker ended before it had read them.
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        bench = Bench(desk)
+        await bench.send(b"waits", TIMER_DELAY_SEC=60)
+        for number in range(3):
+            await bench.send(b"%d" % number, TIMER_DELAY_SEC=3)
+        ended_ms = bench.now_ms()
+    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms + 9_000)) as bench:
+        await bench.pass_s(mock_clock, 3)
+        assert bench.bodies() == [b"0", b"1", b"2"]
+        await bench.timers.close()
+        assert java_delivers(bench) == [b"waits"]
+        ended_ms = bench.now_ms()
+    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
+        await bench.pass_s(mock_clock, 60)
+        assert bench.bodies() == [b"0", b"1", b"2", b"waits"]
 
 
 class SomeTurns(NoMoreTurns):
