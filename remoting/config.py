@@ -92,14 +92,21 @@ class RemotingConfig:
     )
     """The same, with access control, for the connections that have not shown one valid signature:
     they are not part of maxInboundBufferBytes."""
+    first_request_timeout_ms: int = setting(
+        "firstRequestTimeout", 30_000, ge=1_000, le=3_600_000, unit="ms", own=True, live=True
+    )
+    """How long a new connection has until a request of it is let pass: with access control one that
+    an account has signed, without it any whole one. Then it is closed, whatever else it sends."""
     max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True, live=True)
-    """Open connections; one more is closed at once. 0: as the limit on open files allows, less a
-    reserve for the store."""
+    """Open connections; for one more, a connection is closed of which no request was let pass yet,
+    or one of an address that has more than half of all places; else it is closed itself. 0: as the
+    limit on open files allows, less a reserve for the store."""
     max_connections_of_address: int = setting(
         "maxConnectionsOfAddress", 0, ge=0, le=10_000_000, own=True, live=True
     )
-    """Open connections of one client address (of IPv6: one network of 64 bits); one more is closed
-    at once. 0: no limit."""
+    """Open connections of one client address (of IPv6: one network of 64 bits); for one more, one
+    of them is closed of which no request was let pass yet, else it is closed itself. 0: no limit,
+    but where all places are taken, half of them is what an address keeps."""
     max_request_rate_of_address: int = setting(
         "maxRequestRateOfAddress", 0, ge=0, le=10_000_000, own=True, live=True
     )

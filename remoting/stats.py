@@ -22,6 +22,8 @@ class RemotingStats:
         "bytes_in",
         "bytes_out",
         "connections_closed",
+        "connections_displaced",
+        "connections_late",
         "connections_opened",
         "connections_refused",
         "frames_rejected",
@@ -44,6 +46,10 @@ class RemotingStats:
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_closed = 0
+        self.connections_displaced = 0
+        """Closed so that another peer has a place."""
+        self.connections_late = 0
+        """Closed because no request of them was let pass in time."""
         self.connections_opened = 0
         self.connections_refused = 0
         self.frames_rejected = 0

@@ -17,6 +17,7 @@ MEMORY: Final = "faults/test_peers_and_memory.py"
 SELECTOR: Final = "remoting/server/test_selector.py"
 AHEAD: Final = "remoting/server/test_read_ahead.py"
 INBOUND: Final = "remoting/server/test_inbound.py"
+NEWCOMERS: Final = "remoting/server/test_newcomers.py"
 GATE: Final = "broker/access/test_gate.py"
 LONG: Final = "remoting/server/test_long_requests.py"
 CLIENTS: Final = "broker/consumers/test_client_processor.py"
@@ -30,7 +31,15 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         f"{MEMORY}::test_a_flood_of_connections_costs_no_write_and_no_probe",
         "W3",
     ),
+    "newcomers: connections of which no request was let pass yet": (
+        f"{NEWCOMERS}::test_without_a_whole_request_a_connection_is_closed",
+        f"{NEWCOMERS}::test_where_requests_need_an_account_those_without_one_do_not_count",
+        f"{NEWCOMERS}::test_silent_connections_of_one_address_shut_nobody_out",
+        "faults/test_access.py"
+        "::test_connections_without_an_account_keep_nobody_out_and_end_in_time",
+    ),
     "connections of one address": (
+        f"{NEWCOMERS}::test_one_address_keeps_half_of_the_places_where_others_want_one",
         f"{WIRE}::test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_in",
         "remoting/server/test_addresses.py::test_connections_are_counted_by_address_or_network",
     ),

@@ -86,6 +86,7 @@ class Gate:
             admit(connection)
             return None
         if self.authority.opens(command.code):
+            connection.context.shared.newcomers.remove(connection)
             return None
         try:
             fields = command.ext_fields()
@@ -256,5 +257,6 @@ def admit(connection: Connection) -> None:
     """Count what it sends with that of others who have shown an account."""
     common = connection.context.shared.inbound
     if connection.budget is not common:
+        connection.context.shared.newcomers.remove(connection)
         connection.budget.release(connection, connection.context.now)
         connection.budget = common

@@ -128,6 +128,7 @@ def limits_of(config: RemotingConfig) -> Limits:
         unauthenticated_bytes=config.max_unauthenticated_buffer_bytes,
         outbound_bytes=config.max_outbound_buffer_bytes,
         least_per_s=config.write_least_rate,
+        first_request_s=config.first_request_timeout_ms / 1000,
         max_connections=config.max_connections,
         connections_of_address=config.max_connections_of_address,
         requests_per_s_of_address=config.max_request_rate_of_address,

@@ -69,6 +69,12 @@ def access_refused(sources: ServerSources) -> Iterator[Reading]:
     yield ("not_authorized",), access.not_authorized
 
 
+def connections_cut(sources: ServerSources) -> Iterator[Reading]:
+    """Connections that had to go, by reason."""
+    yield ("late",), sources.remoting.connections_late
+    yield ("displaced",), sources.remoting.connections_displaced
+
+
 def certificate_ends(sources: ServerSources) -> Iterator[Reading]:
     """When the certificate of the listeners ends, if they have a valid one."""
     if (expires_s := sources.remoting.tls_expires_s) is not None:
@@ -96,6 +102,14 @@ SERVER_METRICS: Final[tuple[Metric[ServerSources], ...]] = (
         "Connections closed as they came: maxConnections, maxConnectionsOfAddress, or no"
         " descriptors but the store's.",
         lambda s: s.remoting.connections_refused,
+    ),
+    Metric(
+        "aerobee_connections_cut_total",
+        "counter",
+        ("reason",),
+        "Connections closed because no request of them was let pass within firstRequestTimeout"
+        " (late), or for a peer that needed the place (displaced).",
+        connections_cut,
     ),
     Metric(
         "aerobee_access_refused_total",

@@ -1,7 +1,9 @@
 """The boss: accepts connections and assigns each socket to the next selector.
 
 Beyond the limit on connections, and where only the descriptors reserved for the store are left, a
-connection is accepted and closed at once: its peer sees that, and others do not wait behind it.
+peer takes the place of a connection that has shown nothing yet (`newcomers`), or of one of an
+address that has more than half of all places. Where there is none, it is accepted and closed at
+once: it sees that, and others do not wait behind it.
 """
 
 from __future__ import annotations
@@ -17,16 +19,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 import trio
 
-from aerobee.remoting.server.addresses import packed_host
+from aerobee.remoting.server.addresses import packed_host, source_of
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from aerobee.remoting.server.addresses import Addresses
-    from aerobee.remoting.server.connection import FrameHandler
+    from aerobee.remoting.server.connection import Connection, FrameHandler
     from aerobee.remoting.server.selector import Selector
-    from aerobee.remoting.stats import RemotingStats
+    from aerobee.remoting.server.shared import Shared
 
 __all__ = [
     "ACCEPT_PAUSE_S",
@@ -59,30 +60,81 @@ class ConnectionLimits:
 
     def __init__(
         self,
-        stats: RemotingStats,
-        addresses: Addresses,
+        shared: Shared,
         max_connections: int = 0,
         descriptors: int | None = None,
+        connections: Callable[[], Iterable[Connection]] = tuple,
     ) -> None:
-        self.stats = stats
-        self.addresses = addresses
+        """`connections` returns all that are open."""
+        self.stats = shared.stats
+        self.addresses = shared.addresses
+        self.newcomers = shared.newcomers
+        self._connections = connections
         self.max_connections = max_connections
         self.first_reserved = (
             math.inf if descriptors is None else descriptors - reserve(descriptors)
         )
         self._lines: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
 
+    @property
+    def places(self) -> float:
+        """How many connections may be open; infinite where the system has no limit."""
+        return self.max_connections or self.first_reserved
+
     def closed_for(self, sock: socket.socket, address: tuple[Any, ...]) -> str | None:
-        """Why this connection must be refused; None if it may stay."""
-        if self.max_connections and self.stats.connections >= self.max_connections:
-            return f"maxConnections is {self.max_connections}"
+        """Why this connection must be refused; None if it may stay, perhaps in the place of another
+        that this closes.
+        """
+        host = packed_host(address)
         most = self.addresses.max_connections
-        if most and self.addresses.full(packed_host(address)):
-            return f"maxConnectionsOfAddress is {most}"
+        if most and self.addresses.full(host):
+            reason = f"maxConnectionsOfAddress is {most}"
+            return self._displaced(self.newcomers.first_to_go(source_of(host)), reason)
+        if self.max_connections and self.stats.connections >= self.max_connections:
+            reason = f"maxConnections is {self.max_connections}"
         # The system assigns the lowest free number, so all below it are in use.
-        if sock.fileno() >= self.first_reserved:
-            return "the descriptors that are left are for the store"
+        elif sock.fileno() >= self.first_reserved:
+            reason = "the descriptors that are left are for the store"
+        else:
+            return None
+        return self._displaced(self.newcomers.first_to_go() or self._beyond_share(host), reason)
+
+    def _beyond_share(self, host: bytes) -> Connection | None:
+        """Of another address that has more than half of the places, the most silent connection."""
+        opened = self.addresses.open
+        source = max(opened, key=opened.__getitem__, default=None)
+        if source is None or source == source_of(host) or 2 * opened[source] <= self.places:
+            return None
+        theirs = (one for one in self._connections() if source_of(one.host) == source)
+        return min(theirs, key=lambda one: one.last_active, default=None)
+
+    def _displaced(self, connection: Connection | None, reason: str) -> str | None:
+        """Close this connection for another one; the reason again where there is none."""
+        if connection is None:
+            return reason
+        connection.close(f"its place went to another: {reason}")
+        self.stats.connections_displaced += 1
+        left_out = self._lines[f"displaced: {reason}"].admit(monotonic())
+        if left_out is not None:
+            log.warning(
+                "connection.displaced",
+                address=connection.address,
+                reason=reason,
+                left_out=left_out,
+            )
         return None
+
+    def close_late(self, now: float) -> Iterator[None]:
+        """Close the connections of which no request was let pass in time; others may run in
+        between.
+        """
+        for connection in self.newcomers.late(now):
+            connection.close("no request of it was let pass within firstRequestTimeout")
+            self.stats.connections_late += 1
+            left_out = self._lines["late"].admit(now)
+            if left_out is not None:
+                log.warning("connection.late", address=connection.address, left_out=left_out)
+            yield
 
     def refused(self, listener: str, reason: str, address: str | None = None) -> None:
         """Log a refusal, each reason at a limited rate."""

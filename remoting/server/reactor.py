@@ -72,7 +72,7 @@ class Reactor:
         self._gate: Gate | None = None
         self._lets_pass: LetsPass | None = None
         self._connection_limits = boss.ConnectionLimits(
-            self.stats, self.shared.addresses, limits.max_connections, limits.descriptors
+            self.shared, limits.max_connections, limits.descriptors, lambda: self.connections
         )
         self._hooks = hooks
         self._refusals = refusals
@@ -124,6 +124,7 @@ class Reactor:
         """Change the limits on connections, and those of each address and account."""
         addresses = self.shared.addresses
         self._connection_limits.max_connections = limits.max_connections
+        self.shared.newcomers.timeout_s = limits.first_request_s
         addresses.max_connections = limits.connections_of_address
         addresses.requests.allow(limits.requests_per_s_of_address)
         self.shared.users.allow(limits.requests_per_s_of_user)
@@ -172,7 +173,7 @@ class Reactor:
         """How many connections may be open: as set, or as there are descriptors for; infinite
         where the system has no limit.
         """
-        return self._connection_limits.max_connections or self._connection_limits.first_reserved
+        return self._connection_limits.places
 
     @property
     def connections(self) -> list[Connection]:
@@ -217,6 +218,7 @@ class Reactor:
             await trio.sleep(SWEEP_S)
             for selector in self.selectors:
                 await in_slices(selector.sweep())
+            await in_slices(self._connection_limits.close_late(monotonic()))
             self.shared.inbound.sweep(monotonic())
             if self.shared.unauthenticated is not None:
                 self.shared.unauthenticated.sweep(monotonic())

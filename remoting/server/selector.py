@@ -134,7 +134,7 @@ class Selector:
             connection.sock = FirstByte(connection, sock, self.poller, self.shared.handshakes)
         self.poller.add(sock)
         self.connections[sock.fileno()] = connection
-        self.shared.addresses.opened(connection.host)
+        self.shared.opened(connection, monotonic())
         self.stats.connections_opened += 1
         log.debug("connection.opened", address=connection.address, listener=listener)
         self._hooks.connected(connection)
@@ -142,7 +142,7 @@ class Selector:
     def _forget(self, connection: Connection, reason: str) -> None:
         self.poller.remove(connection.sock)
         del self.connections[connection.sock.fileno()]
-        self.shared.addresses.closed(connection.host)
+        self.shared.closed(connection)
         connection.budget.forget(connection, self.context.now)
         self.stats.connections_closed += 1
         log.debug("connection.closed", address=connection.address, reason=reason)

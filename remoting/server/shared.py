@@ -11,12 +11,14 @@ from aerobee.remoting.server.arrivals import NO_SLOW_ROUND
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.remoting.server.long_requests import LongRequests
+from aerobee.remoting.server.newcomers import Newcomers
 from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.stats import RemotingStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.gathered import Gathered
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.poller import Poller
@@ -42,6 +44,8 @@ class Limits(NamedTuple):
     """Unsent bytes of all connections beyond which each is limited to its share."""
     least_per_s: int = 0
     """Bytes per second that a peer must read while data waits for it."""
+    first_request_s: float = 30.0
+    """How long a connection has until a request of it is let pass."""
     max_connections: int = 0
     """Open connections; 0: any."""
     connections_of_address: int = 0
@@ -69,6 +73,7 @@ class Shared:
         "inbound",
         "limits",
         "long_requests",
+        "newcomers",
         "outbound",
         "outbox",
         "postponed",
@@ -83,6 +88,7 @@ class Shared:
         self.limits = limits
         self.stats = RemotingStats()
         self.addresses = Addresses(limits.connections_of_address, limits.requests_per_s_of_address)
+        self.newcomers = Newcomers(limits.first_request_s)
         self.users = RateLimits(limits.requests_per_s_of_user)
         """The requests of each account; the gate of access control takes them."""
         self.handshakes: Handshakes | None = None
@@ -102,6 +108,21 @@ class Shared:
         self.slow_round = NO_SLOW_ROUND
         """The last slow round of any selector."""
         self._numbers = 0
+
+    def opened(self, connection: Connection, now: float) -> None:
+        """Count a connection."""
+        self.addresses.opened(connection.host)
+        self.newcomers.add(connection, now)
+
+    def asked(self, connection: Connection) -> None:
+        """A first whole request has come; where requests need an account, it shows nothing yet."""
+        if self.unauthenticated is None:
+            self.newcomers.remove(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """Count it no more."""
+        self.addresses.closed(connection.host)
+        self.newcomers.remove(connection)
 
     @property
     def scarce(self) -> bool:

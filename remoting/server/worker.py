@@ -130,6 +130,7 @@ class Worker:
         self._stats.requests += 1
         if not connection.requests:
             connection.announce(command)
+            context.shared.asked(connection)
         rates = self._rates
         if rates.per_s and not rates.take(source_of(connection.host), context.now * 1000):
             self._stats.requests_too_fast += 1

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +24,7 @@ from aerobee.cli.main import run as run_line
 from aerobee.remoting.wire.request_signature import with_signature
 from tests.faults.bad_requests import routed
 from tests.kit.broker_process import BrokerProcess, DidNotStart
-from tests.kit.health import events
+from tests.kit.health import events, metrics_of
 from tests.kit.raw_client import (
     Closed,
     RawAnswer,
@@ -729,3 +729,41 @@ def test_s13_no_text_of_a_request_forges_a_line_and_no_line_is_long(broker: Brok
 
 def takes_text(kind: Any) -> bool:
     return kind is str or str in getattr(kind, "__args__", ())
+
+
+def test_connections_without_an_account_keep_nobody_out_and_end_in_time(tmp_path: Path) -> None:
+    """Silent ones, half a frame, and a trickle of requests without signature, on both ports."""
+    write_acl(tmp_path / "plain_acl.yml")
+    settings = {"aclEnable": True, "aclConfigDir": tmp_path, "autoCreateTopicEnable": False}
+    settings |= {"maxConnections": 8, "firstRequestTimeout": 1_500}
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as broker, ExitStack() as stack:
+        own = stack.enter_context(RawConnection(broker.address))
+        assert own.call(26, signed("the-admin", {}, b"")).code == OK
+        ports = (broker.address, broker.namesrv_address)
+        crowd = [stack.enter_context(RawConnection(ports[at % 2])) for at in range(12)]
+        crowd[-1].send_bytes(request_frame(26, 1, {}, b"")[:-1])
+        for to_name_server in (False, True):
+            code = 106 if to_name_server else 26
+            answer = call(broker, "the-admin", code, to_name_server=to_name_server)
+            assert answer.code == OK, "among a crowd that has taken all places"
+
+        def ended() -> bool:
+            # It asks and asks, and no request of it is let pass.
+            with suppress(Closed, OSError):
+                crowd[-2].call(26, {})
+                return False
+            return True
+
+        eventually(ended, within_s=20, what="a trickle of unsigned requests has an end")
+        for silent in crowd[:-2]:
+            silent.hear_close()
+        crowd[-1].hear_close()
+        assert own.call(26, signed("the-admin", {}, b"")).code == OK, "it has shown its account"
+        cut = {
+            labels["reason"]: value
+            for name, labels, value in metrics_of(broker)
+            if name == "aerobee_connections_cut_total"
+        }
+        assert cut["late"] > 0 < cut["displaced"]
+        happened = {event["event"] for event in events(broker.child.errors())}
+        assert {"connection.displaced", "connection.late"} <= happened

@@ -177,7 +177,8 @@ def test_beyond_the_connections_of_its_address_a_peer_is_closed_and_others_come_
     with limited(broker, maxConnectionsOfAddress=4):
         used = dict(used_of(broker))
         assert used["maxConnectionsOfAddress"] == (2, 4), used
-        with RawConnection(broker.address), RawConnection(broker.address) as fourth:
+        with RawConnection(broker.address) as third, RawConnection(broker.address) as fourth:
+            assert third.call(SEND, send_fields("plain", 0), b"not silent").code == 0
             assert fourth.call(SEND, send_fields("plain", 0), b"the last").code == 0
             with RawConnection(broker.address) as fifth:
                 fifth.hear_close()

@@ -60,9 +60,7 @@ def peer(listener: Listener) -> Iterator[socket.socket]:
 def limits_of(
     stage: Stage, max_connections: int = 0, descriptors: int | None = None
 ) -> boss.ConnectionLimits:
-    return boss.ConnectionLimits(
-        stage.reactor.stats, stage.reactor.shared.addresses, max_connections, descriptors
-    )
+    return boss.ConnectionLimits(stage.reactor.shared, max_connections, descriptors)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +72,11 @@ def test_beyond_the_limit_a_peer_is_closed_as_it_comes(
     stage = Stage()
     limits = limits_of(stage, max_connections, descriptors)
     turns = cycle([stage.selector])
-    peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3)]
+    peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(stay)]
+    assert boss.accept_ready(listener, "test", stage.worker, turns, limits)
+    # Those that have asked for something; others would give their places.
+    stage.reactor.shared.newcomers.by_address.clear()
+    peers += [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3 - stay)]
     with capture_logs() as logged:
         assert boss.accept_ready(listener, "test", stage.worker, turns, limits)
     stats = stage.reactor.stats
