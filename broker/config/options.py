@@ -207,7 +207,7 @@ class BrokerOptions:
     dedupe_max_entries: int = setting(
         "dedupeMaxEntries", 1_000_000, ge=1_000, le=100_000_000, own=True
     )
-    """Messages that dedupe remembers at most, at some 120 bytes each."""
+    """Messages that dedupe remembers at most, at some 200 bytes each."""
     use_server_side_reset_offset: bool = setting("useServerSideResetOffset", True, live=True)
     """Keep a reset offset on the broker until the group has used it."""
 

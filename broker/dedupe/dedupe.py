@@ -1,48 +1,69 @@
-"""Broker-side deduplication: a message sent twice is stored once, and both senders get its offset.
+"""Broker-side deduplication: a message sent twice is stored once, and both senders get its place.
+
+It stands between a send that has passed all checks and its put, in one step of the loop: what is
+looked up is what is stored. A repetition is answered with the first message only while a consumer
+can get that message from its queue: it lies in the queue that exists now, neither before its first
+offset nor before the begin of the log. To know that takes no read. Messages that wait elsewhere
+(delayed, timed, halves) are neither looked up nor remembered, also not when they have arrived.
 
 After a restart the window is read again from the queues of the topics concerned; until that is done
-a send to them is refused for a retry, because it is not known yet whether it is the first. A
-delayed message waits in another topic, which is read as well.
+a send to them is refused for a retry, because it is not known yet whether it is the first.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import trio
 
-from aerobee.broker.dedupe.seen_messages import DedupeTable
+from aerobee.broker.dedupe.seen_messages import DedupeTable, First
 from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.clock import monotonic_ms
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.batch import batch_item_size, batch_items
 from aerobee.store.format.properties import decode
-from aerobee.store.format.record import read
-from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import SCHEDULE_TOPIC
-from aerobee.store.results import location_of
+from aerobee.store.results import PutResult, PutStatus, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from aerobee.broker.dedupe.dedupe_settings import DedupeRule
     from aerobee.store.clock import Clock
-    from aerobee.store.format.record import Record
+    from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore
+    from aerobee.store.queues.consume_queue import ConsumeQueue
 
-__all__ = ["WAITING_TOPICS", "Dedupe"]
+__all__ = ["ITEMS_MAX", "Dedupe"]
 
-WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, WHEEL_TOPIC})
-"""Topics of messages that wait for their time."""
+ITEMS_MAX: Final = 1_024
+"""Messages of one batch: it is looked up and stored in one step, so no equal one comes in
+between."""
+WAITED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME, "TRAN_MSG", "REAL_TOPIC"}
+"""Properties of messages that wait for their time or their commit, or have waited for it."""
 SERVICE: Final = "dedupe"
 BATCH: Final = 32
 """Messages read again between two checkpoints of the task."""
+PUT_OK: Final = PutStatus.PUT_OK
 
 log = structlog.stdlib.get_logger(__name__)
 
 
+class Life(NamedTuple):
+    """A queue that had messages remembered, from which physical offset on.
+
+    A topic that is deleted and made anew has other queues.
+    """
+
+    queue: ConsumeQueue
+    begins_at: int
+
+
 class Dedupe:
-    """Finds the first of equal messages. No await between `find` and `note_stored`."""
+    """Finds the first of equal messages. No await between a look-up and its put."""
 
     def __init__(
         self,
@@ -54,6 +75,7 @@ class Dedupe:
         repeated: dict[str, int],
     ) -> None:
         self.table = DedupeTable(rules, max_entries=max_entries)
+        self._lives: dict[tuple[str, int], Life] = {}
         self._store = store
         self._clock = clock
         self.ready = not self.table.topics
@@ -67,8 +89,101 @@ class Dedupe:
         """Topics with a rule."""
         return self.table.topics
 
-    def key(self, topic: str, properties: Mapping[str, str]) -> str | None:
-        """The value that makes this message equal to others; None when it has no such property.
+    # ── Sends ──
+
+    def put(
+        self, draft: MessageDraft, properties: Mapping[str, str], read_queues: int
+    ) -> PutResult:
+        """Store a message, unless it is a repetition; its draft then names the first one's queue.
+
+        The result counts what was stored. `read_queues`: of how many queues consumers of the topic
+        read. Raises: Refused while the window is being read.
+        """
+        key = self._key(draft.topic, properties)
+        first = self._find(draft.topic, key, read_queues)
+        if first is not None:
+            self.repeats[draft.topic] += 1
+            return self._merged(draft, [first], PutResult(PUT_OK))
+        result = self._store.put(draft)
+        if key is not None and result.status is PUT_OK:
+            self._stored(draft, key, result.queue_offset, result.physical_offset)
+        return result
+
+    def put_batch(
+        self, draft: MessageDraft, body: bytes | memoryview, read_queues: int
+    ) -> PutResult:
+        """As `put`, for each message of a batch by itself: one that comes twice in it is stored
+        once.
+
+        The result has the offsets of all of them, and the queue offset of the first. Raises:
+        Refused.
+        """
+        new: list[bytes] = []
+        own: dict[str, int] = {}
+        places: list[First | int] = []
+        for raw, key in self._items(draft.topic, body):
+            place: First | int | None = None
+            if key is not None and (place := own.get(key)) is None:
+                place = self._find(draft.topic, key, read_queues)
+            if place is None:
+                place = len(new)
+                new.append(raw)
+                if key is not None:
+                    own[key] = place
+            places.append(place)
+        if len(new) == len(places):
+            result = self._store.put_batch(draft, body)
+        elif new:
+            result = self._store.put_batch(draft, b"".join(new))
+        else:
+            result = PutResult(PUT_OK)
+        if result.status is not PUT_OK:
+            return result
+        for key, number in own.items():
+            self._stored(draft, key, result.queue_offset + number, result.offsets[number])
+        self.repeats[draft.topic] += len(places) - len(new)
+        return self._merged(draft, places, result)
+
+    def _items(self, topic: str, body: bytes | memoryview) -> Iterator[tuple[bytes, str | None]]:
+        """Bytes and key of the messages of a batch. Raises: Refused."""
+        raw, at = bytes(body), 0
+        try:
+            for number, (_, content, properties) in enumerate(batch_items(raw)):
+                if number == ITEMS_MAX:
+                    reason = f"a batch to {topic}, which is deduplicated, has {ITEMS_MAX} messages"
+                    raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"{reason} at most")
+                end = at + batch_item_size(len(content), len(properties))
+                yield raw[at:end], self._key(topic, decode(properties))
+                at = end
+        except MessageIllegal as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+    def _merged(self, draft: MessageDraft, places: list[First | int], new: PutResult) -> PutResult:
+        """What the answer says of messages of which some were there before.
+
+        The sync that it waits for covers those as well.
+        """
+        head = places[0]
+        queue_offset = new.queue_offset
+        if isinstance(head, First):
+            draft.queue_id, queue_offset = head.queue_id, head.queue_offset
+        return PutResult(
+            PUT_OK,
+            self._store.commit_log.max_offset - new.size,
+            queue_offset,
+            new.size,
+            new.count,
+            new.store_timestamp,
+            [
+                place.physical_offset if isinstance(place, First) else new.offsets[place]
+                for place in places
+            ],
+        )
+
+    # ── What is known ──
+
+    def _key(self, topic: str, properties: Mapping[str, str]) -> str | None:
+        """The value that makes this message equal to others; None when it is not compared.
 
         Raises: Refused while the window is being read.
         """
@@ -78,49 +193,42 @@ class Dedupe:
                 f"the broker has started and still reads what was sent to {topic} within its "
                 "dedupe window: send it again",
             )
-        return properties.get(self.table.topics[topic].by) or None
+        return self._key_of(topic, properties)
 
-    def find(self, topic: str, key: str) -> Record | None:
-        """The stored message with this key, if it is within the window. Raises: NotInMemory."""
-        firsts = self.table.topics[topic]
-        at = firsts.find(key)
-        if at is None:
-            return None
-        view = self._store.read(at)
-        if view is None:
-            return None
-        record = read(view, 0)
-        age_ms = self._clock.now_ms() - record.store_timestamp
-        sent_to, properties = self._sent_to(record)
-        if age_ms > firsts.window_ms or sent_to != topic or properties.get(firsts.by) != key:
-            return None
-        return record
+    def _key_of(self, topic: str, properties: Mapping[str, str]) -> str | None:
+        key = properties.get(self.table.topics[topic].by) or None
+        return key if key is None or WAITED.isdisjoint(properties) else None
 
-    def note_stored(self, begins_at: int) -> None:
-        """Record what was just appended, since the log ended at `begins_at`."""
-        commit_log = self._store.commit_log
-        ends_at = commit_log.max_offset
-        segment_at = ends_at - (ends_at - 1) % commit_log.segment_bytes - 1
-        # A put that did not fit into the last segment is at the beginning of the next.
-        at = max(begins_at, segment_at)
-        while at < ends_at:
-            view = self._store.read(at)
-            if view is None:
-                return
-            record = read(view, 0)
-            topic, properties = self._sent_to(record)
-            firsts = self.table.topics.get(topic)
-            if firsts is not None and (key := properties.get(firsts.by)):
-                self.table.note(topic, key, at, record.store_timestamp)
-            at += record.size
+    def _find(self, topic: str, key: str | None, read_queues: int) -> First | None:
+        """The message with this key, if it is within the window and a consumer can get it."""
+        if key is None:
+            return None
+        first = self.table.topics[topic].find(key, monotonic_ms(self._clock))
+        if first is None or first.queue_id >= read_queues:
+            return None
+        life = self._lives[topic, first.queue_id]
+        queue = self._store.queues.find(topic, first.queue_id)
+        begins_at = max(life.begins_at, self._store.commit_log.min_offset)
+        if queue is not life.queue or first.physical_offset < begins_at:
+            return None
+        return first if first.queue_offset >= queue.min_offset else None
 
-    def _sent_to(self, record: Record) -> tuple[str, dict[str, str]]:
-        """The topic that a stored message was sent to, and its properties."""
-        properties = decode(record.properties)
-        topic = record.topic
-        if topic in WAITING_TOPICS:
-            topic = properties.get("REAL_TOPIC", topic)
-        return topic, properties
+    def _stored(
+        self, draft: MessageDraft, key: str, queue_offset: int, physical_offset: int
+    ) -> None:
+        now_ms = monotonic_ms(self._clock)
+        first = First(draft.queue_id, queue_offset, physical_offset, now_ms)
+        self._note(draft.topic, key, first, now_ms)
+
+    def _note(self, topic: str, key: str, first: First, now_ms: int) -> None:
+        queue = self._store.queues.find(topic, first.queue_id)
+        if queue is None:
+            # Deleted while its window was read.
+            return
+        life = self._lives.get((topic, first.queue_id))
+        if life is None or life.queue is not queue:
+            self._lives[topic, first.queue_id] = Life(queue, first.physical_offset)
+        self.table.note(topic, key, first, now_ms)
 
     # ── After a start ──
 
@@ -132,7 +240,7 @@ class Dedupe:
         began = self._clock.monotonic()
         messages = 0
         for topic, queue_id in list(self._store.queues.table):
-            if topic in self.topics or topic in WAITING_TOPICS:
+            if topic in self.topics:
                 try:
                     messages += await self._read_queue(topic, queue_id)
                 except OSError as error:
@@ -146,9 +254,7 @@ class Dedupe:
     async def _read_queue(self, topic: str, queue_id: int) -> int:
         """Record the messages of one queue within the window; returns how many were read."""
         store = self._store
-        begins_ms = self._clock.now_ms() - max(
-            firsts.window_ms for firsts in self.table.topics.values()
-        )
+        begins_ms = self._clock.now_ms() - self.table.topics[topic].window_ms
         at = await store.complete(lambda: store.offset_by_time(topic, queue_id, begins_ms))
         looked_at = 0
         while at < store.max_offset(topic, queue_id):
@@ -166,12 +272,15 @@ class Dedupe:
         return looked_at
 
     def _note_again(self, record: Record) -> None:
-        """Record a message; of equal ones the first, in whatever order queues are read."""
-        topic, properties = self._sent_to(record)
-        firsts = self.table.topics.get(topic)
-        key = properties.get(firsts.by) if firsts is not None else None
-        if firsts is None or not key:
+        """Record a message; of equal ones the last, in whatever order queues are read."""
+        topic = record.topic
+        key = self._key_of(topic, decode(record.properties))
+        firsts = self.table.topics[topic]
+        age_ms = self._clock.now_ms() - record.store_timestamp
+        if key is None or not 0 <= age_ms <= firsts.window_ms:
             return
-        known = firsts.find(key)
-        if known is None or record.physical_offset < known:
-            self.table.note(topic, key, record.physical_offset, record.store_timestamp)
+        now_ms = monotonic_ms(self._clock)
+        known = firsts.find(key, now_ms)
+        if known is None or known.physical_offset < record.physical_offset:
+            at = record.queue_offset, record.physical_offset
+            self._note(topic, key, First(record.queue_id, *at, now_ms - age_ms), now_ms)

@@ -1,12 +1,15 @@
-"""The first of several equal messages: topic and key → physical offset, for a while.
+"""The first of several equal messages: topic and key → its place in a queue, for a while.
 
-Only hashes are kept, some 120 bytes each; a match is compared with the record before it counts. A
-window consists of time slices: a slice is dropped as a whole, so an entry lives for the window and
-up to a slice longer, or until the next message of its topic.
+Of a key only a digest is kept, which no two keys share, so that nothing has to be read again to
+compare them: some 200 bytes each. All times are monotonic: a clock that is set neither drops nor
+keeps an entry. A window consists of time slices: a slice is dropped as a whole, so an entry takes
+memory for the window and up to a slice longer, or until the next message of its topic.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,19 +17,31 @@ if TYPE_CHECKING:
 
     from aerobee.broker.dedupe.dedupe_settings import DedupeRule
 
-__all__ = ["SLICES", "DedupeTable", "Firsts"]
+__all__ = ["SLICES", "DedupeTable", "First", "Firsts"]
 
 SLICES: Final = 4
 """Slices per window; more would only mean more look-ups."""
+DIGEST_BYTES: Final = 16
+PLACE: Final = Struct(">iqqq")
+
+
+class First(NamedTuple):
+    """A stored message."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    stored_ms: int
+    """When it was stored, by the monotonic clock."""
 
 
 class Slice(NamedTuple):
     """The first messages of a part of the window."""
 
     ends_ms: int
-    """All of them were stored before this time."""
-    entries: dict[int, int]
-    """Hash of a key → physical offset."""
+    """All of them were noted before this time."""
+    entries: dict[bytes, bytes]
+    """Digest of a key → the packed `First`."""
 
 
 class Firsts:
@@ -41,15 +56,14 @@ class Firsts:
         self.slice_ms = max(1, self.window_ms // SLICES)
         self.slices: list[Slice] = []
 
-    def find(self, key: str) -> int | None:
-        """The physical offset of a message that may have this key; the newest if there are
-        several.
-        """
-        wanted = hash(key)
+    def find(self, key: str, now_ms: int) -> First | None:
+        """The message with this key that was stored last, if that is within the window."""
+        wanted = _digest(key)
         for part in self.slices:
-            at = part.entries.get(wanted)
-            if at is not None:
-                return at
+            packed = part.entries.get(wanted)
+            if packed is not None:
+                first = First(*PLACE.unpack(packed))
+                return first if now_ms - first.stored_ms <= self.window_ms else None
         return None
 
 
@@ -64,13 +78,13 @@ class DedupeTable:
         self.max_entries = max_entries
         self.count = 0
 
-    def note(self, topic: str, key: str, physical_offset: int, stored_ms: int) -> None:
-        """Record a stored message; drop those older than it by more than the window."""
+    def note(self, topic: str, key: str, first: First, now_ms: int) -> None:
+        """Record a stored message; drop those that were noted before the window."""
         firsts = self.topics[topic]
-        self._turn(firsts, stored_ms)
+        self._turn(firsts, now_ms)
         newest = firsts.slices[0].entries
         before = len(newest)
-        newest[hash(key)] = physical_offset
+        newest[_digest(key)] = PLACE.pack(*first)
         self.count += len(newest) - before
         while self.count > self.max_entries:
             self._make_room()
@@ -90,6 +104,10 @@ class DedupeTable:
     def _make_room(self) -> None:
         """Drop the oldest slice of the topic with most entries in it."""
         self._drop_oldest(max(self.topics.values(), key=_oldest))
+
+
+def _digest(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
 def _oldest(firsts: Firsts) -> int:

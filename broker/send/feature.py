@@ -30,7 +30,7 @@ __all__ = ["SendFeature"]
 
 
 class SendFeature(Feature):
-    """The requests that store messages; `dedupe` may wrap them."""
+    """The requests that store messages."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class SendFeature(Feature):
             ),
             transactions=transactions,
             dead_letters=dead_letters,
+            dedupe=None if dedupe is None else dedupe.dedupe,
         )
         back = SendBack(
             core,
@@ -73,13 +74,13 @@ class SendFeature(Feature):
             random_queue=random.randrange,
         )
         reply = ReplyProcessor(core, destinations=self.destinations, clients=consumers.clients)
-        first = send if dedupe is None else dedupe.in_front_of(send)
         self._plain = PlainSends(core, send, topics=topics.table, topic_file=topics.file)
-        run = self._plain.serve if first is send else None
+        # What has a rule is looked at one by one.
+        run = self._plain.serve if dedupe is None or not dedupe.dedupe.topics else None
         self.routes = (
-            Route(headers.SendMessage, first.one, "send", run),
-            Route(headers.SendMessageV2, first.one, "send", run),
-            Route(headers.SendBatchMessage, first.batch, "send"),
+            Route(headers.SendMessage, send.one, "send", run),
+            Route(headers.SendMessageV2, send.one, "send", run),
+            Route(headers.SendBatchMessage, send.batch, "send"),
             Route(headers.ConsumerSendMsgBack, back.take_back, "send"),
             Route(headers.SendReplyMessage, reply.reply, "reply"),
             Route(headers.SendReplyMessageV2, reply.reply, "reply"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from aerobee.broker.core.core import Core
+    from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.send.destinations import Destinations
@@ -92,6 +93,7 @@ class Send:
         new_unique_key: Callable[[], str],
         transactions: Transactions,
         dead_letters: DeadLetters,
+        dedupe: Dedupe | None = None,
     ) -> None:
         self._config = core.config
         self._store = core.store
@@ -105,6 +107,7 @@ class Send:
         self._new_unique_key = new_unique_key
         self._transactions = transactions
         self._dead_letters = dead_letters
+        self._deduped = {} if dedupe is None else dict.fromkeys(dedupe.topics, dedupe)
         self._waits_for_disk = core.config.store.sync_flush
         self.settings_changed()
 
@@ -160,8 +163,8 @@ class Send:
                     handle = handle_of(turned, self._config.broker.broker_name)
             else:
                 draft.properties = text.encode()
-                draft.tags_code = tags_code(properties.get("TAGS"))
-                result = self._store.put(draft)
+                result = self._put_plain(draft, properties, topic)
+                queue_id = draft.queue_id
         except Refused as refused:
             raise self._with_region(refused) from None
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
@@ -181,21 +184,27 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
-        if len(command.body) > SHORT_BATCH_BYTES:
+        dedupe = self._deduped.get(header.topic)
+        if dedupe is None and len(command.body) > SHORT_BATCH_BYTES:
             return self._long_batch(header, command, connection)
-        draft, waits = finished(self._batch_draft(header, command, connection))
-        result = self._store.put_batch(draft, command.body)
+        draft, topic, waits = finished(self._batch_draft(header, command, connection))
+        if dedupe is None:
+            result = self._store.put_batch(draft, command.body)
+        else:
+            try:
+                result = dedupe.put_batch(draft, command.body, topic.read_queue_nums)
+            except Refused as refused:
+                raise self._with_region(refused) from None
         return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
 
     def _long_batch(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Steps:
-        draft, waits = yield from self._batch_draft(header, command, connection)
+        draft, _, waits = yield from self._batch_draft(header, command, connection)
         result = yield from self._store.writer.put_batch_in_steps(
             draft,
             command.body,
-            # Looked up when it is called: what stands in for a connection sends no batch of parts.
-            lambda: connection.postpone(),
+            connection.postpone,
         )
         ids: list[str] = []
         for begin in range(0, len(result.offsets), IDS_STEP):
@@ -208,8 +217,10 @@ class Send:
 
     def _batch_draft(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
-    ) -> Generator[None, None, tuple[MessageDraft, bool]]:
-        """The common fields of a batch's messages, and whether its answer waits for the disk."""
+    ) -> Generator[None, None, tuple[MessageDraft, TopicConfig, bool]]:
+        """The common fields of a batch's messages, its topic, and whether its answer waits for
+        the disk.
+        """
         try:
             topic = self._destinations.topic(header)
             queue_id = self._destinations.queue_id(header, topic)
@@ -219,7 +230,7 @@ class Send:
         except Refused as refused:
             raise self._with_region(refused) from None
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
-        return self._draft(header, command, connection, queue_id), waits
+        return self._draft(header, command, connection, queue_id), topic, waits
 
     # ── Halves ──
 
@@ -254,6 +265,16 @@ class Send:
         return result
 
     # ── Effects ──
+
+    def _put_plain(
+        self, draft: MessageDraft, properties: dict[str, str], topic: TopicConfig
+    ) -> PutResult:
+        """Store a message in its own queue, or find the first one that it repeats."""
+        draft.tags_code = tags_code(properties.get("TAGS"))
+        dedupe = self._deduped.get(draft.topic)
+        if dedupe is None:
+            return self._store.put(draft)
+        return dedupe.put(draft, properties, topic.read_queue_nums)
 
     def _draft(
         self,
@@ -350,9 +371,9 @@ class Send:
         return refused
 
     def _message_ids(self, result: PutResult) -> str:
-        if result.count == 1:
-            return offset_id(self._store_host, result.physical_offset)
-        return offset_ids(self._store_host, result.offsets)
+        if result.offsets:
+            return offset_ids(self._store_host, result.offsets)
+        return offset_id(self._store_host, result.physical_offset)
 
 
 def _stored(response: SendMessageResponse, *, on_disk: bool) -> Answer:

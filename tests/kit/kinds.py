@@ -119,7 +119,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "reset",
         ),
         "core": ("lists",),
-        "dedupe": ("deduping_send",),
         "live_settings": ("settings_processor",),
         "namesrv": ("route_processor",),
         "pop": (

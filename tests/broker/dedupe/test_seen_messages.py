@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.dedupe.dedupe_settings import DedupeRule
-from aerobee.broker.dedupe.seen_messages import SLICES, DedupeTable
+from aerobee.broker.dedupe.seen_messages import PLACE, SLICES, DedupeTable, First
 
 WINDOW_S = 60
 WINDOW_MS = WINDOW_S * 1_000
@@ -20,19 +20,28 @@ def table(*topics: str, max_entries: int = 1_000) -> DedupeTable:
     )
 
 
+def note(firsts: DedupeTable, topic: str, key: str, at: int, now_ms: int) -> None:
+    firsts.note(topic, key, First(0, at, at, now_ms), now_ms)
+
+
+def find(firsts: DedupeTable, topic: str, key: str, now_ms: int) -> int | None:
+    first = firsts.topics[topic].find(key, now_ms)
+    return None if first is None else first.physical_offset
+
+
 def test_what_was_noted_is_found_for_the_whole_window() -> None:
     firsts = table()
-    firsts.note("t", "k", 100, 0)
-    firsts.note("t", "other", 200, WINDOW_MS)
-    assert firsts.topics["t"].find("k") == 100
-    assert firsts.topics["t"].find("nothing") is None
+    note(firsts, "t", "k", 100, 0)
+    note(firsts, "t", "other", 200, WINDOW_MS)
+    assert find(firsts, "t", "k", WINDOW_MS) == 100
+    assert find(firsts, "t", "nothing", WINDOW_MS) is None
 
 
 def test_what_is_older_than_window_and_slice_is_forgotten() -> None:
     firsts = table()
-    firsts.note("t", "k", 100, 0)
-    firsts.note("t", "other", 200, WINDOW_MS + 2 * SLICE_MS)
-    assert firsts.topics["t"].find("k") is None
+    note(firsts, "t", "k", 100, 0)
+    note(firsts, "t", "other", 200, WINDOW_MS + 2 * SLICE_MS)
+    assert find(firsts, "t", "k", WINDOW_MS) is None
     assert firsts.count == 1
 
 
@@ -40,38 +49,38 @@ def test_pauses_between_messages_do_not_make_them_live_longer() -> None:
     firsts = table()
     gap_ms = 4 * SLICE_MS
     for number in range(20):
-        firsts.note("t", str(number), number, number * gap_ms)
+        note(firsts, "t", str(number), number, number * gap_ms)
     assert firsts.count == 2
-    assert firsts.topics["t"].find("18") == 18
-    assert firsts.topics["t"].find("17") is None
+    assert find(firsts, "t", "18", 19 * gap_ms) == 18
+    assert find(firsts, "t", "17", 19 * gap_ms) is None
 
 
 def test_a_slice_that_has_not_ended_keeps_none_outside_the_window() -> None:
     firsts = table()
-    firsts.note("t", "k", 1, 0)
-    firsts.note("t", "other", 2, WINDOW_MS + SLICE_MS - 1)
+    note(firsts, "t", "k", 1, 0)
+    note(firsts, "t", "other", 2, WINDOW_MS + SLICE_MS - 1)
     assert firsts.count == 2
-    firsts.note("t", "next", 3, WINDOW_MS + SLICE_MS)
+    note(firsts, "t", "next", 3, WINDOW_MS + SLICE_MS)
     assert firsts.count == 2
-    assert firsts.topics["t"].find("k") is None
+    assert find(firsts, "t", "k", WINDOW_MS) is None
 
 
 def test_topics_do_not_know_of_each_other() -> None:
     firsts = table("a", "b")
-    firsts.note("a", "k", 100, 0)
-    assert firsts.topics["b"].find("k") is None
+    note(firsts, "a", "k", 100, 0)
+    assert find(firsts, "b", "k", 0) is None
 
 
 def test_a_full_table_forgets_the_oldest_of_the_largest_topic() -> None:
     firsts = table("big", "small", max_entries=10)
-    firsts.note("small", "s", 1, 0)
+    note(firsts, "small", "s", 1, 0)
     for number in range(9):
-        firsts.note("big", f"old{number}", number, 0)
-    firsts.note("big", "new", 99, SLICE_MS)
+        note(firsts, "big", f"old{number}", number, 0)
+    note(firsts, "big", "new", 99, SLICE_MS)
     assert firsts.count == 2
-    assert firsts.topics["big"].find("new") == 99
-    assert firsts.topics["big"].find("old0") is None
-    assert firsts.topics["small"].find("s") == 1
+    assert find(firsts, "big", "new", SLICE_MS) == 99
+    assert find(firsts, "big", "old0", SLICE_MS) is None
+    assert find(firsts, "small", "s", SLICE_MS) == 1
 
 
 @given(
@@ -92,13 +101,17 @@ def test_nothing_within_the_window_is_missed_and_the_count_is_true(
     stored_at: list[int] = []
     for at, (topic, key, passed_ms) in enumerate(notes):
         now_ms += passed_ms
-        firsts.note(topic, str(key), at, now_ms)
+        note(firsts, topic, str(key), at, now_ms)
         noted[topic, str(key)] = (at, now_ms)
         stored_at.append(now_ms)
         for (of, name), (place, stored_ms) in noted.items():
             if stored_ms >= now_ms - WINDOW_MS:
-                assert firsts.topics[of].find(name) == place
-        held = [place for part in firsts.topics[topic].slices for place in part.entries.values()]
+                assert find(firsts, of, name, now_ms) == place
+        held = [
+            PLACE.unpack(packed)[2]
+            for part in firsts.topics[topic].slices
+            for packed in part.entries.values()
+        ]
         oldest_ms = now_ms - WINDOW_MS - SLICE_MS
         assert all(stored_at[place] > oldest_ms for place in held), "no longer than promised"
         parts = [part.entries for each in firsts.topics.values() for part in each.slices]
@@ -109,5 +122,5 @@ def test_nothing_within_the_window_is_missed_and_the_count_is_true(
 def test_the_limit_holds_whatever_comes(notes: list[tuple[str, int]]) -> None:
     firsts = table("a", "b", max_entries=20)
     for at, (topic, key) in enumerate(notes):
-        firsts.note(topic, str(key), at, at * 100)
+        note(firsts, topic, str(key), at, at * 100)
         assert firsts.count <= 20

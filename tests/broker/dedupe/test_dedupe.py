@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,17 +12,20 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from aerobee.broker.config.load import FlushDiskType
-from aerobee.broker.dedupe import deduping_send as dedupe
+from aerobee.broker.dedupe import dedupe
 from aerobee.broker.dedupe.dedupe import Dedupe
 from aerobee.broker.dedupe.dedupe_settings import parse
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
-from aerobee.store.format.properties import decode
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
+from aerobee.store.clock import monotonic_ms
 from aerobee.store.format.record import read
+from aerobee.store.results import PutStatus
 from tests.broker.desk import Desk, body_of, open_desk, said, send_header
 from tests.kit.cold_disk import ColdDisk
-from tests.kit.store_model import Sent, batch_body
+from tests.kit.running_store import TrioClock
+from tests.kit.store_model import Sent, batch_body, draft
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +106,6 @@ async def test_each_topic_compares_its_own_property(tmp_path: Path) -> None:
         first = await send(desk, "4711", "orders", body=b"one")
         again = await send(desk, "4711", "orders", body=b"two")
         assert place(again) == place(first)
-        assert said(again)["transactionId"] == said(first)["transactionId"]
         assert await messages(desk, "orders") == [b"one"]
 
 
@@ -159,15 +162,22 @@ async def test_the_first_may_lie_behind_a_roll_of_the_log(tmp_path: Path) -> Non
         assert [place(await send(desk, str(n))) for n in range(25)] == places
 
 
-async def test_a_first_message_that_lies_on_disk_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+async def test_where_nothing_can_be_read_without_waiting_a_send_is_stored_once(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
     disk = ColdDisk(cold=False)
-    async with open_dedupe(tmp_path, disk=disk) as desk:
+    changes: dict[str, Any] = {"access_message_in_memory_max_ratio_percent": 0}
+    async with open_dedupe(tmp_path, disk=disk, flush_disk_type=flush, **changes) as desk:
         await begun(desk)
-        first = place(await send(desk, "k"))
-        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
         disk.cold = True
+        first = place(await send(desk, "k"))
         assert place(await send(desk, "k")) == first
-        assert disk.waited
+        ids = place(await send_batch(desk, "a", "k", "a"))[0].split(",")
+        assert ids == [ids[0], first[0], ids[0]]
+        assert desk.store.stats.cold_reads == 0
+        disk.cold = False
+        assert await messages(desk) == [b"hello", b"a"]
 
 
 async def test_a_repetition_is_not_acknowledged_before_the_first_is_durable(
@@ -206,25 +216,28 @@ async def test_a_repeated_batch_is_stored_once(tmp_path: Path) -> None:
         assert await messages(desk) == [b"a", b"b", b"c"]
 
 
-@pytest.mark.parametrize("flush", list(FlushDiskType))
-async def test_what_is_stored_after_a_read_of_the_disk_waits_for_no_other_request(
-    tmp_path: Path, flush: FlushDiskType
+async def test_a_batch_with_one_key_twice_is_stored_once_and_may_be_repeated(
+    tmp_path: Path,
 ) -> None:
-    disk = ColdDisk(cold=False)
-    changes: dict[str, Any] = {"flush_disk_type": flush, "flush_interval_commit_log_ms": 600_000}
-    async with open_dedupe(tmp_path, disk=disk, **changes) as desk:
+    async with open_dedupe(tmp_path) as desk:
         await begun(desk)
-        first = place(await send(desk, "a"))
-        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
-        disk.cold = True
-        with trio.fail_after(5):
-            answer = await desk.begin(send_header("t", SendBatchMessage), batch("a", "b"))
-            if answer is PARKED:
-                answer = await desk.peer.next_answer()
-        assert place(answer)[0].split(",")[0] == first[0]
-        assert desk.store.dispatch_behind_bytes == 0
-        disk.cold = False
-        assert await messages(desk) == [b"hello", b"b"]
+        ids = place(await send_batch(desk, "a", "a"))[0].split(",")
+        assert ids[0] == ids[1]
+        assert place(await send_batch(desk, "a", "a"))[0].split(",") == ids
+        longer = place(await send_batch(desk, "a", "a", "b"))[0].split(",")
+        assert longer[:2] == ids
+        assert await messages(desk) == [b"a", b"b"]
+        assert desk.dedupe.repeats["t"] == 1 + 2 + 2
+
+
+async def test_a_repetition_counts_as_no_message_of_its_topic(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for _ in range(3):
+            await send(desk, "k")
+            await send_batch(desk, "k", "l")
+        assert desk.stats.topic_in("t").messages_in == 2
+        assert desk.store.stats.messages_put == 2
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
@@ -251,7 +264,7 @@ async def test_a_batch_of_more_than_can_be_looked_up_at_once_is_refused(
         await begun(desk)
         assert (await send_batch(desk, "a", "b", "c")).code == 0
         refused = await send_batch(desk, "d", "e", "f", "g")
-        assert (refused.code, "may have 3 messages" in str(refused.remark)) == (13, True)
+        assert (refused.code, "has 3 messages at most" in str(refused.remark)) == (13, True)
         assert (await send_batch(desk, "d")).code == 0
 
 
@@ -277,11 +290,12 @@ async def test_until_the_window_is_read_a_send_is_asked_to_come_again(tmp_path: 
 
 
 async def test_a_restart_knows_what_the_window_holds(tmp_path: Path) -> None:
-    async with open_dedupe(tmp_path) as desk:
+    clock = TrioClock()
+    async with open_dedupe(tmp_path, clock=clock) as desk:
         await begun(desk)
         places = [place(await send(desk, str(n), queue_id=n % 4)) for n in range(100)]
         await desk.saver.save_all()
-    async with open_dedupe(tmp_path) as desk:
+    async with open_dedupe(tmp_path, clock=clock) as desk:
         await begun(desk)
         assert [place(await send(desk, str(n))) for n in range(100)] == places
         assert desk.dedupe.repeats["t"] == 100
@@ -306,15 +320,141 @@ async def test_a_restart_does_not_read_what_the_window_has_left(
         assert restarted.table.count == 1
 
 
-async def test_a_delayed_message_is_known_by_the_topic_it_was_sent_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+async def test_a_clock_that_was_set_makes_nothing_a_repetition(
+    tmp_path: Path, jump_ms: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = TrioClock()
+    async with open_dedupe(tmp_path, clock=clock) as desk:
+        await begun(desk)
+        await send(desk, "a")
+        clock.start_ms += jump_ms
+        first = place(await send(desk, "k"))
+        clock.start_ms -= jump_ms
+        assert place(await send(desk, "k")) == first
+        await trio.sleep(WINDOW_S + 1)
+        assert place(await send(desk, "k")) != first
+        assert place(await send(desk, "a"))[2] == "3"
+        assert len(await messages(desk)) == 4
+
+
+async def test_what_a_clock_ahead_has_stamped_is_new_after_a_restart(tmp_path: Path) -> None:
+    clock = TrioClock()
+    async with open_dedupe(tmp_path, clock=clock) as desk:
+        await begun(desk)
+        clock.start_ms += 3_600_000
+        first = place(await send(desk, "k"))
+        clock.start_ms -= 3_600_000
+        await desk.saver.save_all()
+    async with open_dedupe(tmp_path, clock=clock) as desk:
+        await begun(desk)
+        again = place(await send(desk, "k"))
+        assert again != first
+        assert place(await send(desk, "k")) == again
+        assert len(await messages(desk)) == 2
+
+
+# ── what a consumer cannot get ──
+
+
+async def test_a_topic_that_was_deleted_and_made_anew_knows_nothing_of_the_old_one(
+    tmp_path: Path,
+) -> None:
     async with open_dedupe(tmp_path) as desk:
         await begun(desk)
-        delayed = text(UNIQ_KEY="k", DELAY="3")
-        first = await desk.send("t", properties=delayed)
-        if first.code != Code.SUCCESS:
-            pytest.skip("delay levels are not served")
-        assert place(await desk.send("t", properties=delayed))[0] == place(first)[0]
-        assert decode(text(UNIQ_KEY="k"))["UNIQ_KEY"] == "k"
+        for key in "abc":
+            await send(desk, key)
+        assert (await desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
+        refused = await send(desk, "a", default_topic="none")
+        assert refused.code == Code.TOPIC_NOT_EXIST
+        desk.topic("t", read_queue_nums=4, write_queue_nums=4)
+        for key in "cab":
+            await send(desk, key, body=key.encode())
+        assert await messages(desk) == [b"c", b"a", b"b"]
+        assert desk.dedupe.repeats["t"] == 0
+        place_of_b = place(await send(desk, "b"))
+        assert place_of_b[2] == "2"
+
+
+async def test_a_first_that_was_deleted_with_its_segment_is_sent_anew(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    changes: dict[str, Any] = {"dedupe": "t=UNIQ_KEY@24h", "file_reserved_time_h": 1}
+    clock = TrioClock(int(time.time() * 1_000))
+    async with open_dedupe(tmp_path, clock=clock, **changes) as desk:
+        await begun(desk)
+        first = place(await send(desk, "k"))
+        for number in range(12):
+            await send(desk, str(number), body=bytes(100_000))
+        desk.store.space.cleanup.request()
+        autojump_clock.jump(3 * 3_600)
+        await trio.sleep(20)
+        assert desk.store.commit_log.min_offset > 0
+        last = place(await send(desk, "11"))
+        assert (last[2], desk.dedupe.repeats["t"]) == ("12", 1)
+        again = place(await send(desk, "k"))
+        assert again != first
+        assert place(await send(desk, "k")) == again
+
+
+async def test_a_first_in_a_queue_that_nobody_reads_any_more_is_sent_anew(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = place(await send(desk, "k", queue_id=3))
+        assert place(await send(desk, "k")) == first
+        desk.topic("t", read_queue_nums=2, write_queue_nums=2)
+        again = place(await send(desk, "k"))
+        assert again[1:] == ["0", "0"]
+        assert place(await send(desk, "k", queue_id=1)) == again
+
+
+WAITS = (
+    {"DELAY": "1"},
+    {"TIMER_DELAY_SEC": "1"},
+    {"TRAN_MSG": "true", "PGROUP": "p"},
+)
+
+
+@pytest.mark.parametrize("waits", WAITS)
+async def test_what_waits_elsewhere_is_no_first_message(
+    tmp_path: Path, waits: dict[str, str]
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for _ in range(2):
+            waiting = await desk.send("t", properties=text(UNIQ_KEY="k", **waits))
+            assert waiting.code == Code.SUCCESS
+        first = place(await send(desk, "k"))
+        assert place(await send(desk, "k")) == first
+        assert len(await messages(desk)) == 1
+        assert desk.dedupe.repeats["t"] == 1
+
+
+ARRIVED = (
+    {"REAL_TOPIC": "t", "REAL_QID": "0", "DELAY": "1"},
+    {"REAL_TOPIC": "t", "REAL_QID": "0", "TIMER_OUT_MS": "1"},
+    {"TRAN_MSG": "true", "PGROUP": "p"},
+)
+
+
+@pytest.mark.parametrize("had", ARRIVED)
+async def test_what_waited_elsewhere_is_no_first_message_after_a_restart_either(
+    tmp_path: Path, had: dict[str, str]
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = place(await send(desk, "k", queue_id=1))
+        copy = draft("t", 0, b"copy", text(UNIQ_KEY="k", **had).encode())
+        assert desk.puts.put_again(copy).status is PutStatus.PUT_OK
+        desk.after_round()
+        again = Dedupe(
+            parse(RULES), max_entries=100, store=desk.store, clock=desk.clock, repeated={}
+        )
+        await again.run()
+        assert again.table.count == 1
+        found = again.table.topics["t"].find("k", monotonic_ms(desk.clock))
+        assert found is not None
+        assert [str(found.queue_id), str(found.queue_offset)] == first[1:]
 
 
 async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the_broker(
@@ -338,5 +478,5 @@ async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the
         with capture_logs() as logs:
             await again.run()
         assert again.ready
-        assert again.find("orders", "A") is not None
+        assert again.table.topics["orders"].find("A", monotonic_ms(desk.clock)) is not None
         assert [one["topic"] for one in logs if one["event"] == "dedupe.read_failed"] == ["t"]
