@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aerobee.store.format.faults import QUEUE_GAP, TAIL
-from aerobee.store.format.names import CONFIG, backup_name
+from aerobee.store.format.names import CONFIG, LAST_STOP, backup_name
 from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
+from aerobee.store.recovery.last_stop import LastStopFile
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.fields import FieldCheck
 from aerobee.store.tools.findings import Findings
@@ -104,6 +105,8 @@ class _Run:
         self.found = found
         self.read_json = read_json
         self.topics: Mapping[str, Any] | None = None
+        last_stop = LastStopFile(directory.disk, directory.root / LAST_STOP)
+        self.stop = last_stop.load() if directory.clean else None
         total = sum(file.size for file in directory.log.queue.files)
         self.passage = Passage(
             directory,
@@ -208,7 +211,7 @@ class _Run:
             if topic.startswith(LIGHT_MESSAGE_QUEUES):
                 found.noted("skipped", name, "is a light queue: not compared with the log")
                 continue
-            if not check.queue.starts and self.topics is not None and topic not in self.topics:
+            if not check.queue.starts and self._is_deleted(topic, queue_id):
                 found.noted("deleted", name, "messages of a topic that was deleted")
                 continue
             check.finish(self.passage.end)
@@ -217,6 +220,20 @@ class _Run:
             found.lost_messages += check.lost
         if pending:
             found.noted("pending", "consumequeue", f"{pending} units are still to be written")
+
+    def _is_deleted(self, topic: str, queue_id: int) -> bool:
+        """Whether the messages of a queue without files are from before a deletion of its topic.
+
+        The topic may have been made again: then the last stop has named no message of the queue.
+        """
+        if self.topics is None:
+            return False
+        if topic not in self.topics:
+            return True
+        stop = self.stop
+        if stop is None or stop.log_end != self.passage.end:
+            return False
+        return queue_id not in stop.queues.get(topic, {})
 
     def _report(self, name: str, check: QueueCheck) -> None:
         if check.unnumbered:

@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -6,6 +7,7 @@ import pytest
 import trio
 
 from aerobee.store.format.faults import CQ_MISSING, IN_THE_LOG
+from aerobee.store.format.names import LAST_STOP
 from aerobee.store.format.record import read
 from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records
@@ -103,3 +105,20 @@ def test_a_queue_that_a_kill_left_without_files_is_no_damage_but_a_lost_one_is(
     assert verify(tmp_path / "killed").sound
     shutil.rmtree(store.root / "consumequeue" / "T1" / "0")
     assert verify(store.root).counts[CQ_MISSING] == 1
+
+
+def test_an_empty_topic_that_was_deleted_and_made_again_is_no_damage(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+
+    async def delete_and_stop() -> None:
+        await store.space.queues.destroy_topics(frozenset({"T1"}))
+        assert await store.close()
+
+    trio.run(delete_and_stop)
+    made = {"topicConfigTable": {"T1": {"topicName": "T1"}, "T0": {"topicName": "T0"}}}
+    topics = store.root / "config" / "topics.json"
+    topics.parent.mkdir(exist_ok=True)
+    topics.write_text(json.dumps(made))
+    assert verify(store.root).sound
+    (store.root / LAST_STOP).unlink()
+    assert verify(store.root).counts[CQ_MISSING]
