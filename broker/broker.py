@@ -136,6 +136,7 @@ class Broker:
             gate = Gate(authority, cluster, core.stats.access)
             core.rounds.reactor.guard(audit.behind(gate.check), gate.lets_pass)
             self.transactions.half_messages.may_publish = gate.may_publish
+            self.transactions.requests.may_end = gate.may_end
         if files is not None:
             self.settings.live.when_asked.append(files.reload)
         return audit

@@ -37,7 +37,8 @@ def actions(names: frozenset[str]) -> str:
 
 def needs(row: Row) -> Iterator[str]:
     for named in row.named:
-        yield f"{named.kind.value}: {actions(named.actions)}"
+        each = "" if named.separator is None else "each listed "
+        yield f"{each}{named.kind.value}: {actions(named.actions)}"
     if row.body is not None:
         yield BODIES[row.body.__name__]
     if row.cluster:
@@ -59,6 +60,8 @@ def plain(row: Row) -> str:
         kind, publishes, subscribes = one.split(":")[0].lower(), "Pub" in one, "Sub" in one
         if publishes != subscribes:
             found.append(f"{kind} {'PUB' if publishes else 'SUB'}")
+        elif "Get" in one and "Cluster" not in one and not publishes:
+            found.append(f"{kind} PUB or SUB")
     more = ["without a topic, admin"] if row.unnamed else []
     return ", ".join(found + more) or "an account"
 

@@ -104,8 +104,9 @@ def link_of(
 def signer(credentials: CredentialsSource) -> Dress:
     """The function that signs each request of a connection."""
 
-    def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
-        return signed(credentials() if callable(credentials) else credentials, fields, body)
+    def dress(code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        account = credentials() if callable(credentials) else credentials
+        return signed(account, code, fields, body)
 
     return dress
 
@@ -113,15 +114,18 @@ def signer(credentials: CredentialsSource) -> Dress:
 def in_namespace(namespace: str, then: Dress | None) -> Dress:
     """The function that adds the namespace to each request, before signing. Source: client §5.8."""
 
-    def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
+    def dress(code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
         named = {**fields, "nsd": "true", "ns": namespace}
-        return named if then is None else then(named, body)
+        return named if then is None else then(code, named, body)
 
     return dress
 
 
-def signed(account: Credentials, fields: dict[str, str], body: bytes) -> dict[str, str]:
-    """The fields of a request, with the account and the signature of all values and the body."""
+def signed(account: Credentials, code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
+    """The fields of a request, with the account and the signature of all values and the body; it is
+    good for this request code only.
+    """
     if account.security_token is not None:
         fields = {**fields, SECURITY_TOKEN: account.security_token}
-    return with_signature(account.access_key, account.secret_key.encode(), fields, body)
+    secret = account.secret_key.encode()
+    return with_signature(account.access_key, secret, fields, body, code=code)

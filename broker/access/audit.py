@@ -23,7 +23,7 @@ from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.routes import PARKED, Begun, Route, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
-from aerobee.remoting.wire.request_signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
+from aerobee.remoting.wire.request_signature import ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -85,7 +85,7 @@ OF_CLIENTS: Final = frozenset(
 """Requests of the admin pool that clients and brokers send all the time."""
 SETTINGS: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 POOL: Final = "admin"
-NOT_SAID: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
+NOT_SAID: Final = frozenset({ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE})
 VALUE_CHARS: Final = 64
 NAMES_MAX: Final = 8
 BODY_BYTES: Final = 1_024

@@ -34,7 +34,7 @@ class AclFeature(Feature):
 def acl_files(config: BrokerConfig, cut_off: CutOff) -> AclFiles | None:
     """The accounts of a broker or name server; None without `aclEnable`.
 
-    Every account may send traces and the replies of request-reply, as in RocketMQ.
+    Every account that has any right may send traces and the replies of request-reply.
     """
     if not config.auth.acl_enable:
         return None

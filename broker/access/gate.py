@@ -101,7 +101,7 @@ class Gate:
             return None
         if len(command.body) > LONG_BYTES and SIGNATURE in fields:
             return self._check_long(account, fields, command, connection)
-        signed = is_signed(account.secret, fields, command.body)
+        signed = is_signed(account.secret, fields, command.body, command.code)
         return self._decided(account if signed else None, fields, command, connection)
 
     def lets_pass(self, command: Command, connection: Connection) -> bool:
@@ -123,7 +123,7 @@ class Gate:
             return (
                 not connection.context.shared.users.per_s
                 and len(command.body) <= LONG_BYTES
-                and is_signed(account.secret, fields, command.body)
+                and is_signed(account.secret, fields, command.body, command.code)
                 and self._authorized(account, command, fields, host) is None
             )
         except (BodyError, HeaderError):
@@ -136,7 +136,7 @@ class Gate:
         command: Command,
         connection: Connection,
     ) -> Generator[None, None, Answer | None]:
-        signed = yield from is_signed_in_steps(account.secret, fields, command.body)
+        signed = yield from is_signed_in_steps(account.secret, fields, command.body, command.code)
         refused = self._decided(account if signed else None, fields, command, connection)
         if refused is not None:
             command.body = b""
@@ -212,9 +212,18 @@ class Gate:
         """Whether a client may be shown messages that were sent to a topic and not delivered yet:
         whether an account that has used its connection may send to it.
         """
-        code, host = int(RequestCode.SEND_MESSAGE_V2), host_of(connection.host[:-4])
-        authority = self.authority
-        needs = needs_of(PERMISSIONS[code], {"b": topic}, b"", self._cluster)
+        return self._may(connection, RequestCode.SEND_MESSAGE_V2, {"b": topic})
+
+    def may_end(self, connection: ClientConnection, topic: str) -> bool:
+        """Whether a client may end transactions of a topic, which its request need not name."""
+        return self._may(connection, RequestCode.END_TRANSACTION, {"topic": topic})
+
+    def _may(
+        self, connection: ClientConnection, asked_for: RequestCode, fields: Mapping[str, str]
+    ) -> bool:
+        """Whether an account that has used a connection may send such a request."""
+        code, host, authority = int(asked_for), host_of(connection.host[:-4]), self.authority
+        needs = needs_of(PERMISSIONS[code], fields, b"", self._cluster)
         asked = AccessQuery(code, needs, host)
         accounts = map(authority.account, connection.accounts)
         return (

@@ -61,11 +61,13 @@ class Need(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A header field that names a resource; where the field is absent it names none."""
+    """A header field that names a resource, or a list of them; where it is absent it names none."""
 
     field: str
     kind: Kind
     actions: Actions
+    separator: str | None = None
+    """What is between the names of a list."""
 
 
 class Row(NamedTuple):
@@ -87,9 +89,11 @@ def needs_of(
 ) -> list[Need]:
     """Everything that a request needs. Raises: BodyError."""
     needs = []
-    for field, kind, actions in row.named:
-        name = fields.get(field)
-        if name:
+    for field, kind, actions, separator in row.named:
+        text = fields.get(field)
+        if not text:
+            continue
+        for name in (text,) if separator is None else filter(None, text.split(separator)):
             if kind is Kind.TOPIC and name.startswith(RETRY_PREFIX):
                 group = fields.get("consumerGroup", "") if row.pop else ""
                 needs += of_retry_topic(name[len(RETRY_PREFIX) :], actions, group)
@@ -291,7 +295,9 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.CLONE_GROUP_OFFSET: Row(
         group(GET, "srcGroup").named + both(UPDATE, "destGroup").named
     ),
-    RequestCode.GET_CONSUME_STATS: both(GET),
+    RequestCode.GET_CONSUME_STATS: Row(
+        (*both(GET).named, Named("topicList", Kind.TOPIC, GET, separator=";"))
+    ),
     RequestCode.QUERY_CONSUME_TIME_SPAN: both(GET, "group"),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: group(GET, "group"),
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: group(GET, "group"),

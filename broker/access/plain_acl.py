@@ -3,9 +3,10 @@
 A request passes if it comes from a white address (of all, then of its account). Else it must be
 signed; what administers the broker needs an account with `admin: true`; and each topic and group
 that it uses needs the right that the account lists for it, or the default right of the account,
-unless that is an administrator. Stricter than RocketMQ in two points: batches are checked as single
-messages are, and whatever changes topics, groups or settings, or reads settings, needs an
-administrator, not five request codes only. Source: semantics §18.2 (PlainPermissionManager).
+unless that is an administrator. Stricter than RocketMQ in three points: batches are checked as
+single messages are; whatever changes topics, groups or settings, or reads settings, needs an
+administrator, not five request codes only; and what a topic or group is, its clients and what they
+do, is seen by who has some right on it. Source: semantics §18.2 (PlainPermissionManager).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = ["DENY", "NO_ACCOUNTS", "AclTable", "Losses", "Perm", "PlainAccount", 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """Clients and tools look for the name of RocketMQ's class."""
 SHOWN_CHARACTERS: Final = 64
+READS: Final = frozenset({Action.GET, Action.LIST})
 ADMINISTERS: Final = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 
 
@@ -126,7 +128,7 @@ def perm_on(name: str, kind: Kind, account: PlainAccount) -> Perm:
 class PlainAcl:
     """The authority of ACL 1.0. `table` is replaced when the files have changed.
 
-    `open_topics`: topics that every account may send to, as the trace topic.
+    `open_topics`: topics that every account with any right may send to, as the trace topic.
     """
 
     def __init__(self, open_topics: Collection[str]) -> None:
@@ -165,7 +167,8 @@ class PlainAcl:
             )
         for need in asked.needs:
             wanted = right(need)
-            if wanted and not (wanted is Perm.PUB and need.name in self._open_topics):
+            is_open = wanted is Perm.PUB and need.name in self._open_topics
+            if wanted and not (is_open and has_rights(account)):
                 remark = lacking(account, need, wanted)
                 if remark is not None:
                     return remark
@@ -189,11 +192,22 @@ def administers(need: Need) -> bool:
 
 
 def right(need: Need) -> Perm:
-    """The right that is needed; none to read what a topic or group is."""
+    """The rights of which one is needed: any to see what a topic or group is, none for a route."""
     publishes, subscribes = Action.PUB in need.actions, Action.SUB in need.actions
-    if publishes == subscribes:
-        return DENY
-    return Perm.PUB if publishes else Perm.SUB
+    if publishes != subscribes:
+        return Perm.PUB if publishes else Perm.SUB
+    sees = not publishes and not need.actions.isdisjoint(READS)
+    return Perm.PUB | Perm.SUB if sees and need.kind is not Kind.CLUSTER else DENY
+
+
+def has_rights(account: PlainAccount) -> bool:
+    """Whether an account may do anything at all."""
+    return (
+        account.admin
+        or bool(account.default_topic | account.default_group)
+        or any(account.topics.values())
+        or any(account.groups.values())
+    )
 
 
 def lacking(account: PlainAccount, need: Need, wanted: Perm) -> str | None:

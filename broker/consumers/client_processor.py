@@ -125,8 +125,8 @@ class ClientProcessor:
                 consumer.group_name, len(consumer.subscription_data_set)
             )
             check_expressions(consumer)
-        self.clients.check_id(data.client_id, connection)
         consumers = {consumer.group_name for consumer in data.consumer_data_set}
+        self.clients.check_id(data.client_id, connection, consumers)
         producers = {producer.group_name for producer in data.producer_data_set}
         self.clients.check_room(connection.id, consumers, producers)
         self.groups.check_new(consumers, self.clock.now_ms())
@@ -299,7 +299,7 @@ class ClientProcessor:
         Only existing queues of this broker can be locked, by known groups.
         """
         request = LockBatchRequest.from_client(command.body)
-        self.clients.check_id(request.client_id, connection)
+        self.clients.check_id(request.client_id, connection, [request.consumer_group])
         if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
             return Answer(body=LockBatchResponse().to_bytes())
         granted = self.locks.lock(
@@ -324,7 +324,7 @@ class ClientProcessor:
     ) -> Answer:
         """UNLOCK_BATCH_MQ: release the client's locks on these queues."""
         request = LockBatchRequest.from_client(command.body)
-        self.clients.check_id(request.client_id, connection)
+        self.clients.check_id(request.client_id, connection, [request.consumer_group])
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
 

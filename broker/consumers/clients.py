@@ -255,14 +255,22 @@ class ClientTable:
         self.identify(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
 
-    def check_id(self, client_id: str, connection: ClientConnection) -> None:
-        """Check that no connection of another account holds a client id: replies and requests of
-        the broker go to its holder. Without accounts they are all alike. Raises: NoPermission.
+    def check_id(
+        self, client_id: str, connection: ClientConnection, consumer_groups: Iterable[str]
+    ) -> None:
+        """Check that in none of these groups a client id is that of another account's connection:
+        queue locks and requests of the broker go by it there. All who are in a group have a right to
+        it; elsewhere anybody may have the id. Raises: NoPermission.
         """
-        accounts = connection.accounts
-        for other in self.holders.get(client_id, {}).values():
-            theirs = other.connection.accounts
-            if accounts != theirs and accounts.isdisjoint(theirs):
+        others = [
+            number
+            for number, client in self.holders.get(client_id, {}).items()
+            if are_strangers(connection, client.connection)
+        ]
+        if not others:
+            return
+        for group in consumer_groups:
+            if any((group, True) in self.groups_of[number] for number in others):
                 raise NoPermission(
                     f"client id {client_id[:SHOWN_CHARACTERS]} is that of an open connection of"
                     " another account: give this client another instance name"
@@ -354,11 +362,23 @@ class ClientTable:
     # ── Questions ──
 
     def producer(self, client_id: str) -> Client | None:
-        """The newest connection whose producer has this client id: where a reply is pushed to."""
-        for number, client in reversed(self.holders.get(client_id, {}).items()):
-            if not all(consumes for _, consumes in self.groups_of[number]):
+        """Where a reply is pushed to: the newest connection whose producer has this client id, of
+        the account that has had it for the longest. Anybody may register as a producer.
+        """
+        found = [
+            client
+            for number, client in self.holders.get(client_id, {}).items()
+            if not all(consumes for _, consumes in self.groups_of[number])
+        ]
+        for client in reversed(found):
+            if not are_strangers(client.connection, found[0].connection):
                 return client
         return None
+
+
+def are_strangers(one: ClientConnection, other: ClientConnection) -> bool:
+    """Whether two connections have no account in common. Without accounts they are all alike."""
+    return one.accounts != other.accounts and one.accounts.isdisjoint(other.accounts)
 
 
 def refresh(clients: dict[int, Client], client: Client) -> Client | None:

@@ -67,13 +67,17 @@ async def connected(
 
 
 def signed_by(account: tuple[str, str] | None) -> Dress | None:
-    """The function that signs requests with an access key and its secret key."""
+    """The function that signs requests with an access key and its secret key.
+
+    A peer that gets such a request can make nothing else of it: a registration is no order to the
+    brokers that know the account.
+    """
     if account is None:
         return None
     name, secret = account
 
-    def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
-        return with_signature(name, secret.encode(), fields, body)
+    def dress(code: int, fields: dict[str, str], body: bytes) -> dict[str, str]:
+        return with_signature(name, secret.encode(), fields, body, code=code)
 
     return dress
 

@@ -21,6 +21,7 @@ from aerobee.broker.pop.pop_records import (
     CheckPoint,
     PopKey,
     Receipt,
+    is_of_a_group,
     receipt_of,
     retry_topic_v1,
     retry_topic_v2,
@@ -34,6 +35,7 @@ from aerobee.remoting.wire.headers.pop import ChangeInvisibleTimeResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.topics.topics import TopicTable
@@ -66,8 +68,12 @@ TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
 class Acknowledge:
     """The processor of the three codes."""
 
-    def __init__(self, core: Core, *, topics: TopicTable, out: PopsOut) -> None:
+    def __init__(
+        self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, out: PopsOut
+    ) -> None:
         self._config = core.config
+        self._guarded = core.config.auth.enabled
+        self._groups = consumers.groups
         self._store = core.store
         self._clock = core.clock
         self._topics = topics
@@ -83,7 +89,7 @@ class Acknowledge:
     def one(self, header: AckMessage, command: Command, connection: Connection) -> Answer:
         """ACK_MESSAGE."""
         _check_group(header.consumer_group)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_queue(header.topic, header.queue_id, header.consumer_group)
         self._check_offset(header.topic, header.queue_id, header.offset)
         receipt = self._receipt(header.extra_info, header.offset)
         key = _key(header, receipt)
@@ -147,7 +153,7 @@ class Acknowledge:
         check_timers(self._timed)
         check_hidden(self._config, header.invisible_time)
         _check_group(header.consumer_group)
-        self._check_queue(header.topic, header.queue_id)
+        self._check_queue(header.topic, header.queue_id, header.consumer_group)
         end = self._store.max_offset(header.topic, header.queue_id)
         self._check_offset(header.topic, header.queue_id, header.offset, end=end - 1)
         receipt = self._receipt(header.extra_info, header.offset)
@@ -186,9 +192,14 @@ class Acknowledge:
 
     # ── Checks ──
 
-    def _check_queue(self, topic: str, queue_id: int) -> None:
-        """Refuse a queue that the topic does not have. Raises: Refused."""
+    def _check_queue(self, topic: str, queue_id: int, group: str) -> None:
+        """Refuse a queue that the topic does not have, or that no pop of the group reads.
+
+        Raises: Refused.
+        """
         config = self._topics.get(topic)
+        if self._guarded and is_of_a_group(topic, group, self._groups.get):
+            config = None
         if config is None:
             raise TopicNotExist(topic)
         if not 0 <= queue_id < config.read_queue_nums:
@@ -244,7 +255,7 @@ class Acknowledge:
         _check_group(ack.group)
         name = TOPICS.get(ack.retry)
         topic = name(ack.topic, ack.group) if name else ack.topic
-        self._check_queue(topic, ack.queue_id)
+        self._check_queue(topic, ack.queue_id, ack.group)
         first = self._store.min_offset(topic, ack.queue_id)
         end = self._store.max_offset(topic, ack.queue_id)
         offsets = offsets_in(ack.bits, ack.start_offset)

@@ -90,7 +90,7 @@ class PopFeature(Feature):
         notification = NotificationProcessor(
             access=access, reader=self.reader, hold=self.hold, clock=core.clock
         )
-        ack = Acknowledge(core, topics=topics, out=out)
+        ack = Acknowledge(core, topics=topics, consumers=consumers, out=out)
         self.routes = (
             Route(headers.PopMessage, pop.pop, "pull"),
             Route(headers.PeekMessage, pop.peek, "pull"),

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.broker.pop.pop_records import is_of_a_group, retry_topic_v1, retry_topic_v2
 from aerobee.store.format.record import queue_offsets
 from aerobee.store.results import GetStatus
 from aerobee.store.selection import SCAN_S, SelectiveReader
@@ -150,7 +149,12 @@ class PopReader:
                 (retry_topic_v2(topic, group), "2"),
             ):
                 config = self._topics.get(name)
-                if config is not None and not (version == "1" and self._is_of_a_group(name)):
+                others = (
+                    version == "1"
+                    and self._guarded
+                    and is_of_a_group(name, group, self._groups.get)
+                )
+                if config is not None and not others:
                     queues = self._turned(config.read_queue_nums)
                     retries.append(Source(name, version, queues, known(group, name)))
         one = wanted.queue_id
@@ -161,14 +165,6 @@ class PopReader:
         if self._chance(100) < self._config.broker.pop_from_retry_probability_percent:
             return [*retries, itself]
         return [itself, *retries]
-
-    def _is_of_a_group(self, retry_topic: str) -> bool:
-        """Whether rights on the topic that is popped do not open this retry topic: it is that of
-        another group. Retries of POP are in the second form, with access control.
-        """
-        return (
-            self._guarded and self._groups.get(retry_topic.removeprefix(RETRY_PREFIX)) is not None
-        )
 
     def _turned(self, count: int) -> Sequence[int]:
         """All queue ids, from a random one on."""

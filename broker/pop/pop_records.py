@@ -9,12 +9,16 @@ Source: semantics §11.2, remoting §3.12 (PopCheckPoint, AckMsg, BatchAckMsg, E
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import I64, Body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "ACK_TAG",
@@ -26,6 +30,7 @@ __all__ = [
     "CheckPoint",
     "PopKey",
     "Receipt",
+    "is_of_a_group",
     "receipt_of",
     "retry_topic_v1",
     "retry_topic_v2",
@@ -61,6 +66,15 @@ def retry_topic_v1(topic: str, group: str) -> str:
 def retry_topic_v2(topic: str, group: str) -> str:
     """The same with `enableRetryTopicV2`."""
     return f"%RETRY%{group}+{topic}"
+
+
+def is_of_a_group(topic: str, group: str, groups: Callable[[str], object | None]) -> bool:
+    """Whether what looks like the first form of a retry topic of this group's pops is the retry
+    topic of another group, `groups` being those that exist: `%RETRY%g_t` is that of the group `g_t`
+    as well as that of `g` and `t`. With access control, rights on `g` and `t` do not open it.
+    """
+    rest = topic.removeprefix(RETRY_PREFIX)
+    return rest != topic and rest.startswith(f"{group}_") and groups(rest) is not None
 
 
 class PopKey(NamedTuple):

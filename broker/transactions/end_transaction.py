@@ -21,7 +21,8 @@ from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
+    from typing import TypeAlias
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.transaction import EndTransaction
+
+    MayEnd: TypeAlias = Callable[[Connection, str], bool]
 
 __all__ = ["TransactionProcessor"]
 
@@ -43,7 +46,6 @@ class TransactionProcessor:
 
     def __init__(self, core: Core, transactions: Transactions) -> None:
         self._config = core.config
-        self._guarded = core.config.auth.enabled
         self._store = core.store
         self._puts = core.puts
         self._stats = core.stats
@@ -51,6 +53,9 @@ class TransactionProcessor:
         self._store_host = core.store_host
         self._transactions = transactions
         self._waits_for_disk = core.config.store.sync_flush
+        self.may_end: MayEnd | None = None
+        """Whether who sent a request over this connection may end halves of a topic; None: all may.
+        """
 
     def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
         """Commit or roll back; a producer that reports "unknown" gets no answer."""
@@ -84,9 +89,13 @@ class TransactionProcessor:
             raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
         return Half.of(record)
 
-    def _check(self, half: Half, header: EndTransaction) -> None:
-        """Checks 2 and 3, in their order. Raises: Refused."""
-        if self._guarded and not is_named(half, header):
+    def _check(self, half: Half, header: EndTransaction, connection: Connection) -> None:
+        """Checks 2 and 3, in their order. Raises: Refused.
+
+        Old clients name no topic, and where a half is can be guessed: the right that counts is that
+        on the half's own topic. Without it there is no such half.
+        """
+        if self.may_end is not None and not self.may_end(connection, half.topic):
             raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
         timeout_ms = self._config.broker.transaction_time_out_ms
         immunity_ms = half.immunity_ms(timeout_ms)
@@ -112,7 +121,7 @@ class TransactionProcessor:
         self, half: Half, header: EndTransaction, command: Command, connection: Connection
     ) -> Later:
         """Check, and end the half if it is open. No await: it stays open until then."""
-        self._check(half, header)
+        self._check(half, header, connection)
         at = self._transactions.newest(half)
         if at is not None:
             self._decide(half, at, commit=header.commit_or_rollback == TRANSACTION_COMMIT)
@@ -162,16 +171,3 @@ class TransactionProcessor:
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
             raise first_put_refused(status, self._store)
-
-
-def is_named(half: Half, header: EndTransaction) -> bool:
-    """Whether the rights that were checked are those on the half's topic.
-
-    Clients before 5.1 name no topic. They know the id of their message, and others do not.
-    """
-    if header.topic:
-        return header.topic == half.topic
-    return half.transaction_id != "" and half.transaction_id in (
-        header.transaction_id,
-        header.msg_id,
-    )

@@ -37,8 +37,8 @@ class TransactionsFeature(Feature):
             offsets=consumers.offsets,
             transactions=self.table,
         )
-        requests = TransactionProcessor(core, self.table)
-        self.routes = (Route(headers.EndTransaction, requests.end, "transaction"),)
+        self.requests = TransactionProcessor(core, self.table)
+        self.routes = (Route(headers.EndTransaction, self.requests.end, "transaction"),)
         self.periodic = (
             Periodic(core.tables.changing(self.table, "transactionMetrics"), COUNTS_S),
         )

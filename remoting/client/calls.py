@@ -102,7 +102,8 @@ class Calls(Generic[W]):
             named = fields if isinstance(fields, dict) else fields.ext()
             fields, body = self._link.names.request(int(header.code), named, body)
         if self._link.dress is not None:
-            fields = self._link.dress(fields if isinstance(fields, dict) else fields.ext(), body)
+            named = fields if isinstance(fields, dict) else fields.ext()
+            fields = self._link.dress(int(header.code), named, body)
         frame = encode_request(
             int(header.code),
             opaque,

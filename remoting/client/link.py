@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "Dress", "Link", "Names"]
 
-Dress: TypeAlias = Callable[[dict[str, str], bytes], dict[str, str]]
-"""Maps the fields and body of a request to the fields that are sent, with a signature for
-example."""
+Dress: TypeAlias = Callable[[int, dict[str, str], bytes], dict[str, str]]
+"""Maps the code, the fields and the body of a request to the fields that are sent, with a signature
+for example."""
 
 
 class Names(Protocol):

@@ -145,9 +145,35 @@ def beat(*groups: str, topic: str = "prices") -> bytes:
         ("one-shop", 11, pull_fields("others", "prices", 0, 0), b"", "No default permission for g"),
         ("one-shop", 11, pull_fields("readers", "%RETRY%x", 0, 0), b"", "No default permission f"),
         ("one-shop", 34, {}, beat("readers"), None),
-        ("one-shop", 34, {}, beat("readers", "spies"), "No default permission for group:spies"),
+        ("one-shop", 34, {}, beat("readers", "spies"), "No default permission for group"),
         ("one-shop", 34, {}, beat("readers", topic="others"), "No default permission for others"),
-        ("one-shop", 202, {"topic": "others"}, b"", None),
+        ("one-shop", 202, {"topic": "payments"}, b"", None),
+        ("one-shop", 202, {"topic": "others"}, b"", "No default permission for others"),
+        ("one-shop", 203, {"consumerGroup": "spies"}, b"", "No default permission for group"),
+        (
+            "one-shop",
+            307,
+            {"consumerGroup": "spies", "clientId": "c"},
+            b"",
+            "No default permission",
+        ),
+        ("one-shop", 208, {"consumerGroup": "readers", "topicList": "orders;prices;"}, b"", None),
+        ("one-shop", 208, {"consumerGroup": "readers", "topicList": "orders;others;"}, b"", "No d"),
+        ("one-shop", 310, send_fields("RMQ_SYS_TRACE_TOPIC", 0), b"x", None),
+        (
+            "nothing",
+            310,
+            send_fields("RMQ_SYS_TRACE_TOPIC", 0),
+            b"x",
+            "No default permission for R",
+        ),
+        (
+            "nothing",
+            325,
+            send_fields("DefaultCluster_REPLY_TOPIC", 0),
+            b"x",
+            "No default permission",
+        ),
         ("one-shop", 17, topic_fields("mine"), b"", "Need admin permission for request code=17"),
         ("one-shop", 25, {}, b"traceOn=false", "Need admin permission for request code=25"),
         ("one-shop", 26, {}, b"", "Need admin permission for request code=26"),
@@ -253,15 +279,18 @@ def begin_half(broker: BrokerProcess, group: str, key: str) -> dict[str, object]
 
 
 def test_nobody_ends_the_transactions_of_a_topic_without_rights(broker: BrokerProcess) -> None:
-    """S4: whatever topic the request names, and also if it names none, as old clients do."""
+    """S4: whatever topic the request names, and also if it names none, as old clients do. The id
+    of the message, which is a clock and a counter, is no right.
+    """
     ends = begin_half(broker, "their-producers", "THEIR-KEY")
     for topic in ("orders", "", None):
-        refused = call(broker, "one-shop", 37, ends | {"topic": topic})
+        guessed = {"topic": topic, "transactionId": "THEIR-KEY", "msgId": "THEIR-KEY"}
+        refused = call(broker, "one-shop", 37, ends | guessed)
         assert refused.code == SYSTEM_ERROR, topic
         assert "Find prepared transaction message failed" in (refused.remark or ""), topic
     refused = call(broker, "one-shop", 37, ends | {"topic": "others"})
     assert "No default permission for others" in (refused.remark or "")
-    assert call(broker, "the-admin", 37, ends | {"transactionId": "THEIR-KEY"}).code == OK
+    assert call(broker, "the-payer", 37, ends).code == OK
 
 
 def test_only_who_may_send_to_a_topic_is_asked_for_its_transactions(broker: BrokerProcess) -> None:
@@ -289,33 +318,54 @@ def test_only_who_may_send_to_a_topic_is_asked_for_its_transactions(broker: Brok
         assert not spy.asked
 
 
-def test_a_client_id_belongs_to_the_account_that_has_it_on_an_open_connection(
-    broker: BrokerProcess,
-) -> None:
-    """S4: replies, requests of the broker and queue locks go by client ids."""
+def test_a_client_id_belongs_to_the_account_that_has_it_in_a_group(broker: BrokerProcess) -> None:
+    """S4: requests of the broker and queue locks go by client ids, in groups that the account may
+    use. Elsewhere an id is taken from nobody: an account without rights shuts no client out.
+    """
     who = {"clientID": "10.0.0.1@77"}
-    asks = json.dumps({**who, "producerDataSet": [{"groupName": "asks"}]}).encode()
     reads = json.dumps({**who, "consumerDataSet": [{"groupName": "readers"}]}).encode()
+    makes = json.dumps({**who, "producerDataSet": [{"groupName": "x"}]}).encode()
+    asks = json.dumps({**who, "consumerDataSet": [{"groupName": "askers"}]}).encode()
     locks = {"clientId": "10.0.0.1@77", "consumerGroup": "readers", "mqSet": []}
     said = "client id 10.0.0.1@77 is that of an open connection of another account"
-    to = "DefaultCluster_REPLY_TOPIC"
-    reply = send_fields(to, 0, i=properties_text(REPLY_TO_CLIENT="10.0.0.1@77"))
-    with RawConnection(broker.address) as holder, RawConnection(broker.address) as other:
-        assert holder.call(34, signed("the-payer", {}, asks), asks).code == OK
-        for code, body in ((34, asks), (34, reads), (41, json.dumps(locks).encode())):
+    with (
+        RawConnection(broker.address) as squatter,
+        RawConnection(broker.address) as holder,
+        RawConnection(broker.address) as other,
+    ):
+        assert squatter.call(34, signed("nothing", {}, makes), makes).code == OK
+        assert holder.call(34, signed("one-shop", {}, reads), reads).code == OK
+        assert holder.call(38, signed("one-shop", {"consumerGroup": "readers"})).code == OK
+        for code, body in ((34, reads), (41, json.dumps(locks).encode())):
             refused = other.call(code, signed("reads-all", {}, body), body)
             assert (refused.code, (refused.remark or "")[: len(said)]) == (16, said), code
-        other.ask(325, signed("reads-all", reply, b"an answer"), b"an answer", oneway=True)
-        pushed = holder.hear_any()
-        assert (pushed.code, pushed.body) == (326, b"an answer")
+        assert other.call(34, signed("reads-all", {}, asks), asks).code == OK
         with RawConnection(broker.address) as again:
-            assert again.call(34, signed("the-payer", {}, asks), asks).code == OK
+            assert again.call(34, signed("one-shop", {}, reads), reads).code == OK
     with RawConnection(broker.address) as other:
         eventually(
             lambda: other.call(34, signed("reads-all", {}, reads), reads).code == OK,
             within_s=10,
             what="it is free when the other connections have ended",
         )
+
+
+def test_a_reply_goes_to_the_account_that_had_the_client_id_first(broker: BrokerProcess) -> None:
+    """S4: who registers as a producer with the id of another one gets none of its replies."""
+    who = {"clientID": "10.0.0.1@78"}
+    asks = json.dumps({**who, "producerDataSet": [{"groupName": "asks"}]}).encode()
+    to = "DefaultCluster_REPLY_TOPIC"
+    reply = send_fields(to, 0, i=properties_text(REPLY_TO_CLIENT="10.0.0.1@78"))
+    with RawConnection(broker.address) as holder, RawConnection(broker.address) as other:
+        assert holder.call(34, signed("the-payer", {}, asks), asks).code == OK
+        assert other.call(34, signed("reads-all", {}, asks), asks).code == OK
+        other.ask(325, signed("reads-all", reply, b"an answer"), b"an answer", oneway=True)
+        pushed = holder.hear_any()
+        assert (pushed.code, pushed.body) == (326, b"an answer")
+        with RawConnection(broker.address) as again:
+            assert again.call(34, signed("the-payer", {}, asks), asks).code == OK
+            other.ask(325, signed("reads-all", reply, b"another"), b"another", oneway=True)
+            assert again.hear_any().body == b"another", "its newest connection"
 
 
 def test_no_property_of_a_message_leads_it_to_a_topic_without_rights(

@@ -8,6 +8,7 @@ import pytest
 from aerobee import Credentials, Message, TLSConfig
 from aerobee.client.security import link_of, signed
 from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.remoting.wire.request_signature import is_signed, with_signature
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker
 from tests.kit.tls import Certificate, certificate, tls_door
@@ -16,28 +17,37 @@ ACCOUNT = Credentials("ak", "secret12345")
 
 
 def test_the_signature_is_that_of_the_java_client() -> None:
-    assert signed(ACCOUNT, {"topic": "T"}, b"")["Signature"] == "UHh0bYxILU+HNQMGnAcD8Nizmxs="
-    token = Credentials("ak", "secret12345", "tok")
-    fields = signed(token, {"b": "T", "a": "pg"}, b"hi")
+    key, secret = ACCOUNT.access_key, ACCOUNT.secret_key.encode()
+    fields = with_signature(key, secret, {"topic": "T"}, b"")
+    assert fields["Signature"] == "UHh0bYxILU+HNQMGnAcD8Nizmxs="
+    fields = with_signature(key, secret, {"b": "T", "a": "pg", "SecurityToken": "tok"}, b"hi")
     assert fields["Signature"] == "3OIZ1kxvS/BA36N9g1MDLT0xTLE="
+
+
+def test_what_is_signed_is_good_for_its_request_code_only() -> None:
+    """A name server that gets a question for a route cannot make a send of it."""
+    token = Credentials("ak", "secret12345", "tok")
+    fields = signed(token, 105, {"topic": "T"}, b"")
     assert fields["SecurityToken"] == "tok"
+    assert is_signed(b"secret12345", fields, b"", 105)
+    assert not is_signed(b"secret12345", fields, b"", 310)
 
 
 def test_keys_may_change_while_a_client_runs() -> None:
     accounts = [Credentials("one", "x"), Credentials("two", "y")]
     dress = link_of(lambda: accounts.pop(0), tls=False).dress
     assert dress is not None
-    assert [dress({}, b"")["AccessKey"] for _ in range(2)] == ["one", "two"]
+    assert [dress(11, {}, b"")["AccessKey"] for _ in range(2)] == ["one", "two"]
 
 
 def test_a_namespace_is_named_in_each_request_before_it_is_signed() -> None:
     plain = link_of(None, tls=False, namespace_v2="shop").dress
     assert plain is not None
     named = {"topic": "T", "nsd": "true", "ns": "shop"}
-    assert plain({"topic": "T"}, b"x") == named
+    assert plain(11, {"topic": "T"}, b"x") == named
     with_account = link_of(ACCOUNT, tls=False, namespace_v2="shop").dress
     assert with_account is not None
-    assert with_account({"topic": "T"}, b"x") == signed(ACCOUNT, named, b"x")
+    assert with_account(11, {"topic": "T"}, b"x") == signed(ACCOUNT, 11, named, b"x")
 
 
 @pytest.mark.service

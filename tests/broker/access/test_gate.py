@@ -17,12 +17,15 @@ from structlog.testing import capture_logs
 from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.gate import GUESSES, Gate
+from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainAcl
 from aerobee.broker.access.white_addresses import WhiteAddresses
+from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.authority import UserAuthority
 from aerobee.broker.users.users import Users
 from aerobee.remoting.rate_limit import BUCKETS_MAX
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.auth import UserInfo
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.access.authority import Authority
-    from aerobee.remoting.wire.answer import Answer
 
 SECRET: Final = b"the-secret-of-the-one-account..."
 KNOWN: Final = ("enabled", "another")
@@ -263,3 +265,30 @@ def test_an_open_code_needs_no_signature_and_is_no_proof() -> None:
     connection, sock = door.desk.connect()
     assert door.sends(sock, frame(None)) == 1
     assert connection.budget is door.desk.reactor.shared.unauthenticated
+
+
+def test_what_a_broker_signs_for_a_name_server_gives_no_right_here() -> None:
+    """S5: the account is a super user here, and the registration has all texts of a deletion."""
+    table = Users(lambda: 10)
+    table.create(UserInfo(username="inner", password=SECRET.decode(), user_type="Super"))
+    gate = Gate(
+        UserAuthority(table, Acls(lambda: 10), AuthConfig(authentication_enabled=True)),
+        "C",
+        AccessStats(),
+    )
+    connection, _ = Stage().connect()
+    dress = signed_by(("inner", SECRET.decode()))
+    assert dress is not None
+    sent = {"brokerName": "orders", "clusterName": "C"}
+    registered = dress(int(RequestCode.REGISTER_BROKER), sent, b"{}")
+    again = Command(code=RequestCode.REGISTER_BROKER, body=b"{}", language="JAVA", version=479)
+    again.ext = registered
+    with capture_logs():
+        assert gate.check(again, connection) is None
+        for code in PERMISSIONS.keys() - {int(RequestCode.REGISTER_BROKER)}:
+            cut = {name: registered[name] for name in ("!", "AccessKey", "Signature")}
+            command = Command(code=code, body=b"C{}", language="JAVA", version=479)
+            command.ext = {**cut, "topic": "orders"}
+            refused = gate.check(command, connection)
+            assert isinstance(refused, Answer), code
+            assert not gate.lets_pass(command, connection)

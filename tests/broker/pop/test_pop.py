@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -126,6 +127,48 @@ async def test_with_accounts_no_pop_reads_what_the_name_of_its_retry_topic_may_m
         await pops.pass_s(10)
         again = [one for _ in range(3) for one in await pops.pop()]
         assert [(one.body, one.receipt.retry) for one in again] == [(b"mine", "2")]
+
+
+@pytest.mark.trio
+async def test_with_accounts_what_no_pop_reads_is_not_acknowledged_or_hidden_either(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """S4: rights on `g` and `t` make no copies of what was sent back by the group `g_t`."""
+    auth = AuthConfig(authentication_enabled=True)
+    async with open_pops(tmp_path, mock_clock, auth=auth) as pops:
+        desk, name = pops.desk, "%RETRY%g_t"
+        for topic in (name, "%RETRY%g_u"):
+            desk.topic(topic, read_queue_nums=1, write_queue_nums=1)
+            await desk.send(topic, b"sent back")
+        desk.groups.find("g_t", desk.clock.now_ms())
+        desk.groups.delete("g_u", desk.clock.now_ms())
+        receipt = f"0 {desk.clock.now_ms()} 60000 0 1 desk 0 0"
+        for group, topic, served in (
+            ("g", name, False),
+            ("g_t", name, True),
+            ("g", "%RETRY%g_u", True),
+        ):
+            fields: dict[str, Any] = {
+                "consumer_group": group,
+                "topic": topic,
+                "queue_id": 0,
+                "offset": 0,
+            }
+            fields["extra_info"] = receipt
+            acks = {"c": group, "t": topic, "r": "0", "so": 0, "q": 0, "rq": 0, "it": 60_000}
+            acks |= {"pt": desk.clock.now_ms(), "b": "AQ=="}
+            batch = json.dumps({"acks": [acks]}).encode()
+            hidden = headers.ChangeInvisibleTime(**fields, invisible_time=10_000)
+            answers = [
+                await desk.ask(headers.AckMessage(**fields)),
+                await desk.ask(hidden),
+                await desk.ask(headers.BatchAckMessage(), batch),
+            ]
+            assert [one.code == 0 for one in answers] == [served] * 3, (group, topic)
+        acks = {"c": "g", "t": "t", "r": "1", "so": 0, "q": 0, "rq": 0, "it": 60_000}
+        acks |= {"pt": desk.clock.now_ms(), "b": "AQ=="}
+        refused = await desk.ask(headers.BatchAckMessage(), json.dumps({"acks": [acks]}).encode())
+        assert refused.code == ResponseCode.TOPIC_NOT_EXIST, "whatever form names it"
 
 
 # ── One pop ──
