@@ -259,7 +259,7 @@ class ClientTable:
         self, client_id: str, connection: ClientConnection, consumer_groups: Iterable[str]
     ) -> None:
         """Check that in none of these groups a client id is that of another account's connection:
-        queue locks and requests of the broker go by it there. All who are in a group have a right to
+        queue locks and requests of the broker go by it there. Who is in a group has a right to
         it; elsewhere anybody may have the id. Raises: NoPermission.
         """
         others = [
