@@ -293,7 +293,7 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.SET_MESSAGE_REQUEST_MODE: Row(body=request_mode),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: both(UPDATE, "group"),
     RequestCode.CLONE_GROUP_OFFSET: Row(
-        group(GET, "srcGroup").named + both(UPDATE, "destGroup").named
+        group(GET, "srcGroup").named + both(UPDATE, "destGroup").named, unnamed=UPDATE
     ),
     RequestCode.GET_CONSUME_STATS: Row(
         (*both(GET).named, Named("topicList", Kind.TOPIC, GET, separator=";"))
