@@ -12,6 +12,7 @@ from tests.faults.few_descriptors import R15
 from tests.faults.flips import R7
 from tests.faults.forged_records import W2
 from tests.faults.frame_storm import R8
+from tests.faults.grand_campaign import GC1
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.many_kills import K1
@@ -67,6 +68,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W2,
     W3,
     G1,
+    GC1,
     B1,
     J1,
     K1,

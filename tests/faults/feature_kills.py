@@ -82,9 +82,10 @@ class Life:
         self.waits = Waits()
         self.bank = Bank()
         self.poppers = [Popper(POPPED, orderly=False), Popper(ORDERLY, orderly=True)]
+        self.consumer = Consumer(self.waits, saved_ms)
         self.clients: list[Client] = [
             Parker(self.waits),
-            Consumer(self.waits, saved_ms),
+            self.consumer,
             self.bank,
             *self.poppers,
         ]
