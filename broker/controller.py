@@ -201,7 +201,7 @@ class BrokerController:
             stats=core.stats,
             store=core.store,
             disk=core.disk,
-            root=core.store.root,
+            places=core.store.space.watch.directories,
             clock=core.clock,
         )
         may_scrape = http.may_scrape_by(self.config)

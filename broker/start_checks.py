@@ -33,24 +33,40 @@ def may_start(config: BrokerConfig, disk: Disk) -> bool:
     return all(check(config, disk) for check in checks)
 
 
+def _places(config: BrokerConfig) -> dict[str, Path]:
+    """The directories of the store that have a setting."""
+    store = config.store
+    places = {
+        "storePathRootDir": store.store_path_root_dir,
+        "storePathCommitLog": store.store_path_commit_log,
+    }
+    return {key: Path(path).expanduser().absolute() for key, path in places.items() if path}
+
+
 def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the data directory outlives the machine or container, or does not have to."""
-    root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    kind = disk.file_system(nearest(root, disk))
+    return all(_keeps(config, disk, path) for path in _places(config).values())
+
+
+def _keeps(config: BrokerConfig, disk: Disk, path: Path) -> bool:
+    kind = disk.file_system(nearest(path, disk))
     if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
         return True
     remedy = "mount a volume there, or say --ephemeral if the data may be lost"
     if config.in_image:
-        log.error("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
+        log.error("store.ephemeral", path=str(path), file_system=kind, remedy=remedy)
         return False
-    log.warning("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
+    log.warning("store.ephemeral", path=str(path), file_system=kind, remedy=remedy)
     return True
 
 
 def may_write(config: BrokerConfig, disk: Disk) -> bool:
-    """Whether this user may write in the data directory, or make it."""
-    root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    place = nearest(root, disk)
+    """Whether this user may write in the data directory and the log's, or make them."""
+    return all(_may_write(key, path, disk) for key, path in _places(config).items())
+
+
+def _may_write(key: str, path: Path, disk: Disk) -> bool:
+    place = nearest(path, disk)
     # A file system that is mounted read-only is reported by the first write.
     writable = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
     if writable or os.statvfs(place).f_flag & os.ST_RDONLY:
@@ -58,7 +74,7 @@ def may_write(config: BrokerConfig, disk: Disk) -> bool:
     user = os.geteuid()
     reason = (
         f"user {user} may not write in {place}: chown -R {user} {place} as root"
-        " (of a container's mount: the folder of the host), or choose another storePathRootDir"
+        f" (of a container's mount: the folder of the host), or choose another {key}"
     )
     log.error("broker.refused", reason=reason)
     return False

@@ -205,7 +205,8 @@ class MessageStore:
 
     def _load_locked(self) -> Recovery:
         segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
-        start_check.refuse_small_disk(self._disk, self.root, segment, index)
+        where = self.commit_log.queue.directory
+        start_check.refuse_small_disk(self._disk, self.root, where, segment, index)
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
             with start_check.opening(self._disk, self._abort, folders, self.space.reserve) as clean:
@@ -226,7 +227,7 @@ class MessageStore:
                     point=self.points.load(),
                     progress=self.stats.recovery,
                 )
-            start_check.remove_leftovers(self._disk, self.root)
+            start_check.remove_leftovers(self._disk, self.root, where)
             same_log = last_stop is not None and last_stop.log_end == recovery.end_offset
             self.index.load(recovery, last_stop.index_file if last_stop and same_log else None)
             self._disk.descriptors.hold((self.root, self.commit_log.queue.directory))

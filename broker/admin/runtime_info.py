@@ -195,7 +195,7 @@ class RuntimeInfo:
 
     def _disk_space(self) -> dict[str, str]:
         directory = self._store.commit_log.queue.directory
-        log, root = self._space(directory), self._space(self._store.root)
+        log, root = self._space(directory), self._space(self._store.queues.directory)
         info = {
             "commitLogDiskRatio": used_ratio(log),
             f"commitLogDiskRatio_{directory}": used_ratio(log),

@@ -19,7 +19,7 @@ from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
     from aerobee.broker.consumers.clients import Client, ClientTable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.disk import Disk, Space
     from aerobee.store.flags import RunningFlags
 
 __all__ = [
@@ -45,6 +45,8 @@ __all__ = [
     "producer_kinds",
 ]
 
+MUST_EXIST: Final = 2
+"""The log's directory and the root."""
 CONSUME_MODES: Final = {
     "CONSUME_ACTIVELY": "pull",
     "CONSUME_PASSIVELY": "push",
@@ -139,7 +141,7 @@ def make_health(
     stats: BrokerStats,
     store: StoreDoor,
     disk: Disk,
-    root: Path,
+    places: Sequence[Path],
     clock: Clock,
 ) -> Health:
     """The checks of the three probes.
@@ -160,31 +162,31 @@ def make_health(
             "recovered": started,
             "running": stopping,
             "store_writable": writable,
-            "disk": disk_has_room(disk, root, lambda: store.config),
+            "disk": disk_has_room(disk, places, lambda: store.config),
         },
     )
 
 
-def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> Check:
-    """The check that the disk is below the limit at which the store refuses sends.
+def disk_has_room(disk: Disk, places: Sequence[Path], config: Callable[[], StoreConfig]) -> Check:
+    """The check that the disks are below the limit at which the store refuses sends.
 
-    That is diskSpaceWarningLevelRatio, or the space to keep free in its place.
+    That is diskSpaceWarningLevelRatio, or the space to keep free in its place. The first two places
+    must exist, log and root; the others may be on disks of their own.
     """
 
     def check() -> str | None:
         settings = config()
-        try:
-            space = disk.free_space(root)
-        except FileNotFoundError:
-            return f"{root} is not there"
-        usage = usage_of(space, settings)
-        if usage.level < Level.FULL:
-            return None
-        keep_bytes = settings.disk_space_warning_level_free_bytes
-        if keep_bytes:
-            return f"{space.available_bytes} bytes free, {keep_bytes} are to stay free"
-        limit = settings.disk_space_warning_level_ratio_percent
-        return f"{usage.used_percent} % used, the limit is {limit} %"
+        for number, place in enumerate(places):
+            try:
+                space = disk.free_space(place)
+            except FileNotFoundError:
+                if number < MUST_EXIST:
+                    return f"{place} is not there"
+                continue
+            reason = _no_room(space, settings)
+            if reason is not None:
+                return reason
+        return None
 
     return check
 
@@ -211,3 +213,14 @@ def consumer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
         counts = Counter(map(kind_of, group.clients.values()))
         for (language, version), count in counts.items():
             yield ClientKind(language, version, group.name, mode), count
+
+
+def _no_room(space: Space, settings: StoreConfig) -> str | None:
+    usage = usage_of(space, settings)
+    if usage.level < Level.FULL:
+        return None
+    keep_bytes = settings.disk_space_warning_level_free_bytes
+    if keep_bytes:
+        return f"{space.available_bytes} bytes free, {keep_bytes} are to stay free"
+    limit = settings.disk_space_warning_level_ratio_percent
+    return f"{usage.used_percent} % used, the limit is {limit} %"

@@ -80,11 +80,16 @@ class Descriptors:
             try:
                 found: R = self._call(function, *args, **kwargs)
             except OSError as error:
-                if error.errno not in NONE_LEFT or not self._spares:
+                if error.errno not in NONE_LEFT:
                     raise
+                try:
+                    spare = self._spares.pop()
+                except IndexError:
+                    # Another thread has taken the last one.
+                    raise error from None
             else:
                 return found
-            self._call(os.close, self._spares.pop())
+            self._call(os.close, spare)
 
     def give_back(self, fd: int) -> None:
         """Close a descriptor, or keep it if the reserve is short."""

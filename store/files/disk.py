@@ -13,22 +13,28 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
 import stat
-import sys
-from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import trio
 
 from aerobee.store.files.descriptors import UNTRACKED, Descriptors
+from aerobee.store.files.machine import Space
+from aerobee.store.files.places import Places
 from aerobee.store.files.syncs import Syncs
-from aerobee.store.format.names import backup_name, spare_path, temporary_name
+from aerobee.store.format.names import (
+    LOST_FOUND,
+    backup_name,
+    inner_path,
+    spare_path,
+    temporary_name,
+)
 from aerobee.store.format.sparse import NOT_SUPPORTED, data_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 __all__ = ["Disk", "Handle", "Space"]
 
@@ -43,17 +49,6 @@ _UNMAP_BYTES = 32 << 20
 _THREADS = 8
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _FLOCK = Struct("hh4xqqi4x")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_CGROUP = Path("/sys/fs/cgroup")
-_MEMORY_LIMITS = (_CGROUP / "memory.max", _CGROUP / "memory/memory.limit_in_bytes")
-
-
-class Space(NamedTuple):
-    """Space of a file system, in bytes; `available_bytes`: free for unprivileged users."""
-
-    total_bytes: int
-    free_bytes: int
-    available_bytes: int
 
 
 class Handle:
@@ -123,13 +118,14 @@ class Handle:
         self.close()
 
 
-class Disk:
+class Disk(Places):
     """The one access to the file system. Every method may raise OSError."""
 
     _held: set[tuple[int, int]] = set()  # noqa: RUF012 - one per process, as POSIX locks are
     """Device and inode of the lock files this process holds: POSIX would let it lock them twice."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._limiter = trio.CapacityLimiter(_THREADS)
         self.descriptors = Descriptors(self._call)
         self.syncs = Syncs()
@@ -153,9 +149,12 @@ class Disk:
         return self._call(os.path.isdir, path)
 
     def listdir(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; none when the directory does not exist."""
+        """Names in a directory, sorted; none when the directory does not exist.
+
+        The `lost+found` of a file system, which only root may read, is not among them.
+        """
         try:
-            return sorted(self._call(os.listdir, path))
+            return sorted(name for name in self._call(os.listdir, path) if name != LOST_FOUND)
         except FileNotFoundError:
             return []
 
@@ -164,15 +163,28 @@ class Disk:
         if not self.exists(path):
             return {}
         with self._call(os.scandir, path) as found:
-            sizes = ((e.name, None if e.is_dir() else e.stat().st_size) for e in found)
-            return dict(sorted(sizes))
+            sizes = {
+                entry.name: None if entry.is_dir() else entry.stat().st_size
+                for entry in found
+                if entry.name != LOST_FOUND
+            }
+            return dict(sorted(sizes.items()))
 
     def folders(self, path: Path) -> list[str]:
         """Names of the directories in a directory, sorted; none when it does not exist."""
         try:
             with self._call(os.scandir, path) as found:
-                return sorted(entry.name for entry in found if entry.is_dir())
+                return sorted(
+                    entry.name for entry in found if entry.is_dir() and entry.name != LOST_FOUND
+                )
         except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def readable(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; none where it may not be read, or is not there."""
+        try:
+            return self.listdir(path)
+        except (PermissionError, NotADirectoryError):
             return []
 
     def mkdir(self, path: Path, *, sync: bool = True) -> None:
@@ -309,12 +321,49 @@ class Disk:
         """
         return self._make(path, size, data, position, fill=False, sync=sync)
 
+    def move_in_and_out(self, spare: Path, inner: Path, size: int) -> None:
+        """Whether a file of zeros made there can be moved, tried. Raises: OSError."""
+        try:
+            with self.open(spare, create=True) as handle:
+                handle.truncate(0)
+                handle.truncate(size)
+            self.rename(spare, inner)
+            self.rename(inner, spare)
+        except OSError:
+            self._discard(spare)
+            raise
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self.remove(path, missing_ok=True)
+
     def _make(
         self, path: Path, size: int, data: bytes, position: int = 0, *, fill: bool, sync: bool
     ) -> Handle:
         # Other brokers refuse to start over a file of the wrong length, so it grows elsewhere.
-        spare = spare_path(path)
-        handle = self.open(spare, create=True)
+        place = self.place_of(path, size) if fill else spare_path(path)
+        if path.parent not in self._apart:
+            try:
+                return self._make_at(place, path, size, data, position, fill=fill, sync=sync)
+            except OSError as error:
+                if not self._is_apart(path.parent, error):
+                    raise
+                self._apart.add(path.parent)
+        place = inner_path(path)
+        return self._make_at(place, path, size, data, position, fill=fill, sync=sync)
+
+    def _make_at(
+        self,
+        place: Path,
+        path: Path,
+        size: int,
+        data: bytes,
+        position: int,
+        *,
+        fill: bool,
+        sync: bool,
+    ) -> Handle:
+        handle = self.open(place, create=True)
         try:
             handle.truncate(0)
             handle.truncate(size)
@@ -323,11 +372,11 @@ class Disk:
             handle.pwrite(data, position)
             if sync:
                 self._sync(os.fsync, handle.fd, path)
-            self.rename(spare, path)
+            if place != path:
+                self.rename(place, path)
         except BaseException:
             handle.close()
-            with contextlib.suppress(OSError):
-                self.remove(spare, missing_ok=True)
+            self._discard(place)
             raise
         handle.path = path
         return handle
@@ -398,7 +447,7 @@ class Disk:
         """Run a blocking call of this disk in one of a few threads."""
         return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
 
-    # ── The machine ──
+    # ── Locks ──
 
     def lock(self, path: Path) -> Handle:
         """Hold byte 0 of a file exclusively, as Java's brokers do, until the handle is unlocked.
@@ -426,49 +475,6 @@ class Disk:
         """Release a lock."""
         self._held.discard(_identity(self._call(os.fstat, handle.fd)))
         handle.close()
-
-    def descriptor_limit(self) -> int:
-        """How many files and sockets this process may have open."""
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-    def process_id(self) -> int:
-        """Ours."""
-        return os.getpid()
-
-    def boot(self) -> str:
-        """An id of the time since the system was started; "" when it does not say."""
-        with contextlib.suppress(OSError):
-            return self.read(_BOOT_ID).decode("ascii", "replace").strip()
-        return ""
-
-    def free_space(self, path: Path) -> Space:
-        """Room on the file system of an existing path."""
-        status = self._call(os.statvfs, path)
-        block = status.f_frsize
-        return Space(status.f_blocks * block, status.f_bfree * block, status.f_bavail * block)
-
-    def file_system(self, path: Path) -> str:
-        """Type of the file system an existing path lies on (`ext4`, `tmpfs`, …), or "?"."""
-        device = self._call(os.stat, path).st_dev
-        number = f"{os.major(device)}:{os.minor(device)}"
-        try:
-            mounts = self.read(Path("/proc/self/mountinfo")).decode("utf-8", "replace")
-        except OSError:
-            return "?"
-        for line in reversed(mounts.splitlines()):
-            before, _, after = line.partition(" - ")
-            if before.split()[2:3] == [number]:
-                return after.split()[0]
-        return "?"
-
-    def total_memory(self) -> int:
-        """Memory of the machine in bytes, or of the container if that has less."""
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        for limit in _MEMORY_LIMITS:
-            with contextlib.suppress(OSError, ValueError):
-                total = min(total, int(self.read(limit)))
-        return total
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

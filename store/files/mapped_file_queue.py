@@ -50,10 +50,13 @@ class MappedFileQueue:
         """
         disk = self._disk
         names = disk.listdir(self.directory)
-        for name in names:
-            if disk.is_directory(self.directory / name):
+        folders = [name for name in names if disk.is_directory(self.directory / name)]
+        for name in folders:
+            # Others are passed over, as by Java's 5.x.
+            if segment_start(name) is not None:
                 path = self.directory / name
                 raise StoreDamaged(f"{path} is a directory: move it out of {self.directory}")
+        names = [name for name in names if name not in folders]
         sizes = {name: disk.size(self.directory / name) for name in names}
         empty = names.pop() if names and sizes[names[-1]] == 0 else None
         self._agree_on_size([sizes[name] for name in names])

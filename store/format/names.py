@@ -15,6 +15,7 @@ __all__ = [
     "INDEX",
     "LAST_STOP",
     "LOCK",
+    "LOST_FOUND",
     "QUEUE_EXTENTS",
     "RECOVERY_POINT",
     "RESERVE",
@@ -25,8 +26,10 @@ __all__ = [
     "backup_name",
     "file_start",
     "index_name",
+    "inner_path",
     "is_index_name",
     "is_spare",
+    "is_spare_of",
     "mark_name",
     "marked_segment",
     "segment_name",
@@ -61,6 +64,8 @@ ARCHIVE = "archive"
 """Ours: one mark for each log segment that has been archived."""
 RESERVE = "reserve"
 """Blocks set aside so that a stop on a full disk still has room."""
+LOST_FOUND = "lost+found"
+"""The directory at the root of a file system of its own; nobody's, and read by root only."""
 SEGMENT_DIGITS = 20
 INDEX_DIGITS = 17
 
@@ -111,12 +116,30 @@ def spare_path(path: AnyPath) -> AnyPath:
     return path.parent.with_name(f"{path.parent.name}.{path.name}{_SPARE}")
 
 
+def inner_path(path: AnyPath) -> AnyPath:
+    """Where a file is made before it is complete if it cannot be made beside its directory.
+
+    A segment has its own name from the beginning, as with other brokers: they stop at any other
+    name there. In the directory of the index they pass over names that are no numbers.
+    """
+    if segment_start(path.name) is not None:
+        return path
+    return path.with_name(f"{path.name}{_SPARE}")
+
+
+def is_spare_of(directory: str, name: str) -> bool:
+    """Whether this is a file that was to become a segment of the directory of that name."""
+    folder, _, start = name.removesuffix(_SPARE).rpartition(".")
+    return name.endswith(_SPARE) and folder == directory and segment_start(start) is not None
+
+
 def is_spare(name: str) -> bool:
     """Whether this is a file that a crash kept from getting its name; it may go."""
     folder, _, start = name.removesuffix(_SPARE).rpartition(".")
     if not name.endswith(_SPARE):
         return False
-    return segment_start(start) is not None or (folder == INDEX and is_index_name(start))
+    in_index = folder in (INDEX, "") and is_index_name(start)
+    return segment_start(start) is not None or in_index
 
 
 def temporary_name(name: str) -> str:

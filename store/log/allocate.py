@@ -2,8 +2,9 @@
 
 It is allocated when the last one is half full, and early enough where segments are small: a few
 messages do not take the space of two. It grows outside the log's directory, under a name that no
-broker reads, and is renamed when the log rolls. No space for a segment that is not needed yet does
-no harm.
+broker reads, and is renamed when the log rolls; where that cannot be, in the directory under its
+own name, as Java's brokers make theirs (decision 0010). No space for a segment that is not needed
+yet does no harm.
 
 A roll that comes before the segment is ready does not wait, since that would block the loop: it
 raises SegmentLate, and `after_wait` tells when to try again. A segment that cannot be allocated, or
@@ -20,7 +21,6 @@ import structlog
 import trio
 
 from aerobee.store.errors import SegmentLate
-from aerobee.store.format.names import spare_path
 from aerobee.store.listeners import Listeners
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class Allocator:
         self._running = False
         self.ready: Handle | None = None
         """The next segment, when it is ready."""
+        self._place: Path | None = None
+        """Where that lies, or the one that is being made."""
         self._wanted = trio.Event()
         self._missed = trio.Event()
         """Set by a roll whose segment was late."""
@@ -99,7 +101,9 @@ class Allocator:
             self._again.set()
             raise SegmentLate(f"{path} is not there yet")
         try:
-            self._disk.rename(spare_path(path), path)
+            if self._place != path:
+                assert self._place is not None, path
+                self._disk.rename(self._place, path)
         except OSError:
             self.ready = handle
             raise
@@ -198,7 +202,9 @@ class Allocator:
 
     def _make(self, path: Path, size: int) -> Handle:
         self._disk.mkdir(path.parent)
-        handle = self._disk.open(spare_path(path), create=True)
+        place = self._disk.place_of(path, size)
+        handle = self._disk.open(place, create=True)
+        self._place = place
         handle.path = path
         try:
             handle.truncate(0)
@@ -212,7 +218,9 @@ class Allocator:
 
     def _drop(self, handle: Handle) -> None:
         handle.close()
-        self._disk.remove(spare_path(handle.path), missing_ok=True)
+        place, self._place = self._place, None
+        if place is not None:
+            self._disk.remove(place, missing_ok=True)
 
     def discard(self) -> None:
         """Remove the unused file, once `run` has ended. For a thread. Raises: OSError."""

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import trio
 
-from aerobee.store.format.names import spare_path
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -90,7 +88,7 @@ class Warmer:
         last = queue.last
         if last is not None and reach < following:
             return last.path, reach - last.start, min(limit, following, reach + STEP_BYTES) - reach
-        spare = spare_path(queue.path_of(following))
+        spare = self._disk.place(queue.path_of(following))
         return spare, reach - following, min(limit, reach + STEP_BYTES) - reach
 
     def _read(self, path: Path, position: int, size: int) -> None:

@@ -17,11 +17,11 @@ import structlog
 
 from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
 from aerobee.store.format.names import (
-    COMMIT_LOG,
     CONFIG,
     CONSUME_QUEUE,
     INDEX,
     is_spare,
+    is_spare_of,
     segment_start,
 )
 
@@ -169,19 +169,31 @@ def make_directory(disk: Disk, root: Path) -> None:
             disk.mkdir(root)
 
 
-def refuse_small_disk(disk: Disk, root: Path, segment_bytes: int, index_bytes: int) -> None:
-    """An empty directory needs room for two segments and an index. Raises: StoreUnusable."""
+def refuse_small_disk(
+    disk: Disk, root: Path, log_directory: Path, segment_bytes: int, index_bytes: int
+) -> None:
+    """An empty directory needs room for two segments and an index, each on its disk.
+
+    Raises: StoreUnusable.
+    """
     with refusing(root):
-        if any(segment_start(name) is not None for name in disk.listdir(root / COMMIT_LOG)):
+        if any(segment_start(name) is not None for name in disk.listdir(log_directory)):
             return
-        needed = 2 * segment_bytes + index_bytes
-        available = disk.free_space(root).available_bytes
-    if available < needed:
-        raise StoreUnusable(
-            f"{root} has {available >> 20} MiB free, two log segments and an index file need "
-            f"{-(-needed >> 20)} MiB: make room, or lower mappedFileSizeCommitLog, maxHashSlotNum "
-            "and maxIndexNum"
-        )
+        needed: dict[int, int] = {}
+        places: dict[int, Path] = {}
+        for directory, size in ((log_directory, 2 * segment_bytes), (root / INDEX, index_bytes)):
+            place = next(one for one in (directory, *directory.parents) if disk.exists(one))
+            device = disk.device(place)
+            needed[device] = needed.get(device, 0) + size
+            places.setdefault(device, place)
+        rooms = {device: disk.free_space(place) for device, place in places.items()}
+    for device, room in rooms.items():
+        if room.available_bytes < needed[device]:
+            raise StoreUnusable(
+                f"{places[device]} has {room.available_bytes >> 20} MiB free, two log segments and "
+                f"an index file need {-(-needed[device] >> 20)} MiB there: make room, or lower "
+                "mappedFileSizeCommitLog, maxHashSlotNum and maxIndexNum"
+            )
 
 
 def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_bytes: int) -> None:
@@ -232,14 +244,19 @@ def warn_of_clock(root: Path, newest_ms: int, now_ms: int) -> None:
         log.warning("store.clock_behind", path=str(root), behind_s=behind_ms // 1_000)
 
 
-def remove_leftovers(disk: Disk, root: Path) -> None:
+def remove_leftovers(disk: Disk, root: Path, log_directory: Path) -> None:
     """Remove files that a crash left without their final names. Raises: OSError."""
     queues = root / CONSUME_QUEUE
-    for directory in (root, *(queues / topic for topic in disk.listdir(queues))):
-        if disk.is_directory(directory):
-            for name in disk.listdir(directory):
-                if is_spare(name):
-                    disk.remove(directory / name)
+    own = (root, root / INDEX, *(queues / topic for topic in disk.folders(queues)))
+    for directory in own:
+        for name in disk.readable(directory):
+            if is_spare(name):
+                disk.remove(directory / name)
+    # Other brokers may have their logs beside ours.
+    beside = log_directory.parent
+    for name in disk.readable(beside) if beside != root else ():
+        if is_spare_of(log_directory.name, name):
+            disk.remove(beside / name)
 
 
 def give_up_reserve(disk: Disk, reserve: ReserveFile) -> None:

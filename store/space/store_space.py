@@ -13,7 +13,7 @@ import trio
 
 from aerobee.store.files.local_time import local_hour
 from aerobee.store.flags import Flag
-from aerobee.store.format.names import ARCHIVE, RESERVE
+from aerobee.store.format.names import ARCHIVE, CONFIG, CONSUME_QUEUE, INDEX, RESERVE, TIMER_LOG
 from aerobee.store.log.allocate import Allocator
 from aerobee.store.log.unmap import unmap_behind
 from aerobee.store.log.warm import Warmer
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["StoreSpace"]
 
 log = structlog.get_logger(__name__)
+
+
+BELOW = (CONSUME_QUEUE, INDEX, CONFIG, TIMER_LOG)
+"""The directories below the root that may be on disks of their own."""
 
 
 class StoreSpace:
@@ -59,7 +63,12 @@ class StoreSpace:
         self._disk = disk
         self._flags = flags
         self.watch = DiskWatch(
-            config, disk, commit_log.queue.directory, root, on_change=self._set_disk_full
+            config,
+            disk,
+            commit_log.queue.directory,
+            root,
+            *(root / name for name in BELOW),
+            on_change=self._set_disk_full,
         )
         self.allocator = Allocator(
             commit_log,

@@ -86,12 +86,13 @@ class DiskWatch:
         disk: Disk,
         log_directory: Path,
         root: Path,
-        *,
+        *others: Path,
         on_change: Callable[[str], None],
     ) -> None:
+        """`others`: directories below the root, each of which may be on a disk of its own."""
         self.config = config
         self._disk = disk
-        self._directories = (log_directory, root)
+        self.directories = (log_directory, root, *others)
         self._on_change = on_change
         self._starved = ""
         self._no_space = False
@@ -99,7 +100,7 @@ class DiskWatch:
         self.log = NOTHING_KNOWN
         """Of the file system of the commit log."""
         self.root = NOTHING_KNOWN
-        """Of the file system of everything else."""
+        """Of the fullest of the file systems of everything else."""
         self.available_bytes = 0
         """Space left for the commit log."""
 
@@ -134,20 +135,24 @@ class DiskWatch:
 
     async def look(self) -> None:
         """Ask the system, and act on the answer."""
-        log_space, root_space = await self._disk.in_thread(self._spaces)
+        log_space, root_space, *spaces = await self._disk.in_thread(self._spaces)
         was = self.refusing
         self.log = self._usage(log_space)
-        self.root = self._usage(root_space)
+        self.root = max(self._usage(space) for space in (root_space, *spaces))
         self.available_bytes = 0 if log_space is None else log_space.available_bytes
         self._notify(was)
 
     def _spaces(self) -> list[Space | None]:
-        """One answer per directory, None where the system gives none. For a thread."""
+        """The answer for each directory, None where the system gives none; those below the root
+        that do not exist are left out. For a thread.
+        """
         found: list[Space | None] = []
-        for directory in self._directories:
+        for directory in self.directories:
             try:
                 found.append(self._disk.free_space(directory))
             except OSError as error:
+                if isinstance(error, FileNotFoundError) and directory in self.directories[2:]:
+                    continue
                 if not self._silent:
                     self._silent = True
                     log.warning("cleanup.space_unknown", path=str(directory), error=str(error))

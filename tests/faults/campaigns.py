@@ -15,6 +15,7 @@ from tests.faults.frame_storm import R8
 from tests.faults.grand_campaign import GC1
 from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
+from tests.faults.layouts import L1
 from tests.faults.many_kills import K1
 from tests.faults.mixed_run import M1
 from tests.faults.nth_failures import R5
@@ -59,6 +60,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R21,
     R21B,
     R23,
+    L1,
     S1,
     S16H,
     M1,

@@ -15,7 +15,7 @@ import numpy as np
 
 from aerobee.spark.storefiles.files import OpenFile
 from aerobee.store.format import queue_reader
-from aerobee.store.format.names import CONSUME_QUEUE, segment_start
+from aerobee.store.format.names import CONSUME_QUEUE, LOST_FOUND, segment_start
 from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Folders:
 def _entries(path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            return list(entries)
+            return [entry for entry in entries if entry.name != LOST_FOUND]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -124,7 +124,7 @@ def test_a_language_that_nobody_knows_is_no_label() -> None:
 
 def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None:
     disk = RoomyDisk()
-    check = disk_has_room(disk, tmp_path, StoreConfig)
+    check = disk_has_room(disk, [tmp_path], StoreConfig)
     assert check() is None
     disk.free = 9 * GIB
     assert check() == "91 % used, the limit is 90 %"
@@ -133,7 +133,7 @@ def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None
 def test_what_the_system_reserves_counts_as_little_as_for_the_store(tmp_path: Path) -> None:
     disk = RoomyDisk()
     disk.reserved = 40 * GIB
-    check = disk_has_room(disk, tmp_path, StoreConfig)
+    check = disk_has_room(disk, [tmp_path], StoreConfig)
     disk.free = 46 * GIB
     assert usage_of(disk.free_space(tmp_path), StoreConfig()).level < Level.FULL
     assert check() is None, "54 of 60 GiB are 90 %"
@@ -145,7 +145,7 @@ def test_what_the_system_reserves_counts_as_little_as_for_the_store(tmp_path: Pa
 def test_space_to_keep_free_stands_in_the_place_of_the_ratio(tmp_path: Path) -> None:
     disk = RoomyDisk()
     config = replace(StoreConfig(), disk_space_warning_level_free_bytes=20 * GIB)
-    check = disk_has_room(disk, tmp_path, lambda: config)
+    check = disk_has_room(disk, [tmp_path], lambda: config)
     assert check() is None
     disk.free = GIB
     assert check() == f"{GIB} bytes free, {20 * GIB} are to stay free"
@@ -162,7 +162,7 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
         stats=stats,
         store=store,
         disk=disk,
-        root=tmp_path,
+        places=[tmp_path],
         clock=StillClock(),
     )
 

@@ -12,6 +12,7 @@ import trio
 from aerobee.store.errors import SyncFailed
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock
+from aerobee.store.format.names import segment_name
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 SEGMENT = "00000000000000000000"
@@ -84,6 +85,8 @@ def test_the_order_of_an_allocation_is_size_sync_name_directory(tmp_path: Path) 
     (tmp_path / "commitlog").mkdir()
     disk = FaultyDisk(tmp_path)
     disk.allocate(tmp_path / "commitlog" / SEGMENT, 4096).close()
+    disk.calls.clear()
+    disk.allocate(tmp_path / "commitlog" / segment_name(4096), 4096).close()
     names = [
         call.name for call in disk.calls if call.name in ("posix_fallocate", "fsync", "replace")
     ]

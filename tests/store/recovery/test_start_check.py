@@ -110,16 +110,16 @@ def test_a_directory_that_cannot_be_made_is_unusable(tmp_path: Path) -> None:
 
 def test_a_disk_too_small_for_a_first_start_names_the_keys(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable) as refused:
-        refuse_small_disk(Disk(), tmp_path, 1 << 60, 1 << 20)
+        refuse_small_disk(Disk(), tmp_path, tmp_path / "commitlog", 1 << 60, 1 << 20)
     for key in ("mappedFileSizeCommitLog", "maxHashSlotNum", "maxIndexNum"):
         assert key in str(refused.value)
-    refuse_small_disk(Disk(), tmp_path, 1 << 12, 1 << 12)
+    refuse_small_disk(Disk(), tmp_path, tmp_path / "commitlog", 1 << 12, 1 << 12)
 
 
 def test_a_store_that_has_its_segments_may_go_on(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / "00000000000000000000").touch()
-    refuse_small_disk(Disk(), tmp_path, 1 << 60, 1 << 20)
+    refuse_small_disk(Disk(), tmp_path, tmp_path / "commitlog", 1 << 60, 1 << 20)
 
 
 def test_leftovers_go_and_nothing_else_does(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_leftovers_go_and_nothing_else_does(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (tmp_path / "consumequeue" / "file").touch()
-    remove_leftovers(Disk(), tmp_path)
+    remove_leftovers(Disk(), tmp_path, tmp_path / "commitlog")
     assert all(path.exists() for path in keep)
     assert not any(path.exists() for path in gone)
 
