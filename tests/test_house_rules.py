@@ -530,6 +530,25 @@ def test_nothing_prints_but_the_command_line() -> None:
     assert not wrong, lines(*wrong)
 
 
+OWN_TEXTS = ("main.py", "completion.py")
+"""They print the version and the script of a shell, which nobody else has written."""
+
+
+def test_one_door_of_the_command_line_prints_what_others_have_written() -> None:
+    """A client id, a remark or a topic of a store may hold what a terminal obeys."""
+    wrong = [
+        f"{module.place}:{node.lineno} {ast.unparse(node.func)}"
+        for module in MODULES.values()
+        if below(module.name, ("aerobee.cli",))
+        and module.path.name not in ("output.py", *OWN_TEXTS)
+        for node in module.nodes
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func)
+        in ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write")
+    ]
+    assert not wrong, lines(*wrong)
+
+
 def test_tests_do_not_sleep_on_the_clock_of_the_wall() -> None:
     wrong = [
         f"{module.place}:{node.lineno}"

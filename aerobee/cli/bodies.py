@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aerobee.cli.output import escaped, escaped_bytes
+from aerobee.cli.output import escaped, escaped_bytes, write_exactly, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ FIELDS: dict[str, Callable[[ReceivedMessage], str]] = {
 def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
     """The function that prints a message in this format. Raises: UsageError for an invalid one."""
     if style == "json":
-        return write_json
+        return write_message_json
     template = STYLES.get(style)
     if template is None:
         if "{" not in style:
@@ -54,7 +54,7 @@ def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
     part = on_terminal if sys.stdout.isatty() else in_pipe
 
     def write(message: ReceivedMessage) -> None:
-        click.echo(b"".join(part(piece, message) for piece in pieces), nl=False)
+        write_exactly(b"".join(part(piece, message) for piece in pieces))
 
     return write
 
@@ -100,11 +100,9 @@ def parsed(template: str) -> list[Piece]:
     return [*pieces, Piece(template[at:])]
 
 
-def write_json(message: ReceivedMessage) -> None:
+def write_message_json(message: ReceivedMessage) -> None:
     """One object per line."""
-    import msgspec
-
-    click.echo(msgspec.json.encode(described_message(message)))
+    write_json(described_message(message))
 
 
 def described_message(message: ReceivedMessage) -> dict[str, Any]:

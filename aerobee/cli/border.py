@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.output import echo, escaped
 from aerobee.errors import (
     AccessDeniedError,
     AerobeeError,
@@ -77,7 +78,10 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.UsageError):
+            error.show()
+        else:
+            echo(f"Error: {escaped(error.format_message())}", err=True)
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
     except (KeyboardInterrupt, click.Abort):
         return FAILED
@@ -100,7 +104,7 @@ def drop_output() -> None:
 
 def complain(text: str) -> None:
     """Print one line on stderr, also for a remark of a broker with line breaks."""
-    click.echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
+    echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
 
 
 def explained(error: AerobeeError) -> str:

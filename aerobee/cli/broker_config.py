@@ -9,7 +9,7 @@ import click
 from aerobee.cli.broker import LOG_LEVELS
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.output import Output, escaped, output_options
+from aerobee.cli.output import Output, echo, escaped, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def set_values(
             admin.update_broker_config(pairs, one) for one in named(admin, broker, every=every)
         ]
     for remark in dict.fromkeys(filter(None, remarks)):
-        click.echo(f"aerobee: {escaped(remark)}", err=True)
+        echo(f"aerobee: {escaped(remark)}", err=True)
     if output.for_programs:
         output.rows({"key": name, "value": value} for name, value in pairs.items())
     for name, value in pairs.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from aerobee.cli.output import echo
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -110,13 +111,13 @@ def dev(directory: Path, hosts: tuple[str, ...], days: int) -> None:
     Example: aerobee certs dev --dir certs --host broker.example --host 10.0.0.7
     """
     made = make(directory, hosts or (*USUAL_HOSTS, socket.gethostname()), days=days)
-    click.echo(f"Made for development, valid for {days} days: {', '.join(made)}\n")
+    echo(f"Made for development, valid for {days} days: {', '.join(made)}\n")
     paths = {
         name + suffix: directory.absolute() / f"{name}{ending}.pem"
         for name in (CA, SERVER, CLIENT)
         for suffix, ending in (("", ""), ("_key", "-key"))
     }
-    click.echo(TELL.format(**paths), nl=False)
+    echo(TELL.format(**paths), nl=False)
 
 
 def make(directory: Path, hosts: Sequence[str], *, days: int = 365) -> list[str]:

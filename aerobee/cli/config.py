@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from aerobee.cli.lazy import LazyGroup
-from aerobee.cli.output import Output, output_options
+from aerobee.cli.output import Output, echo, output_options, write_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def check(file: Path | None, every: bool) -> None:
     """Print what FILE and the environment change, each with its source, or what is wrong."""
     from aerobee.broker.config.load import check_report
 
-    click.echo(or_problems(lambda: check_report(read_config(file), every=every)))
+    echo(or_problems(lambda: check_report(read_config(file), every=every)))
 
 
 @config.command()
@@ -107,7 +107,11 @@ def convert(file: Path) -> None:
     """Print a RocketMQ FILE as YAML, or a YAML one as RocketMQ's."""
     from aerobee.broker.config.load import convert as converted
 
-    click.echo(or_problems(lambda: converted(file)), nl=False)
+    text = or_problems(lambda: converted(file))
+    if sys.stdout.isatty():
+        echo(text, nl=False)
+    else:
+        write_exactly(text.encode())
 
 
 def or_problems(make: Callable[[], T]) -> T:
@@ -118,5 +122,5 @@ def or_problems(make: Callable[[], T]) -> T:
         return make()
     except ConfigurationError as error:
         for problem in error.problems:
-            click.echo(f"aerobee: {problem}", err=True)
+            echo(f"aerobee: {problem}", err=True)
         sys.exit(WRONG_USAGE)

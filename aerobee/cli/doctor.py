@@ -11,7 +11,7 @@ from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import group_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.options import SECONDS_MAX, Number
-from aerobee.cli.output import Output, escaped, output_options
+from aerobee.cli.output import Output, echo, escaped, output_options
 
 if TYPE_CHECKING:
     from aerobee.diagnosis import GroupDiagnosis
@@ -49,22 +49,22 @@ def doctor(
     else:
         show(found, output)
         for member, text in held.items():
-            click.echo(f"\nthreads of {escaped(member)}:\n{text or '(none given)'}")
+            echo(f"\nthreads of {escaped(member)}:\n{text or '(none given)'}")
     return DONE if found.moves else FAILED
 
 
 def show(found: GroupDiagnosis, output: Output) -> None:
     """The diagnosis for people: findings first, the queues below."""
-    click.echo(
+    echo(
         f"group {escaped(found.group)}: {found.lag} messages behind in {len(found.queues)} queues, "
         f"{len(found.members)} members, {found.consume_tps:.1f} messages a second, "
         f"{found.retries} to try again, {found.dead_letters} dead"
     )
     for finding in found.findings:
-        click.echo(f"{finding.severity.value}: {escaped(finding.text)}")
-        click.echo(f"  to do: {escaped(finding.advice)}")
+        echo(f"{finding.severity.value}: {escaped(finding.text)}")
+        echo(f"  to do: {escaped(finding.advice)}")
     if not found.findings:
-        click.echo("nothing is wrong")
+        echo("nothing is wrong")
     output.rows(
         {
             "topic": one.queue.topic,
@@ -94,4 +94,4 @@ def show(found: GroupDiagnosis, output: Output) -> None:
         for one in found.members
     )
     for text in found.unknown:
-        click.echo(f"not known: {escaped(text)}")
+        echo(f"not known: {escaped(text)}")

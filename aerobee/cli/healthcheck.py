@@ -11,6 +11,8 @@ import sys
 
 import click
 
+from aerobee.cli.output import echo, escaped, json_text
+
 __all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "healthcheck"]
 
 EXIT_FAILING = 1
@@ -62,10 +64,10 @@ def healthcheck(
     try:
         status, body = _ask(host, port, f"/{probe}", timeout_ms / 1000, tls=tls)
     except (OSError, http.client.HTTPException) as error:
-        click.echo(f"no answer from {host}:{port}: {_advised(error, tls=tls)}", err=True)
+        echo(f"no answer from {host}:{port}: {_advised(error, tls=tls)}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
-    click.echo(body if as_json else f"{probe} {'; '.join(wrong) or 'ok'}")
+    echo(json_text(body) if as_json else f"{probe} {'; '.join(map(escaped, wrong)) or 'ok'}")
     sys.exit(EXIT_FAILING if wrong or status != http.HTTPStatus.OK else 0)
 
 

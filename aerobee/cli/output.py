@@ -1,16 +1,19 @@
 """The output of commands: tables for people, tab-separated lines for pipes, JSON for programs.
 
-On a terminal a table is drawn and control characters are escaped, because anyone may have sent the
-messages of a topic. In a pipe values are separated by tabs and bodies are unchanged.
+Anyone may have sent the messages of a topic, chosen the id of a client or the words of a remark. So
+every text goes through `echo`, which escapes what a terminal would obey; JSON has the escapes of
+JSON for such characters. On a terminal a table is drawn; in a pipe values are separated by tabs.
+Only what a program is to get as it is (bodies in a pipe) goes through `write_exactly`.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,16 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Output",
+    "echo",
     "escaped",
     "escaped_bytes",
+    "json_text",
     "output_options",
     "progress",
     "shown",
     "table_of",
+    "write_exactly",
     "write_json",
 ]
 
 TEXT, JSON, JSONL = "text", "json", "jsonl"
+OBEYED: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""What a JSON writer leaves as it is: DEL, C1, line separators, and signs without a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +72,12 @@ class Output:
         titles = [title(name) for name in members]
         width = max(map(len, titles), default=0)
         for name, value in zip(titles, members.values(), strict=True):
-            click.echo(f"{name:<{width}}  {shown(value)}")
+            echo(f"{name:<{width}}  {shown(value)}")
 
     def say(self, text: str) -> None:
         """Print a remark for people."""
         if not self.for_programs:
-            click.echo(text)
+            echo(text)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +96,19 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # ── Text ──
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a text on stdout or stderr: line breaks and tabs as they are, and no other control
+    characters. Whether a value may have line breaks is a matter of `escaped`.
+    """
+    lines = "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
+    click.echo(lines, err=err, nl=nl)
+
+
+def write_exactly(data: bytes) -> None:
+    """Write these bytes on stdout, for a program that reads it."""
+    click.echo(data, nl=False)
 
 
 def title(name: str) -> str:
@@ -129,9 +150,9 @@ def write_table(rows: Sequence[Mapping[str, Any]]) -> None:
     names = list(rows[0])
     if not sys.stdout.isatty():
         if len(names) > 1:
-            click.echo("\t".join(names))
+            echo("\t".join(names))
         for row in rows:
-            click.echo("\t".join(shown(row[name]) for name in names))
+            echo("\t".join(shown(row[name]) for name in names))
         return
     from rich.console import Console
 
@@ -166,7 +187,12 @@ def write_json(value: Any) -> None:
     """One JSON document on a line."""
     import msgspec
 
-    click.echo(msgspec.json.encode(value))
+    click.echo(json_text(msgspec.json.encode(value).decode()))
+
+
+def json_text(document: str) -> str:
+    """The same JSON without characters that a terminal would obey, or that change how it reads."""
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 # ── Progress ──

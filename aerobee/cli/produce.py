@@ -12,7 +12,7 @@ import click
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.options import COUNT, RATE, SIZE_MAX
-from aerobee.cli.output import Output, output_options, progress, write_json
+from aerobee.cli.output import Output, echo, output_options, progress, write_json
 from aerobee.cli.times import duration_of, time_of
 
 if TYPE_CHECKING:
@@ -209,9 +209,7 @@ def show_one(sent: Iterator[SendResult], output: Output) -> None:
             write_json(described_result(result))
         else:
             status = "" if result.ok else f" ({result.status.name})"
-            click.echo(
-                f"stored {result.message_id} in {result.queue} at {result.queue_offset}{status}"
-            )
+            echo(f"stored {result.message_id} in {result.queue} at {result.queue_offset}{status}")
 
 
 def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> None:
@@ -233,7 +231,7 @@ def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> 
         if not as_json:
             note = f", {unsafe} of them not as safely as configured" if unsafe else ""
             rate = done / elapsed_s if elapsed_s else 0.0
-            click.echo(f"{done} messages stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}")
+            echo(f"{done} messages stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}")
 
 
 def described_result(result: SendResult) -> dict[str, Any]:

@@ -11,10 +11,12 @@ import click
 
 from aerobee.cli.border import STORE_REFUSED
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.output import echo, escaped, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aerobee.store.tools.findings import Finding
     from aerobee.store.tools.repair import Plan
     from aerobee.store.tools.stats import StoreSummary
     from aerobee.store.tools.verify import Verification
@@ -60,9 +62,9 @@ def verify(directory: Path, as_json: bool) -> None:
     with refusing(), progress("verifying", as_json) as on_progress:
         found = verified(directory, read_json=read_json, progress=on_progress)
     if as_json:
-        print_json(found)
+        write_json(found)
     else:
-        click.echo(described(found))
+        echo(described(found))
     if not found.sound:
         sys.exit(STORE_REFUSED)
 
@@ -93,11 +95,11 @@ def dump(
         for message in dumped(directory, Wanted(topic, queue_id, from_offset, most), findings):
             sound = sound and message["body_sound"]
             if as_json:
-                print_json(message)
+                write_json(message)
             else:
-                click.echo(line_of(message))
+                echo(line_of(message))
     for one in (*findings.damage, *findings.notes):
-        click.echo(f"aerobee: {one.place}{at_offset(one.physical_offset)}: {one.text}", err=True)
+        echo(f"aerobee: {line_of_finding(one)}", err=True)
     if findings.counts or not sound:
         sys.exit(STORE_REFUSED)
 
@@ -112,9 +114,9 @@ def stats(directory: Path, as_json: bool) -> None:
     with refusing(), progress("counting", as_json) as on_progress:
         summary = summarise(directory, progress=on_progress)
     if as_json:
-        print_json(summary)
+        write_json(summary)
     else:
-        click.echo(table_of(summary))
+        echo(table_of(summary))
 
 
 def read_json(data: bytes) -> Any:
@@ -142,9 +144,9 @@ def repair(directory: Path, yes: bool, as_json: bool) -> None:
         if yes and wanted.needed:
             wanted.kept_in = str(repair(directory, wanted, SystemClock().now_ms()))
     if as_json:
-        print_json(wanted)
+        write_json(wanted)
     else:
-        click.echo(remedy(wanted))
+        echo(remedy(wanted))
     if wanted.left or (wanted.needed and not yes):
         sys.exit(STORE_REFUSED)
 
@@ -163,13 +165,6 @@ def remedy(wanted: Plan) -> str:
     return "\n".join([*lines, done if wanted.needed else "nothing to do"])
 
 
-def print_json(value: Any) -> None:
-    """One object on one line."""
-    import msgspec
-
-    click.echo(msgspec.json.encode(value))
-
-
 def state_of(found: Verification | StoreSummary) -> str:
     """The state in which the directory was left."""
     if found.live:
@@ -179,16 +174,12 @@ def state_of(found: Verification | StoreSummary) -> str:
 
 def described(found: Verification) -> str:
     """Findings as lines, then a summary of what was checked."""
-    lines = [
-        f"damage: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.damage
-    ]
+    lines = [f"damage: {line_of_finding(one)}" for one in found.damage]
     listed = len(found.damage)
     everything = sum(found.counts.values())
     if everything > listed:
         lines.append(f"damage: {everything - listed} more")
-    lines += [
-        f"note: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.notes
-    ]
+    lines += [f"note: {line_of_finding(one)}" for one in found.notes]
     lines.append(
         f"{found.path}: {state_of(found)}; {found.messages} messages in {counted(found.segments)} "
         f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}, "
@@ -200,14 +191,19 @@ def described(found: Verification) -> str:
 
 def line_of(message: dict[str, Any]) -> str:
     """A message for people."""
-    place = f"{message['topic']}-{message['queue_id']} {message['queue_offset']}"
+    place = f"{escaped(message['topic'])}-{message['queue_id']} {message['queue_offset']}"
     texts = [place, f"at {message['physical_offset']}", message["store_time"]]
-    texts += [f"tags={message['tags']}"] if message["tags"] else []
-    texts += [f"keys={','.join(message['keys'])}"] if message["keys"] else []
+    texts += [f"tags={escaped(message['tags'])}"] if message["tags"] else []
+    texts += [f"keys={escaped(','.join(message['keys']))}"] if message["keys"] else []
     texts += [] if message["body_sound"] else ["BODY DAMAGED"]
     body = message.get("body")
     texts.append(repr(body) if body is not None else f"base64:{message['body_base64']}")
     return " ".join(texts)
+
+
+def line_of_finding(one: Finding) -> str:
+    """A finding on one line: it may quote what stands in the store."""
+    return f"{escaped(one.place)}{at_offset(one.physical_offset)}: {escaped(one.text)}"
 
 
 def at_offset(physical_offset: int | None) -> str:

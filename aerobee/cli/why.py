@@ -10,7 +10,7 @@ from aerobee.cli.bodies import described_message, plain
 from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.output import Output, escaped, output_options, shown
+from aerobee.cli.output import Output, echo, escaped, output_options, shown
 
 if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
@@ -102,8 +102,8 @@ def described_copy(one: MessageCopy) -> dict[str, Any]:
 
 def show(found: MessageHistory, output: Output) -> None:
     """A history for people."""
-    click.echo(f"message {escaped(found.message_id)} of topic {escaped(found.topic or '-')}")
-    click.echo(f"  {escaped(found.text)}")
+    echo(f"message {escaped(found.message_id)} of topic {escaped(found.topic or '-')}")
+    echo(f"  {escaped(found.text)}")
     output.rows(
         {
             "copy": one.kind.value,
@@ -122,9 +122,9 @@ def show(found: MessageHistory, output: Output) -> None:
     )
     for group in found.groups:
         until = f" (until {shown(group.until)})" if group.until else ""
-        click.echo(f"group {escaped(group.group)}: {escaped(group.text)}{until}")
+        echo(f"group {escaped(group.group)}: {escaped(group.text)}{until}")
     for trace in found.traces:
         said = " ".join(f"{name}={value}" for name, value in trace.fields.items())
-        click.echo(f"trace {trace.kind}: {escaped(said)}")
+        echo(f"trace {trace.kind}: {escaped(said)}")
     for text in found.unknown:
-        click.echo(f"not known: {escaped(text)}")
+        echo(f"not known: {escaped(text)}")

@@ -10,7 +10,7 @@ import click
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, RATE, SECONDS_MAX, SIZE_MAX, Number
-from aerobee.cli.output import Output, output_options, progress
+from aerobee.cli.output import Output, echo, output_options, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +171,7 @@ def run_bench(kind: str, load: Load, connection: Connection) -> Outcome:
         try:
             anyio.run(getattr(runs, kind), load, outcome, connection, advance)
         except KeyboardInterrupt:
-            click.echo("aerobee: stopped; this is what was measured until then", err=True)
+            echo("aerobee: stopped; this is what was measured until then", err=True)
     return outcome
 
 

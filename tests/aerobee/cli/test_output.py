@@ -1,13 +1,17 @@
 """Tables, lines and JSON of the same things; what a terminal would obey is shown."""
 
 import io
+import json
+import re
 import sys
 from datetime import UTC, datetime
 
+import click
 import pytest
 
-from aerobee.cli import output, store
+from aerobee.cli import border, output, store
 from aerobee.cli.output import Output, escaped, escaped_bytes, shown
+from aerobee.errors import BrokerError
 
 ROWS = [{"name": "a", "count": 12, "when": None}, {"name": "b\x1b[2J", "count": 7, "when": None}]
 
@@ -95,3 +99,63 @@ def test_values_read_well(value: object, text: str | None) -> None:
 def test_bodies_are_escaped_where_a_terminal_would_obey_them() -> None:
     assert escaped("päivää") == "päivää"
     assert escaped_bytes(b"a\nb\x1b[0m\xff") == "a\\nb\\x1b[0m\\xff"
+
+
+HOSTILE = "\x1b]0;OWNED\x07 \x1b[2J \x9b31m \x7f \u202e \u2028 \r \x00"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]")
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_no_text_moves_the_cursor_on_either_stream(
+    capsys: pytest.CaptureFixture[str], err: bool
+) -> None:
+    output.echo(f"threads of {HOSTILE}\n\tat here", err=err)
+    said = capsys.readouterr()
+    text = said.err if err else said.out
+    assert OBEYED.search(text) is None
+    assert text.endswith("\n\tat here\n"), "line breaks and tabs are part of a text"
+    assert "\\x1b]0;OWNED" in text
+
+
+@pytest.mark.parametrize("style", ["json", "jsonl"])
+def test_json_on_a_terminal_is_shown_and_means_the_same(
+    capsys: pytest.CaptureFixture[str], style: str
+) -> None:
+    rows = [{"name": HOSTILE, HOSTILE: "a\u00a0b\u3000c \u4e2d \U0001f600"}]
+    Output(style).rows(rows)
+    said = capsys.readouterr().out
+    assert OBEYED.search(said) is None
+    assert "\\u009b31m \\u007f \\u202e \\u2028" in said
+    found = json.loads(said)
+    assert (found if style == "json" else [found]) == rows
+
+
+def test_a_line_of_a_store_forges_no_other() -> None:
+    message = {
+        "topic": f"t{HOSTILE}\nforged",
+        "queue_id": 0,
+        "queue_offset": 1,
+        "physical_offset": 2,
+        "store_time": "now",
+        "tags": HOSTILE,
+        "keys": [HOSTILE],
+        "body_sound": True,
+        "body": HOSTILE,
+    }
+    line = store.line_of(message)
+    assert OBEYED.search(line) is None
+    assert "\n" not in line
+
+
+def test_a_remark_of_a_broker_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(_: object) -> None:
+        raise BrokerError(1, f"{HOSTILE}\nforged", "broker-a", "here", "a send")
+
+    def unknown(_: object) -> None:
+        raise click.ClickException(f"there is no user {HOSTILE}")
+
+    for run in (refused, unknown):
+        assert border.exit_code_of(run, []) != 0
+        said = capsys.readouterr().err
+        assert OBEYED.search(said) is None
+        assert said.count("\n") == 1
