@@ -5,6 +5,7 @@ StoreError
 │  └─ PropertiesTooLong      its property string exceeds the 32,767 bytes of the format
 ├─ RecordDamaged           the bytes at that offset are no whole record
 ├─ NotInMemory             an answer needs pieces that must be read from disk first
+├─ NotRepeatable           a call that has put something wants to be made again for a read
 ├─ SegmentLate             the next segment of the log is still being made; nothing was written
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
@@ -29,6 +30,7 @@ __all__ = [
     "CONTENT_ERRORS",
     "MessageIllegal",
     "NotInMemory",
+    "NotRepeatable",
     "Piece",
     "PropertiesTooLong",
     "RecordDamaged",
@@ -80,6 +82,10 @@ class NotInMemory(StoreError):
     def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(f"{sum(piece.size for piece in pieces)} bytes must be read from disk")
         self.pieces = pieces
+
+
+class NotRepeatable(StoreError):
+    """A call that only reads may be made again; this one had an effect, or has no end."""
 
 
 class SegmentLate(StoreError):

@@ -99,17 +99,17 @@ class Pop:
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
             return TIMED_OUT
         wanted = self._checked(header, now_ms)
-        try:
-            found = self._read(wanted)
-        except NotInMemory:
-            asked = HoldableRequest(header, command, connection, 0)
-            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
-        if found.parts:
-            return self._hand_out(header, wanted, found)
         end = deadline(header.born_time, header.poll_time, now_ms)
-        return self._wait(
-            HoldableRequest(header, command, connection, end), wanted, found, last=False
-        )
+        asked = HoldableRequest(header, command, connection, end)
+        try:
+            found = self._reader.read(wanted)
+        except NotInMemory:
+            return self._from_disk(asked, wanted)
+        return self._found(asked, wanted, found, last=False)
+
+    async def _from_disk(self, asked: HoldableRequest[PopMessage], wanted: Wanted) -> Answer | None:
+        found = await self._reader.complete(lambda: self._reader.read(wanted))
+        return self._found(asked, wanted, found, last=True)
 
     def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
         """As a pop, but without any effect."""
@@ -175,17 +175,17 @@ class Pop:
         self, asked: HoldableRequest[PopMessage], wanted: Wanted, *, last: bool
     ) -> Answer | None:
         """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
-        found = self._read(wanted)
+        return self._found(asked, wanted, self._reader.read(wanted), last=last)
+
+    def _found(
+        self, asked: HoldableRequest[PopMessage], wanted: Wanted, found: Found, *, last: bool
+    ) -> Answer | None:
+        """Move the group past what is not for it, and hand out what is. Raises: Refused."""
+        for topic, queue_id, at in found.moves:
+            self._move(wanted, topic, queue_id, at)
         if found.parts:
             return self._hand_out(asked.header, wanted, found)
         return self._wait(asked, wanted, found, last=last)
-
-    def _read(self, wanted: Wanted) -> Found:
-        """Read, and move the group past what is not for it. Raises: NotInMemory, OSError."""
-        found = self._reader.read(wanted)
-        for topic, queue_id, at in found.moves:
-            self._move(wanted, topic, queue_id, at)
-        return found
 
     def _wait(
         self, asked: HoldableRequest[PopMessage], wanted: Wanted, found: Found, *, last: bool

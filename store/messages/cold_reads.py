@@ -4,6 +4,8 @@ Reading a mapped page that is on disk blocks every thread of the process until i
 that is probably not in memory is read from the page cache with RWF_NOWAIT and copied. When a byte
 of it is missing, NotInMemory names the missing pieces; `complete` has one of a few threads read
 them and calls again. Every call starts anew: it sees the store as it is then, not as it was before.
+So a call is one read, and its effects come after it: a call that has put a message is not repeated,
+nor is any for ever.
 Until the loop serves (`waits`), nobody can be blocked, and a read simply waits.
 """
 
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from aerobee.store.errors import NotInMemory, Piece
+from aerobee.store.errors import NotInMemory, NotRepeatable, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from aerobee.store.files.open_files import OpenFiles
     from aerobee.store.stats import StoreStats
 
-__all__ = ["COLD_READ_THREADS", "ByteRange", "ColdReads"]
+__all__ = ["COLD_READ_THREADS", "REPEATS_MAX", "ByteRange", "ColdReads"]
 
 COLD_READ_THREADS = 4
 """Reads that may wait for the disk at the same time; more wait for a thread."""
+REPEATS_MAX = 10_000
+"""How often one call is made again. A search by time takes some 80 times, a long walk more."""
 GAP_BYTES = 16 << 10
 """Records nearer to each other than this are read in one piece: copying is cheaper than a call."""
 
@@ -66,21 +70,31 @@ class ColdReads:
         disk.
         """
         try:
-            return call()
+            return self._call(call)
         except NotInMemory:
             return self.complete(call)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Call. Raises: NotRepeatable instead of NotInMemory when the call has put something."""
+        puts = self._stats.messages_put
+        try:
+            return call()
+        except NotInMemory as miss:
+            if self._stats.messages_put == puts:
+                raise
+            raise NotRepeatable(f"the call has put something: {miss}") from miss
 
     async def complete(self, call: Callable[[], T]) -> T:
         """Call in the loop, again each time that missing pieces have been read; returns its result.
 
-        Raises: the errors of `call`, OSError.
+        Raises: the errors of `call`, NotRepeatable, OSError.
         """
         known: Known = {}
         lost: tuple[Piece, ...] = ()
-        while True:
+        for _ in range(REPEATS_MAX):
             self._known = known
             try:
-                return call()
+                return self._call(call)
             except NotInMemory as miss:
                 pieces = miss.pieces
             finally:
@@ -96,6 +110,7 @@ class ColdReads:
                 continue
             for piece, data in zip(pieces, found, strict=True):
                 known.setdefault(piece.path, []).append((piece.position, data))
+        raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
 
     def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
         """Read pieces through handles of its own, which nobody closes under the thread."""

@@ -12,12 +12,13 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.store.errors import NotInMemory
+from aerobee.store.errors import NotInMemory, NotRepeatable
 from aerobee.store.files.disk import Disk, Handle
 from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.record import read
 from aerobee.store.format.tags import TagFilter, java_hash
 from aerobee.store.message_store import MessageStore
+from aerobee.store.messages import cold_reads
 from aerobee.store.messages.cold_reads import COLD_READ_THREADS, GAP_BYTES, ColdReads
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.stats import StoreStats
@@ -304,3 +305,35 @@ async def test_a_file_that_was_never_open_is_opened_by_a_thread_first(tmp_path: 
     assert opened_by[0] != loop, "the first look at a file may wait for the disk"
     assert cold.units(files, path, 60, 20) == bytes(range(60, 80)), "from the page cache, at once"
     files.close()
+
+
+def test_a_call_that_has_put_something_is_not_made_again(store: MessageStore) -> None:
+    puts = 0
+
+    def call() -> None:
+        nonlocal puts
+        puts += 1
+        store.put(draft(queue_id=0, body=b"new"))
+        store.get("T", 1, 0, 1)
+
+    with pytest.raises(NotRepeatable):
+        store.reading(call)
+    with pytest.raises(NotRepeatable):
+        trio.run(store.complete, call)
+    assert puts == 2
+
+
+def test_a_call_that_never_has_enough_comes_to_an_end(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_reads, "REPEATS_MAX", 5)
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        raise NotInMemory(())
+
+    with pytest.raises(NotRepeatable, match="5 times"):
+        trio.run(store.complete, call)
+    assert calls == 5
