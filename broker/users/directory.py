@@ -1,8 +1,8 @@
 """The users and policies of one process: tables, files, requests, and what the first start makes.
 
-Without `authenticationEnabled` there is none of it, and the files are not read. With it a file that
-does not decode ends the start: an empty table would lock everybody out, and an older one could give
-rights back.
+Without `authenticationEnabled` users and policies do not count: they are prepared from this host,
+so that turning it on is not the first act. With it a file that does not decode ends the start: an
+empty table would lock everybody out, and an older one could give rights back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from aerobee.broker.access.acl_files import AclFiles
 from aerobee.broker.access.auth_config import credentials_of
 from aerobee.broker.access.plain_acl import PlainAcl
 from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.errors import TableDamaged
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.authority import UserAuthority
 from aerobee.broker.users.migration import NOT_MIGRATED, migrate
@@ -47,7 +48,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 class UserDirectory:
     """Users and policies, and the requests about them. `authority` answers the gate; None: access
-    is not controlled by users.
+    is not controlled by users, which are only prepared.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class UserDirectory:
         self.authority: UserAuthority | None = None
         if config.authentication_enabled:
             self.authority = UserAuthority(self.users, self.acls, config)
-        requests = UserProcessor(
+        requests = self.requests = UserProcessor(
             self.users,
             self.acls,
             users_file=self.users_file,
@@ -80,7 +81,7 @@ class UserDirectory:
             cut_off=cut_off,
         )
         self.shared: SharedUsers | None = None
-        if shared is not None and config.authentication_enabled:
+        if shared is not None:
             self.shared = SharedUsers(
                 self.users,
                 self.acls,
@@ -105,7 +106,7 @@ class UserDirectory:
 
     @property
     def saved(self) -> tuple[SavedTable, ...]:
-        """The files to save: none without access control, when nothing of them has been read.
+        """The files to save: none without access control, when each change is saved by itself.
 
         Shared ones are saved in the turn of each change, and never else: that would undo those of
         other processes.
@@ -126,16 +127,13 @@ class UserDirectory:
         when accounts of ACL 1.0 cannot be taken over.
         """
         if self.authority is None:
+            self._load_prepared()
             return
-        if self.shared is not None:
-            self.shared.noted()
-        self.users_file.load(self.users.load)
-        self.acls_file.load(self.acls.load)
-        begins = not len(self.users)
+        self._read()
         created = self._create_named()
         if self._config.migrate_auth_from_v1_enabled:
             created += self._migrate()
-        if begins and not self.users.super_users():
+        if not self.users.super_users() and self.users.get(FIRST_ADMIN) is None:
             self.first_admin = FIRST_ADMIN, secrets.token_urlsafe(SECRET_BYTES)
             self._create_super(*self.first_admin)
             created.append(FIRST_ADMIN)
@@ -145,6 +143,19 @@ class UserDirectory:
             log.info("user.created_at_start", user=name)
         if not self.users.super_users():
             log.warning("user.no_super_user", path=str(self.users_file.file.path))
+
+    def _load_prepared(self) -> None:
+        """Read both files; that they cannot be read is told to who asks for users."""
+        try:
+            self._read()
+        except (TableDamaged, OSError) as error:
+            self.requests.unread = str(error)
+
+    def _read(self) -> None:
+        if self.shared is not None:
+            self.shared.noted()
+        self.users_file.load(self.users.load)
+        self.acls_file.load(self.acls.load)
 
     def _create_named(self) -> list[str]:
         config = self._config

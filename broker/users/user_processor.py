@@ -6,6 +6,7 @@ is enabled always remains. No answer contains a secret. Source: admin §4.6 (Adm
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -44,13 +45,14 @@ __all__ = ["UserProcessor"]
 DONE: Final = Answer()
 NONE: Final = b"[]"
 OFF: Final = (
-    " request type {} not supported: authenticationEnabled is false, so there are no users here"
+    " request type {} not supported: while authenticationEnabled is false, users are prepared from"
+    " the broker's own host"
 )
 
 
 class UserProcessor:
-    """The handlers. `enabled`: whether there are users at all. `cut_off` ends the connections of a
-    user whose rights shrink, with the requests that are held for them.
+    """The handlers. `enabled`: whether users count; else they are prepared. `cut_off` ends the
+    connections of a user whose rights shrink, with the requests that are held for them.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class UserProcessor:
         self._users_file = users_file
         self._acls_file = acls_file
         self._enabled = enabled
+        self.unread = ""
+        """Why the files could not be read; a broker that needs them does not start then."""
         self._shared = shared
         self._cut_off = cut_off
 
@@ -79,7 +83,7 @@ class UserProcessor:
         self, header: headers.CreateUser, command: Command, connection: Connection
     ) -> Outcome:
         """AUTH_CREATE_USER."""
-        wanted = self._wanted(header.username, command)
+        wanted = self._wanted(header.username, command, connection)
         if type_of(wanted.user_type) is UserType.SUPER:
             self._check_super(command, "create", ResponseCode.SYSTEM_ERROR)
         if self._shared and self._users.is_there(wanted):
@@ -93,7 +97,7 @@ class UserProcessor:
         self, header: headers.UpdateUser, command: Command, connection: Connection
     ) -> Outcome:
         """AUTH_UPDATE_USER: changes what the body has."""
-        wanted = self._wanted(header.username, command)
+        wanted = self._wanted(header.username, command, connection)
         if type_of(wanted.user_type) is UserType.SUPER:
             self._check_super(command, "update", ResponseCode.SYSTEM_ERROR)
         before = self._users.get(wanted.username)
@@ -111,7 +115,7 @@ class UserProcessor:
         self, header: headers.DeleteUser, command: Command, connection: Connection
     ) -> Outcome:
         """AUTH_DELETE_USER: the user, and the policies; an unknown one is no error."""
-        self._check_enabled(command)
+        self._check_door(command, connection)
         if not (header.username or "").strip():
             raise NoPermission("username can not be blank")
         name = checked_name(header.username)
@@ -125,7 +129,7 @@ class UserProcessor:
 
     def user(self, header: headers.GetUser, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_USER: no body for an unknown one."""
-        self._check_enabled(command)
+        self._check_door(command, connection)
         user = self._users.get(checked_name(header.username))
         return DONE if user is None else Answer(body=without_secret(user).to_bytes())
 
@@ -133,16 +137,18 @@ class UserProcessor:
         self, header: headers.ListUser, command: Command, connection: Connection
     ) -> Steps:
         """AUTH_LIST_USER: no body when there is none."""
-        self._check_enabled(command)
+        self._check_door(command, connection)
         body = yield from encoded(self._users.listed(header.filter))
         return DONE if body == NONE else Answer(body=body)
 
-    def _wanted(self, name: str | None, command: Command) -> UserInfo:
-        self._check_enabled(command)
+    def _wanted(self, name: str | None, command: Command, connection: Connection) -> UserInfo:
+        self._check_door(command, connection)
         name = checked_name(name)
         return msgspec.structs.replace(UserInfo.from_client(command.body), username=name)
 
     def _check_super(self, command: Command, what: str, code: int) -> None:
+        if not self._enabled:
+            return
         asking = self._users.account(command.ext_fields().get(ACCESS_KEY, ""))
         if asking is None or not asking.is_super:
             raise Refused(code, f"The super user can only be {what} by super user")
@@ -164,7 +170,7 @@ class UserProcessor:
         """AUTH_CREATE_ACL, AUTH_UPDATE_ACL: adds entries, each in place of the one on its
         resource.
         """
-        self._check_enabled(command)
+        self._check_door(command, connection)
         wanted = AclInfo.from_client(command.body)
         if not wanted.policies:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
@@ -185,7 +191,7 @@ class UserProcessor:
         self, header: headers.DeleteAcl, command: Command, connection: Connection
     ) -> Outcome:
         """AUTH_DELETE_ACL: the entry on a resource, or without one the whole ACL."""
-        name = self._known(header.subject, command)
+        name = self._known(header.subject, command, connection)
         policy = policy_type_of(header.policy_type)
         resource = checked_resource(header.resource) if header.resource else None
         if self._shared and self._acls.get(name) is None:
@@ -197,12 +203,12 @@ class UserProcessor:
 
     def acl(self, header: headers.GetAcl, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_ACL: no body without policies."""
-        acl = self._acls.get(self._known(header.subject, command))
+        acl = self._acls.get(self._known(header.subject, command, connection))
         return DONE if acl is None else Answer(body=acl.to_bytes())
 
     def list_acls(self, header: headers.ListAcl, command: Command, connection: Connection) -> Steps:
         """AUTH_LIST_ACL: no body when there is none."""
-        self._check_enabled(command)
+        self._check_door(command, connection)
         text = bytearray()
         for acl in self._acls.listed(header.subject_filter, header.resource_filter):
             if acl is not None:
@@ -214,8 +220,8 @@ class UserProcessor:
         # Not copied: 15 MiB take longer than a step may.
         return Answer(body=(memoryview(text), b"]")) if text else DONE
 
-    def _known(self, subject: str | None, command: Command) -> str:
-        self._check_enabled(command)
+    def _known(self, subject: str | None, command: Command, connection: Connection) -> str:
+        self._check_door(command, connection)
         name = user_of(subject)
         if self._users.get(name) is None:
             raise NoPermission("The subject is not exist.")
@@ -223,10 +229,16 @@ class UserProcessor:
 
     # ── Both ──
 
-    def _check_enabled(self, command: Command) -> None:
-        if not self._enabled:
+    def _check_door(self, command: Command, connection: Connection) -> None:
+        """While users do not count yet, this host alone sees and prepares them. Raises: Refused."""
+        if self._enabled:
+            return
+        host = ip_address(connection.host[:-4])
+        if not (getattr(host, "ipv4_mapped", None) or host).is_loopback:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             raise Refused(code, OFF.format(command.code))
+        if self.unread:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the users cannot be read: {self.unread}")
 
     async def _saved(
         self,

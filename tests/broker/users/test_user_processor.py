@@ -174,17 +174,50 @@ async def test_a_new_user_does_not_inherit_what_one_of_the_same_name_was_allowed
         assert not (await ask(desk, auth.GetAcl(subject="User:u1"))).body
 
 
-async def test_without_authentication_there_are_no_users_and_their_files_stay(
+async def test_users_are_prepared_from_this_host_before_authentication_is_turned_on(
     tmp_path: Path,
 ) -> None:
-    async with desk_of(tmp_path) as desk:
-        await ask(desk, auth.CreateUser(username="u1"), U1)
-    before = (tmp_path / "config" / "users.json").read_bytes()
+    """As with the Java broker, whose tools need no account then; nobody else may, unlike there."""
+    files = tmp_path / "config"
     async with desk_of(tmp_path, AuthConfig()) as desk:
-        assert (await ask(desk, auth.ListUser())).code == 3
-    assert (tmp_path / "config" / "users.json").read_bytes() == before
-    async with desk_of(tmp_path) as desk:
-        assert (await ask(desk, auth.GetUser(username="u1"))).body
+        assert (await ask(desk, auth.ListUser(), by="")).body == b""
+        assert not (files / "users.json").exists(), "who does not ask for users has none"
+        king = U1 | {"userType": "Super"}
+        assert (await ask(desk, auth.CreateUser(username="boss"), king, by="")).code == 0
+        assert (await ask(desk, auth.CreateUser(username="u1"), U1, by="")).code == 0
+        grant = auth.CreateAcl(subject="User:u1")
+        assert (await ask(desk, grant, acl_body("u1"), by="")).code == 0
+        desk.peer.host = bytes((10, 0, 0, 1, 0, 0, 0, 1))
+        for header in (auth.ListUser(), auth.GetAcl(subject="User:u1"), auth.DeleteUser("u1")):
+            refused = await ask(desk, header, by="boss")
+            assert (refused.code, "own host" in (refused.remark or "")) == (3, True)
+    config = AuthConfig(authentication_enabled=True)
+    async with desk_of(tmp_path, config) as desk:
+        directory = desk.broker.users.directory
+        assert directory.first_admin is None, "there is a super user already"
+        assert (await ask(desk, auth.GetAcl(subject="User:u1"), by="boss")).body
+        refused = await ask(desk, auth.CreateUser(username="u2"), U1 | {"userType": "Super"}, by="")
+        assert refused.code == 1
+
+
+async def test_prepared_users_without_an_administrator_get_one(tmp_path: Path) -> None:
+    async with desk_of(tmp_path, AuthConfig()) as desk:
+        assert (await ask(desk, auth.CreateUser(username="u1"), U1, by="")).code == 0
+    async with desk_of(tmp_path, AuthConfig(authentication_enabled=True)) as desk:
+        assert desk.broker.users.directory.first_admin is not None
+
+
+async def test_a_damaged_file_of_users_stops_no_broker_that_does_not_need_it(
+    tmp_path: Path,
+) -> None:
+    async with desk_of(tmp_path, AuthConfig()) as desk:
+        assert (await ask(desk, auth.CreateUser(username="u1"), U1, by="")).code == 0
+    path = tmp_path / "config" / "users.json"
+    path.write_text("{")
+    async with desk_of(tmp_path, AuthConfig()) as desk:
+        refused = await ask(desk, auth.CreateUser(username="u2"), U1, by="")
+        assert (refused.code, "users.json" in (refused.remark or "")) == (1, True)
+    assert path.read_text() == "{"
 
 
 async def test_the_first_start_makes_an_admin_once(tmp_path: Path) -> None:
