@@ -21,6 +21,7 @@ from aerobee.remoting.server.tls_files import (
     load,
     plain_context,
     show,
+    unusable,
 )
 from aerobee.remoting.tls_config import TlsMode
 
@@ -112,6 +113,9 @@ class ListenerTls:
             loaded = await trio.to_thread.run_sync(self._load)
         except CertificateUnusable as problem:
             return problem
+        except OSError as error:
+            # Of the certificate that HTTP shows as well, which is read once more.
+            return unusable(self._config, error)
         self._used, self._refused = found, ()
         self._take(loaded)
         return None

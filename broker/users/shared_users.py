@@ -65,13 +65,17 @@ class SharedUsers:
         self._disk = disk
         self._cut_off = cut_off
         self._one_change = trio.Lock()
-        self._read = self._identities()
+        self._silent = False
+        """Whether the log says already that the files cannot be looked at."""
+        self._read: list[tuple[int, int, int]] = []
+        self.noted()
         self._unread: list[tuple[int, int, int]] | None = None
         """The files of which the log says already that they cannot be read."""
 
     def noted(self) -> None:
         """The tables are as the files are now."""
-        self._read = self._identities()
+        with suppress(Refused):
+            self._read = self._identities()
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -80,10 +84,10 @@ class SharedUsers:
         task_status.started()
         while True:
             await trio.sleep(LOOK_S)
-            if self._identities() != self._read:
-                async with self._one_change:
-                    # What could not be read is tried again with the next look.
-                    with suppress(Refused):
+            # What could not be read is tried again with the next look.
+            with suppress(Refused):
+                if self._identities() != self._read:
+                    async with self._one_change:
                         await self._follow()
 
     def changing(self, handler: Handler) -> Handler:
@@ -157,7 +161,17 @@ class SharedUsers:
         return self._tables[0][0].file.path
 
     def _identities(self) -> list[tuple[int, int, int]]:
-        return [self._disk.identity(table.file.path) for table, _ in self._tables]
+        """The state of the files. Raises: Refused when the system does not say it."""
+        try:
+            found = [self._disk.identity(table.file.path) for table, _ in self._tables]
+        except OSError as error:
+            if not self._silent:
+                self._silent = True
+                log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
+            text = f"the files of users cannot be looked at: {error}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
+        self._silent = False
+        return found
 
     def _document(self, table: SavedTable) -> Mapping[str, Any] | None:
         return table.file.load(lambda document: document)

@@ -26,6 +26,7 @@ __all__ = [
     "plain_context",
     "show",
     "trust",
+    "unusable",
 ]
 
 CIPHERS: Final = (
@@ -80,6 +81,22 @@ class Password:
 
 def load(config: TlsConfig) -> Loaded:
     """The context of the listeners. Raises: CertificateUnusable."""
+    try:
+        return _load(config)
+    except CertificateUnusable:
+        raise
+    except OSError as error:
+        # A file has gone since it was read a moment ago, or there is no descriptor left.
+        raise unusable(config, error) from None
+
+
+def unusable(config: TlsConfig, error: OSError) -> CertificateUnusable:
+    """The same error, naming the setting of its file."""
+    file = error.filename or config.tls_server_cert_path
+    return CertificateUnusable(f"tlsServerCertPath: {file}: {error.strerror or error}")
+
+
+def _load(config: TlsConfig) -> Loaded:
     context = plain_context()
     shown = listeners_show(config)
     warnings = show(context, shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -109,6 +110,30 @@ async def test_what_cannot_work_changes_nothing_and_is_said_once(
     assert "server" in said["reason"]
     scene.put("new", "server.pem", "server-key.pem")
     await scene.tls.look(3.0 + PAIR_S)
+    assert scene.context is not before
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("step", ["readable", "doubts_about_key", "try_out", "plain_context"])
+async def test_a_file_that_goes_while_it_is_read_ends_no_watch(
+    scene: Scene, logged: Logged, monkeypatch: pytest.MonkeyPatch, number: int, step: str
+) -> None:
+    """Removed and written again, between two of the calls that read it."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number), str(scene.directory / "server.pem"))
+
+    before = scene.context
+    scene.put("new", "server.pem", "server-key.pem")
+    with monkeypatch.context() as patched:
+        patched.setattr(f"aerobee.remoting.server.tls_files.{step}", fail)
+        for now in (1.0, 1.0 + SETTLE_S):
+            await scene.tls.look(now)
+        assert scene.context is before
+    [said] = logged
+    assert said["event"] == "tls.reload_failed"
+    assert os.strerror(number) in said["reason"]
+    await scene.tls.reload()
     assert scene.context is not before
 
 

@@ -110,6 +110,24 @@ async def test_a_file_that_could_not_be_read_once_is_read_again(
     assert events(logged).count("user.not_reread") == 1
 
 
+@pytest.mark.parametrize("number", [errno.ELOOP, errno.EIO, errno.ESTALE, errno.EACCES])
+async def test_files_that_the_system_does_not_show_for_a_while_end_nobody(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged, number: int
+) -> None:
+    """It ended all brokers of a machine, and their supervisor."""
+    both = await two(tmp_path, mock_clock)
+    away = Fault(name="lstat", path="users.json", error=number, times=10**9)
+    both.disk.faults.append(away)
+    async with serving(both.second):
+        await until(lambda: "user.not_reread" in events(logged))
+        with pytest.raises(Refused, match="cannot be looked at"):
+            await both.ask(both.second, auth.CreateUser(username="eve"))
+        await trio.sleep(5)
+        away.times = 0
+        await until(lambda: both.second.users.get("adam") is None)
+    assert events(logged).count("user.not_reread") == 1
+
+
 async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
     tmp_path: Path, mock_clock: MockClock, logged: Logged
 ) -> None:
