@@ -45,6 +45,7 @@ SECRET = frozenset(
     {
         "initAuthenticationUser",
         "innerClientAuthenticationCredentials",
+        "metricsGrpcExporterHeader",
         "metricsToken",
         "tlsClientKeyPassword",
         "tlsServerKeyPassword",

@@ -17,6 +17,8 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.logging import Logger
+from hypercorn.protocol import ProtocolWrapper
+from hypercorn.protocol.h11 import H2CProtocolRequiredError, H2ProtocolAssumedError
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -254,6 +256,15 @@ class Connection(TCPServer):
     """
 
     slot: Slot
+
+    async def _read_data(self) -> None:
+        """HTTP/1.1 alone: requests over HTTP/2 cost their peer next to nothing, and many of them,
+        each reset at once, took all of the loop.
+        """
+        assert isinstance(self.protocol, ProtocolWrapper)
+        self.protocol = cast("Any", self.protocol.protocol)
+        with suppress(H2CProtocolRequiredError, H2ProtocolAssumedError):
+            await super()._read_data()
 
     async def protocol_send(self, event: Event) -> None:
         """Send what the protocol wants to."""

@@ -39,6 +39,8 @@ __all__ = [
     "policy_type_of",
 ]
 
+MAPPED_BITS: Final = 96
+"""The bits of an IPv6 address in front of the IPv4 address that it maps."""
 SOURCES_MAX: Final = 64
 """Addresses and networks of one entry; each costs a comparison per request."""
 NAME: Final = re.compile(r"[%|a-zA-Z0-9_.@-]{1,255}")
@@ -201,8 +203,21 @@ class Policy:
 def compiled(kind: PolicyType, entry: PolicyEntryInfo) -> Entry:
     """The entry in the form that is asked. Raises: ValueError when it was not checked before."""
     granted = frozenset[Action]().union(*(ACTIONS[one.lower()][1] for one in entry.actions or ()))
-    networks = tuple(ip_network(source, strict=False) for source in entry.source_ips or ())
+    networks = tuple(map(network_of, entry.source_ips or ()))
     return Entry(entry.resource or "", granted, entry.decision == "Allow", networks, kind)
+
+
+def network_of(source: str) -> Network:
+    """The network that a source names. Raises: ValueError.
+
+    Clients of IPv4 are known by their IPv4 addresses, however they came, so `::ffff:10.0.0.1` is
+    10.0.0.1: as a network of IPv6 it would match nobody, and a Deny on it would deny nothing.
+    """
+    network = ip_network(source, strict=False)
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is None or network.prefixlen < MAPPED_BITS:
+        return network
+    return ip_network((mapped, network.prefixlen - MAPPED_BITS), strict=False)
 
 
 def comes_from(networks: tuple[Network, ...], source: Host) -> bool:

@@ -120,6 +120,16 @@ def test_a_document_that_its_table_refuses_counts_as_unreadable(tmp_path: Path) 
     assert (tmp_path / f"topics.json{MOMENT}").exists()
 
 
+def test_a_document_of_a_depth_that_no_table_has_counts_as_unreadable(tmp_path: Path) -> None:
+    def read(document: Mapping[str, Any]) -> int:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":' * 500 + b"1" + b"}" * 500)
+    assert file.load(read) is None
+    assert (tmp_path / f"topics.json{MOMENT}").exists()
+
+
 def test_a_readable_file_does_not_need_its_backup(tmp_path: Path) -> None:
     file = json_file(tmp_path)
     file.path.write_bytes(b'{"a":1}')

@@ -78,6 +78,13 @@ def test_the_default_policy_is_asked_when_no_custom_entry_matches() -> None:
     assert allowed(acls, "Group:g", frozenset({Action.SUB, Action.GET}))
 
 
+@pytest.mark.parametrize("source", ["::ffff:10.1.2.3", "::ffff:10.1.2.0/120", "::ffff:0a01:203"])
+def test_a_deny_on_an_ipv4_address_in_the_form_of_ipv6_denies(source: str) -> None:
+    acls = acls_of(("Custom", [entry("*", "All"), entry("Topic:a", "Pub", "Deny", source)]))
+    assert not allowed(acls, "Topic:a", PUB)
+    assert allowed(acls, "Topic:a", PUB, ip_address("10.1.3.3"))
+
+
 def test_a_network_of_ipv6_is_a_source_too() -> None:
     acls = acls_of(("Custom", [entry("Topic:a", "Pub", "Allow", "fd00::/8", "::1")]))
     assert allowed(acls, "Topic:a", PUB, ip_address("fd12::9"))
