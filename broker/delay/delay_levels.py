@@ -72,16 +72,17 @@ def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], i
     return park
 
 
-def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None) -> int:
+def how_many_due(due_times_ms: Sequence[int], now_ms: int, waited: int | None) -> int:
     """How many messages from the first on are due.
 
-    One that is due later than its level allows is due as well: the clock went back, or the level
-    became shorter. `delay_ms` is None for a level that the table no longer has. Counting stops at
-    an invalid time, see `is_due_time`.
+    The first `waited` ones are due whatever their times say: they waited for the delay of their
+    level while the clock went back, or the level became shorter. (Java delivers them at once: every
+    retry of a message, in a row.) None for a level that the table no longer has: then a time that
+    no level could make is no time. Counting stops at an invalid time, see `is_due_time`.
     """
-    latest_ms = now_ms + (REMOVED_MS if delay_ms is None else delay_ms)
+    latest_ms = now_ms + REMOVED_MS
     for count, due_ms in enumerate(due_times_ms):
-        if now_ms < due_ms <= latest_ms:
+        if now_ms < due_ms and (due_ms <= latest_ms if waited is None else count >= waited):
             return count
         if not is_due_time(due_ms):
             return count

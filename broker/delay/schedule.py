@@ -23,6 +23,7 @@ import trio
 from aerobee.broker.core.puts import Copy
 from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC as TOPIC
 from aerobee.broker.delay.delay_levels import how_many_due, target_of
+from aerobee.broker.delay.level_waits import LevelWaits
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.metrics.stats import DELAY
 from aerobee.store.errors import NotInMemory, RecordDamaged
@@ -72,6 +73,7 @@ class Schedule:
         self._clock = core.clock
         self._offsets = offsets
         self._delays_ms = core.store.levels.delays_ms
+        self._waits: dict[int, LevelWaits] = {}
         self._levels = range(0)
         self._planned = 0.0
         """When the next slice should begin."""
@@ -107,6 +109,7 @@ class Schedule:
         if queue is None or self._puts.closed:
             return False
         at = self._place(level, queue)
+        self._look(level, queue.end_offset)
         if at == queue.end_offset:
             return False
         try:
@@ -132,6 +135,14 @@ class Schedule:
 
     # ── Finding ──
 
+    def _look(self, level: int, end_offset: int) -> None:
+        """Note how long the messages of the level have waited."""
+        if level <= len(self._delays_ms):
+            delay_s = self._delays_ms[level - 1] / 1000
+            if (waits := self._waits.get(level)) is None:
+                waits = self._waits[level] = LevelWaits(delay_s)
+            waits.look(end_offset, self._clock.monotonic())
+
     def _place(self, level: int, queue: ConsumeQueue) -> int:
         """Where the level continues; the clean-up may have deleted messages that were not
         delivered.
@@ -146,31 +157,35 @@ class Schedule:
     def _due(self, level: int, queue: ConsumeQueue, at: int) -> GetResult | None:
         """Due messages, at most a slice; None when the first is not due. Raises: NotInMemory."""
         tags_codes = self._store.reader.tags_codes
-        now_ms = self._clock.now_ms()
-        delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else None
+        now_ms, waited = self._clock.now_ms(), self._waited(level, at)
         first = tags_codes(queue, at, 1)
         if not first:
             # A file of the queue is missing: the result says where the next one begins.
             return self._store.get(TOPIC, level - 1, at, 1)
         if not is_due_time(first[0]):
-            return self._due_by_records(level, queue, at, now_ms, delay_ms)
-        if not how_many_due(first, now_ms, delay_ms):
+            return self._due_by_records(level, queue, at, now_ms, waited)
+        if not how_many_due(first, now_ms, waited):
             return None
-        return self._get(level, at, how_many_due(tags_codes(queue, at, SLICE), now_ms, delay_ms))
+        return self._get(level, at, how_many_due(tags_codes(queue, at, SLICE), now_ms, waited))
+
+    def _waited(self, level: int, at: int) -> int | None:
+        """How many messages from `at` on have waited for their delay, by the monotonic clock."""
+        waits = self._waits.get(level)
+        return None if waits is None else max(0, waits.waited_to - at)
 
     def _due_by_records(
-        self, level: int, queue: ConsumeQueue, at: int, now_ms: int, delay_ms: int | None
+        self, level: int, queue: ConsumeQueue, at: int, now_ms: int, waited: int | None
     ) -> GetResult | None:
         """As `_due`, for units without a due time; reads more than one when the first is due."""
         found = self._get(level, at, 1)
         if not found.count:
             return found
-        if not how_many_due(self._due_times(found, now_ms), now_ms, delay_ms):
+        if not how_many_due(self._due_times(found, now_ms), now_ms, waited):
             return None
         tags_codes = self._store.reader.tags_codes(queue, at, SLICE)
         count = sum(1 for _ in takewhile(lambda code: not is_due_time(code), tags_codes))
         found = self._get(level, at, count)
-        return self._get(level, at, how_many_due(self._due_times(found, now_ms), now_ms, delay_ms))
+        return self._get(level, at, how_many_due(self._due_times(found, now_ms), now_ms, waited))
 
     def _due_times(self, found: GetResult, now_ms: int) -> list[int]:
         """The due times in the records, up to a damaged one; one without a level is due now."""

@@ -122,17 +122,19 @@ class PopFeature(Feature):
 
     def scan(self) -> Iterator[None]:
         """Remove old orderly pops."""
-        yield from self.orders.expire(self._core.clock.now_ms())
+        yield from self.orders.expire(self._core.store.space.age_ms)
 
 
 def timing(core: Core, timers: Timers | None) -> Timing:
     """The time up to which the timers have delivered everything."""
     if timers is None:
-        return Timing(core.store, waiting_end=int, read_to=int, delivered_ms=core.clock.now_ms)
+        now_ms = core.clock.now_ms
+        return Timing(core.store, waiting_end=int, read_to=int, delivered_ms=now_ms, now_ms=now_ms)
     wheel, max_offset = timers.timers, core.store.max_offset
     return Timing(
         core.store,
         waiting_end=lambda: max_offset(WHEEL_TOPIC, 0),
         read_to=lambda: wheel.queue_offset,
         delivered_ms=lambda: wheel.read_time_ms,
+        now_ms=core.clock.now_ms,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aerobee.broker.saved.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["Counts", "OffsetIllegal", "OrderBatch", "PopOrderTable"]
 
@@ -49,9 +49,13 @@ class OrderBatch:
     last_ms: int = 0
     acked: int = 0
     attempt_id: str | None = None
+    ahead_ms: int = 0
+    """How far the clock was ahead at the pop, as is known since it went back."""
 
     def blocked_until(self) -> int:
-        """When the last invisible message becomes visible; 0 when none is."""
+        """When the last invisible message becomes visible, by the clock of the pop; 0 when none
+        is.
+        """
         usual = self.pop_time + self.invisible_ms
         return max(
             (
@@ -108,7 +112,10 @@ class PopOrderTable:
         batch = self.get(topic, group, queue_id)
         if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
             return 0
-        until = batch.blocked_until()
+        # A pop in the future: the clock went back since. What it hid stays hidden for as long as
+        # was asked for, from now on.
+        batch.ahead_ms = max(batch.ahead_ms, batch.pop_time - now_ms)
+        until = batch.blocked_until() - batch.ahead_ms
         return until if until > now_ms else 0
 
     def hand_out(
@@ -166,7 +173,7 @@ class PopOrderTable:
         """Change when one message becomes visible; a stale receipt changes nothing."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time == pop_time and offset in batch.offsets:
-            batch.visible_at[offset] = visible_at
+            batch.visible_at[offset] = visible_at + batch.ahead_ms
             self.changes += 1
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
@@ -177,12 +184,15 @@ class PopOrderTable:
             if not queues:
                 del self.batches[topic, group]
 
-    def expire(self, now_ms: int) -> Iterator[None]:
-        """Remove queues that were not popped for a day; others may run between two groups."""
+    def expire(self, age_ms: Callable[[int], int]) -> Iterator[None]:
+        """Remove queues that were not popped for a day; others may run between two groups.
+
+        `age_ms` is how long ago a time was, without time that the clock skipped.
+        """
         for (topic, group), queues in list(self.batches.items()):
             yield
             for queue_id, batch in list(queues.items()):
-                if now_ms - batch.last_ms > IDLE_MS:
+                if age_ms(batch.last_ms) > IDLE_MS:
                     self.clear(topic, group, queue_id)
 
     # ── The file ──

@@ -77,7 +77,9 @@ class Timing:
     """Up to when everything that the timers had to deliver is readable in its target.
 
     Timer messages are put into a queue that ends at `waiting_end` and is read up to `read_to`: read
-    ones are in the wheel. All of those for a time before `delivered_ms` are delivered.
+    ones are in the wheel. All of those for a time before `delivered_ms` are delivered. That time is
+    behind the wall clock, also where the clock went back: what is due after that has not been
+    delivered, whatever was while the clock was ahead.
     """
 
     def __init__(
@@ -87,8 +89,10 @@ class Timing:
         waiting_end: Callable[[], int],
         read_to: Callable[[], int],
         delivered_ms: Callable[[], int],
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
+        self._now_ms = now_ms
         self._waiting_end = waiting_end
         self._read_to = read_to
         self._delivered_ms = delivered_ms
@@ -97,9 +101,13 @@ class Timing:
         self._until = 0
 
     def until(self) -> int:
-        """That time, in ms; it never goes back."""
+        """That time, in ms; it goes back only with the clock, and then begins anew."""
+        now_ms = self._now_ms()
+        if self._until > now_ms or (self._mark is not None and self._mark.delivered_ms > now_ms):
+            self._mark = self._log_end = None
+            self._until = 0
         if self._mark is None:
-            self._mark = Mark(self._waiting_end(), self._delivered_ms())
+            self._mark = Mark(self._waiting_end(), min(now_ms, self._delivered_ms()))
         end, delivered_ms = self._mark
         if self._log_end is None and self._read_to() >= end:
             # Messages read since, already late, have set the time back.

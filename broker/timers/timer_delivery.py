@@ -196,7 +196,7 @@ class TimerDelivery:
                 time_ms = timers.read_time_ms
                 if time_ms >= end_ms or timers.wheel.slot(time_ms) is not None:
                     break
-                timers.read_time_ms = time_ms + timers.precision_ms
+                timers.read_time_ms = timers.wheel.empty_to(time_ms, end_ms)
             else:
                 await self.pace.rest()
                 continue

@@ -256,7 +256,8 @@ class HalfMessages:
 
     def _look(self, half: Half, now_ms: int, rules: Rules) -> bool:
         """Check one half; whether those behind it are to be checked."""
-        step = next_step(half, now_ms, rules)
+        kept_ms = self._store.space.age_ms(half.record.born_timestamp)
+        step = next_step(half, now_ms, rules, kept_ms)
         if step is Step.STOP:
             return False
         if step is Step.KEEP and not self._holds_back(half):

@@ -218,10 +218,13 @@ class Rules(NamedTuple):
     reserved_ms: int
 
 
-def next_step(half: Half, now_ms: int, rules: Rules) -> Step:
-    """The first matching row, in the order of the specification's table."""
+def next_step(half: Half, now_ms: int, rules: Rules, kept_ms: int) -> Step:
+    """The first matching row, in the order of the specification's table.
+
+    `kept_ms` is the age of the half without time that the clock skipped.
+    """
     age_ms = now_ms - half.record.born_timestamp
-    if half.target is None or half.checks >= rules.checks_max or age_ms > rules.reserved_ms:
+    if half.target is None or half.checks >= rules.checks_max or kept_ms > rules.reserved_ms:
         return Step.GIVE_UP
     if half.record.queue_offset >= rules.end_offset:
         return Step.STOP

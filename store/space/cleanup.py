@@ -156,6 +156,10 @@ class Cleanup:
         if self._held and not self._stopped:
             await self._release()
 
+    def age_ms(self, moment_ms: int) -> int:
+        """How long ago that was at the last look, without skipped time."""
+        return self._elapsed.age_ms(moment_ms)
+
     async def look_at_marks(self) -> None:
         """Check which full segments are archived, and how many are not yet."""
         log, waiting = self._log, self.config.wait_for_archive

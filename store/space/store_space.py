@@ -105,6 +105,10 @@ class StoreSpace:
             nursery.start_soon(unmap_behind, self._log, self._disk)
             nursery.start_soon(self.cleanup.run)
 
+    def age_ms(self, moment_ms: int) -> int:
+        """How long ago a time of the wall clock was, without the time that the clock skipped."""
+        return self.cleanup.age_ms(moment_ms)
+
     def close(self) -> None:
         """Close deleted segments that readers still had, and the reserve."""
         self.cleanup.close()

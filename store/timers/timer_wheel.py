@@ -68,6 +68,20 @@ class TimerWheel:
         found = _unpack(self._memory, step % self.slots * SLOT_BYTES)
         return WheelSlot(*found) if found[0] == step else None
 
+    def empty_to(self, time_ms: int, end_ms: int) -> int:
+        """A later time up to which there is no chain from an empty slot's time on: at least the
+        next slot, at most `end_ms`. Time may have jumped by years.
+        """
+        if not self._used:
+            return end_ms
+        step = time_ms // self.precision_ms
+        row = step % self.slots
+        per_block = BLOCK_BYTES // SLOT_BYTES
+        rows = 1
+        if row // per_block not in self._used:
+            rows = min(per_block - row % per_block, self.slots - row)
+        return min(end_ms, (step + rows) * self.precision_ms)
+
     def free_for(self, time_ms: int) -> bool:
         """Whether that time can have timers: its slot is not used for another time."""
         step = time_ms // self.precision_ms

@@ -308,7 +308,7 @@ def test_every_half_has_a_next_step(properties: bytes, born_ms: int, at: int) ->
     place = (300, 0, 0, 0, 0, at, 4096, 0, born_ms, HOST, NOW_MS, HOST, 0, 0)
     half = Half.of(Record(*place, b"pay", HALF_TOPIC, properties))
     rules = Rules(end_offset=2**62, timeout_ms=6_000, checks_max=15, reserved_ms=72 * 3_600_000)
-    step = next_step(half, NOW_MS, rules)
+    step = next_step(half, NOW_MS, rules, NOW_MS - born_ms)
     assert decode(put_again(half, step)) is not None
     assert isinstance(half.key, int)
 

@@ -12,6 +12,7 @@ from aerobee.store.format.unit import DelayLevels
 
 HOST = bytes(8)
 NOW_MS = 1_700_000_000_000
+YEAR_MS = 366 * 86_400_000
 LEVELS_S = [
     *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 ]
@@ -62,25 +63,29 @@ def test_a_level_that_is_no_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("due_times", "delay_ms", "expected"),
+    ("due_times", "waited", "expected"),
     [
-        ([], 1_000, 0),
-        ([NOW_MS], 1_000, 1),
-        ([NOW_MS + 1], 1_000, 0),
-        ([NOW_MS - 9, NOW_MS, NOW_MS + 1, NOW_MS - 9], 1_000, 2),
-        ([NOW_MS + 1_000], 1_000, 0),
-        # Later than the level could make it: the clock went back, or the level is shorter now.
-        ([NOW_MS + 1_001, NOW_MS], 1_000, 2),
+        ([], 0, 0),
+        ([NOW_MS], 0, 1),
+        ([NOW_MS + 1], 0, 0),
+        ([NOW_MS - 9, NOW_MS, NOW_MS + 1, NOW_MS - 9], 0, 2),
+        # Later than any level could make it: the clock went back. They wait for their delay.
+        ([NOW_MS + YEAR_MS * 9], 0, 0),
+        ([NOW_MS + YEAR_MS * 9, NOW_MS + 1, NOW_MS, NOW_MS + 1], 1, 1),
+        ([NOW_MS + YEAR_MS * 9, NOW_MS + 1, NOW_MS, NOW_MS + 1], 2, 3),
+        # Without a level nobody knows how long.
         ([NOW_MS + 1_001], None, 0),
+        ([NOW_MS + YEAR_MS * 9], None, 1),
         # The hash of a tag says nothing of the time.
-        ([NOW_MS, 3_027_034, NOW_MS], 1_000, 1),
+        ([NOW_MS, 3_027_034, NOW_MS], 0, 1),
+        ([NOW_MS, 3_027_034, NOW_MS], 3, 1),
         ([-1], None, 0),
     ],
 )
 def test_what_is_due_goes_and_nothing_behind_what_is_not(
-    due_times: list[int], delay_ms: int | None, expected: int
+    due_times: list[int], waited: int | None, expected: int
 ) -> None:
-    assert how_many_due(due_times, NOW_MS, delay_ms) == expected
+    assert how_many_due(due_times, NOW_MS, waited) == expected
 
 
 @pytest.mark.parametrize(

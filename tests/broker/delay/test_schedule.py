@@ -204,14 +204,48 @@ async def test_a_level_with_much_to_deliver_keeps_no_other_waiting(
         assert 0 <= quick.store_timestamp - parked.store_timestamp - 1_000 <= 100
 
 
-async def test_a_clock_that_went_back_holds_nothing_for_longer_than_its_level(
+YEARS_MS = 9 * 366 * 86_400_000
+
+
+@pytest.mark.parametrize("back_ms", [3_000, 60_000, YEARS_MS])
+async def test_a_clock_that_went_back_changes_nothing_of_how_long_a_message_waits(
+    tmp_path: Path, autojump_clock: MockClock, back_ms: int
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 3, b"while it was ahead")
+        await desk.schedule.tick()
+        later(desk, -back_ms)
+        autojump_clock.jump(4)
+        await park(desk, 3, b"and behind that, with its store timestamp")
+        await desk.schedule.tick()
+        autojump_clock.jump(5.9)
+        await desk.schedule.tick()
+        assert bodies(desk) == [], "retries would be used up in a second"
+        autojump_clock.jump(0.1)
+        await desk.schedule.tick()
+        assert bodies(desk) == [b"while it was ahead"]
+        autojump_clock.jump(3.9)
+        await desk.schedule.tick()
+        assert len(bodies(desk)) == 1
+        autojump_clock.jump(0.2)
+        await desk.schedule.tick()
+        assert len(bodies(desk)) == 2
+
+
+async def test_after_a_start_it_waits_for_one_delay_at_most(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with still_desk(tmp_path) as desk:
-        await park(desk, 3, b"back by a minute")
-        later(desk, -60_000)
+        later(desk, YEARS_MS)
+        await park(desk, 3, b"far ahead")
+    async with still_desk(tmp_path) as desk:
         await desk.schedule.tick()
-        assert bodies(desk) == [b"back by a minute"]
+        autojump_clock.jump(9.9)
+        await desk.schedule.tick()
+        assert bodies(desk) == []
+        autojump_clock.jump(0.1)
+        await desk.schedule.tick()
+        assert bodies(desk) == [b"far ahead"]
 
 
 async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
@@ -222,16 +256,18 @@ async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
             await park(desk, level, b"%d" % level)
     async with still_desk(tmp_path, message_delay_level="1s 2s") as desk:
         await desk.schedule.tick()
-        assert bodies(desk) == [b"2"], "5 s are more than its level has now"
         autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"2", b"1"]
-        autojump_clock.jump(8.9)
+        assert bodies(desk) == [b"1"]
+        autojump_clock.jump(1)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"2", b"1"], "a level that is gone keeps its times"
+        assert bodies(desk) == [b"1", b"2"], "its level has 2 s now, from the start on"
+        autojump_clock.jump(7.9)
+        await desk.schedule.tick()
+        assert bodies(desk) == [b"1", b"2"], "a level that is gone keeps its times"
         autojump_clock.jump(0.2)
         await desk.schedule.tick()
-        assert bodies(desk) == [b"2", b"1", b"3"]
+        assert bodies(desk) == [b"1", b"2", b"3"]
 
 
 async def test_what_can_go_nowhere_is_passed_over_and_said(

@@ -78,6 +78,16 @@ def test_a_queue_is_free_when_the_last_of_it_is_visible() -> None:
     assert table.blocked_until("t", "g", 0, None, 2_000) == 0
 
 
+def test_a_clock_that_went_back_hides_nothing_for_longer_than_was_asked_for() -> None:
+    year_ms = 366 * 86_400_000
+    table = table_with(3, 4, pop_time=year_ms)
+    assert table.blocked_until("t", "g", 0, None, 5_000) == 65_000
+    assert table.blocked_until("t", "g", 0, None, 64_999) == 65_000
+    table.hide("t", "g", 0, 4, year_ms, 90_000)
+    assert table.blocked_until("t", "g", 0, None, 65_000) == 90_000
+    assert table.blocked_until("t", "g", 0, None, 90_000) == 0
+
+
 def test_deliveries_are_counted_by_message_and_the_same_attempt_is_none() -> None:
     table = table_with(3, 4, attempt="a")
     assert hand_out(table, 3, 4, pop_time=2_000, attempt="a") == ({}, 0)
@@ -109,7 +119,7 @@ def test_a_file_that_is_none_changes_nothing(queues: object) -> None:
 
 def test_what_nobody_popped_for_a_day_is_forgotten() -> None:
     table = table_with(3)
-    list(table.expire(1_000 + 24 * 3_600_000))
+    list(table.expire(lambda popped_ms: 24 * 3_600_000 + popped_ms - 1_000))
     assert table.batches
-    list(table.expire(1_001 + 24 * 3_600_000))
+    list(table.expire(lambda popped_ms: 24 * 3_600_000 + popped_ms - 999))
     assert not table.batches

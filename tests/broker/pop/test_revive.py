@@ -120,6 +120,7 @@ class Wheel:
 
     def __init__(self) -> None:
         self.end = self.read = self.delivered = 0
+        self.now = 9_000
 
 
 @pytest.mark.trio
@@ -134,6 +135,7 @@ async def test_time_is_what_is_delivered_and_can_be_read(
             waiting_end=lambda: wheel.end,
             read_to=lambda: wheel.read,
             delivered_ms=lambda: wheel.delivered,
+            now_ms=lambda: wheel.now,
         )
         wheel.delivered = 5_000
         assert timing.until() == 5_000
@@ -149,6 +151,35 @@ async def test_time_is_what_is_delivered_and_can_be_read(
         assert timing.until() == 7_000, "what was delivered cannot be read yet"
         store.dispatch()
         assert timing.until() == 8_000
+        wheel.now = 6_000
+        assert timing.until() == 6_000, "the clock went back, and what is due then is not over"
+        wheel.now, wheel.end = 6_500, 4
+        assert timing.until() == 6_000
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("back_s", [3_600, 9 * 366 * 86_400])
+async def test_after_a_clock_was_ahead_what_is_acknowledged_in_time_does_not_return(
+    tmp_path: Path, mock_clock: MockClock, back_s: int
+) -> None:
+    wall = TrioClock()
+    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+        await pops.pass_s(3)
+        wall.start_ms += back_s * 1_000
+        await pops.pass_s(6)
+        wall.start_ms -= back_s * 1_000
+        await pops.pass_s(2)
+        await pops.send(b"a", b"b")
+        messages = await pops.pop(invisible_time=5_000)
+        assert len(messages) == 2
+        await pops.pass_s(1.5)
+        assert (await pops.ack(messages[0])).code == 0
+        await pops.pass_s(3)
+        assert await pops.bodies() == [], "it is hidden for as long as was asked for"
+        await pops.pass_s(7)
+        assert await pops.bodies(invisible_time=600_000) == [b"b"]
+        await pops.pass_s(30)
+        assert await pops.bodies() == []
 
 
 # ── Over starts ──
