@@ -188,6 +188,11 @@ class StoreConfig:
     """Most messages of one query by key."""
     default_query_max_num: int = setting("defaultQueryMaxNum", 32, ge=1, le=1024, live=True)
     """Messages of a query by key that names no number."""
+    max_index_entries_of_query: int = setting(
+        "maxIndexEntriesOfQuery", 1_000_000, ge=1_000, le=1_000_000_000, own=True, live=True
+    )
+    """Entries of the index that one query by key looks at. One that needs more is answered with
+    what it found, or refused if that is nothing; the remark says how to ask on."""
     max_transfer_bytes_on_message_in_memory: int = setting(
         "maxTransferBytesOnMessageInMemory", 262_144, ge=1, le=16_777_216, unit="B", live=True
     )

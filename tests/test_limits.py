@@ -101,6 +101,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "remoting/server/test_pools.py::test_a_pool_is_full_at_its_capacity",
         "remoting/server/test_worker.py::test_bodies_of_requests_that_wait_are_bounded_together",
     ),
+    "queries by key that wait": (
+        "broker/query/test_key_queries.py::test_a_connection_may_have_so_many_queries_wait",
+    ),
     "held pulls": (
         f"{MEMORY}::test_who_parks_too_many_pulls_is_answered_and_others_are_held",
         f"{MEMORY}::test_what_is_held_keeps_nothing_of_its_frame",

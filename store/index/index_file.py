@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk, Handle
 
-__all__ = ["IndexBuilder", "IndexFile", "Key", "Recent"]
+__all__ = ["IndexBuilder", "IndexFile", "Key", "Recent", "whole"]
 
 _BLOCK: Final = 1_024
 """Slots that are written together: a page of the file, whose first one also has the head."""
@@ -62,10 +62,6 @@ class Recent(NamedTuple):
     """The first entry that may be only in memory."""
     entries: bytearray
     """Unwritten entries; it grows."""
-
-    def entry(self, number: int) -> IndexEntry:
-        """One of those in memory."""
-        return INDEX_ENTRY.read(self.entries, (number - self.first) * INDEX_ENTRY.size)
 
 
 class IndexFile:
@@ -116,7 +112,7 @@ class IndexFile:
 
     def take(self, handle: Handle) -> None:
         """The head and the shape of a file that is open. Raises: OSError."""
-        head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
+        head = INDEX_HEAD.read(whole(handle, _HEAD_BYTES, 0))
         # Java counts from 1 before it has written the head.
         self.head = head._replace(index_count=max(1, head.index_count))
         shape = shape_of(handle, self.head, self.shape)
@@ -144,45 +140,8 @@ class IndexFile:
             dated_s = _entry(handle, self.shape, 1).time_diff_s
         return dated_s == _seconds(before.end_timestamp, self.head.begin_timestamp)
 
-    def candidates(
-        self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
-    ) -> Iterator[int]:
-        """Physical offsets of messages that may have the key and the time, newest first.
 
-        Times are known to the second, so a message up to a second outside may be among them. Of the
-        file that is being built only what was written is seen without `recent`. For a thread.
-        Raises: OSError.
-        """
-        with self.disk.open(self.path, writable=False) as handle:
-            if recent is not None:
-                number, head = recent.newest, recent.head
-            else:
-                # Read the slot before the head: the head is written first.
-                at = self.shape.slot_position(key_hash % self.shape.slots)
-                number = INDEX_SLOT.read(_whole(handle, INDEX_SLOT.size, at)).newest
-                head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
-            count = min(head.index_count, self.shape.entries)
-            while 0 < number < count:
-                if recent is not None and number >= recent.first:
-                    entry = recent.entry(number)
-                else:
-                    entry = _entry(handle, self.shape, number)
-                if entry.time_diff_s < 0:
-                    return
-                time_ms = head.begin_timestamp + 1_000 * entry.time_diff_s
-                if number == 1:
-                    # Its time difference is relative to the file before.
-                    time_ms = head.begin_timestamp
-                if time_ms + 999 < begin_ms:
-                    return
-                if entry.key_hash == key_hash and time_ms <= end_ms:
-                    yield entry.physical_offset
-                if entry.previous >= number:
-                    return
-                number = entry.previous
-
-
-def _whole(handle: Handle, size: int, position: int) -> bytes:
+def whole(handle: Handle, size: int, position: int) -> bytes:
     """The bytes there; zeros behind the end of a file that is too short."""
     return handle.pread(size, position).ljust(size, b"\0")
 
@@ -193,7 +152,7 @@ def _seconds(begin_ms: int, stored_ms: int) -> int:
 
 
 def _entry(handle: Handle, shape: IndexShape, number: int) -> IndexEntry:
-    return INDEX_ENTRY.read(_whole(handle, INDEX_ENTRY.size, shape.entry_position(number)))
+    return INDEX_ENTRY.read(whole(handle, INDEX_ENTRY.size, shape.entry_position(number)))
 
 
 class Unwritten(NamedTuple):

@@ -19,6 +19,7 @@ from aerobee.store.files.local_time import local_stamp
 from aerobee.store.format.index import IndexHead, IndexShape
 from aerobee.store.format.names import index_name, is_index_name
 from aerobee.store.index.index_file import IndexFile
+from aerobee.store.index.index_walk import IndexWalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -199,30 +200,11 @@ class Indexes:
 
     # ── Queries ──
 
-    def candidates(
+    def walk(
         self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
-    ) -> Iterator[int]:
-        """Physical offsets of messages that may have the key and the time, newest first.
-
-        Of the last file only what was written is seen without `recent`. For a thread.
-        Raises: OSError.
-        """
-        for file in reversed(list(self.files)):
-            known = recent if recent is not None and recent.file is file else None
-            head = file.head if known is None else known.head
-            if (
-                head.index_count <= 1
-                or head.end_timestamp < begin_ms
-                or head.begin_timestamp > end_ms
-            ):
-                continue
-            try:
-                yield from file.candidates(key_hash, begin_ms, end_ms, known)
-            except FileNotFoundError:
-                # Expired meanwhile, and so are those before it.
-                return
-            if head.begin_timestamp < begin_ms:
-                return
+    ) -> IndexWalk:
+        """The way of a query with that hash and range of times; `recent`: see `IndexWalk`."""
+        return IndexWalk(reversed(self.files), key_hash, begin_ms, end_ms, recent)
 
 
 def _believed(file: IndexFile, *, clean: bool, vouched_ms: int, log_end: int) -> bool:

@@ -1,20 +1,20 @@
 """Queries by key: the part of the store that builds the index and searches it.
 
-The index has candidates, the log decides: hashes collide, and deleted messages are skipped. A query
-reads files, in a thread. Source: store format §7.3 (DefaultMessageStore.queryMessage).
+A query reads files, in threads that are for queries alone: those of the disk make segments and save
+tables, and nobody who asks may keep them. Source: store format §7.3
+(DefaultMessageStore.queryMessage).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from aerobee.store.format.faults import NoRecord
-from aerobee.store.format.index import IndexShape, index_key, key_hash, keys_of
-from aerobee.store.format.record import parse
+import trio
+
+from aerobee.store.format.index import IndexShape, index_key, key_hash
 from aerobee.store.index.index_service import IndexService
 from aerobee.store.index.indexes import Indexes
-from aerobee.store.messages.checked_reads import damage_of
+from aerobee.store.index.key_search import KeySearch, Question
 from aerobee.store.results import QueryResult
 
 if TYPE_CHECKING:
@@ -22,25 +22,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.flush.checkpoint_file import CheckpointFile
-    from aerobee.store.index.index_file import Recent
     from aerobee.store.messages.checked_reads import Damaged
     from aerobee.store.results import Recovery
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
+__all__ = ["QUERY_THREADS", "KeyIndex"]
 
-QUERY_BYTES_MAX: Final = 8 << 20
-"""Bytes of messages in one answer; the first is always in it."""
-EXAMINED_MAX: Final = 10_000
-"""Records that one query examines: more with one hash are no coincidence."""
+QUERY_THREADS: Final = 2
+"""Steps of queries that run at the same time."""
 
 
 class KeyIndex:
     """The index of one store. `service` builds it, `query` searches it."""
 
-    __slots__ = ("_checkpoint", "_disk", "_log", "_report", "_shape", "service")
+    __slots__ = ("_checkpoint", "_disk", "_limiter", "_log", "_report", "_shape", "service")
 
     def __init__(
         self,
@@ -58,6 +54,7 @@ class KeyIndex:
         self._report = report
         self._disk = runtime.disk
         self._checkpoint = checkpoint
+        self._limiter = trio.CapacityLimiter(QUERY_THREADS)
         self._shape = IndexShape(config.max_hash_slot_num, config.max_index_num)
         files = Indexes(runtime.disk, directory, self._shape)
         self.service = IndexService(config, contents, files, runtime, on_failed=on_failed)
@@ -84,79 +81,49 @@ class KeyIndex:
             ),
         )
 
+    async def fresh(self) -> None:
+        """Wait a little until a query finds what was stored before it."""
+        await self.service.fresh()
+
+    def search(
+        self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
+    ) -> KeySearch:
+        """A search for the newest messages with the key that were stored in that time.
+
+        It finds no more than `maxMsgsNumBatch`. Messages stored up to a second after `end_ms` may
+        be among them, as with other brokers.
+        """
+        service = self.service
+        config, value = service.config, key_hash(index_key(topic, key))
+        most = min(max_messages, config.max_msgs_num_batch)
+        walk = service.files.walk(value, begin_ms, end_ms, service.recent(value))
+        entries = config.max_index_entries_of_query
+        question = Question(topic, key, most, begin_ms, end_ms, entries)
+        return KeySearch(self._log, self._disk, walk, question)
+
+    async def step(self, search: KeySearch) -> None:
+        """One step of a search, in one of the threads that queries have for themselves.
+
+        A cancellation does not wait for the disk. Raises: OSError.
+        """
+        if not search.done:
+            await trio.to_thread.run_sync(
+                search.step, limiter=self._limiter, abandon_on_cancel=True
+            )
+
+    def result(self, search: KeySearch) -> QueryResult:
+        """What a search has found, and how far the index has come; reports damage, once."""
+        damaged, search.damaged = search.damaged, []
+        for one in damaged:
+            self._report(one)
+        return QueryResult(search.records, *self.service.end)
+
     async def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
-        """The newest messages with the key that were stored in that time, oldest first.
-
-        No more than `maxMsgsNumBatch`. Messages stored up to a second after `end_ms` may be among
-        them, as with other brokers. Raises: OSError.
-        """
-        service = self.service
-        await service.fresh()
-        most = min(max_messages, service.config.max_msgs_num_batch)
-        damaged: list[Damaged] = []
-        recent = service.recent(key_hash(index_key(topic, key)))
-        search = partial(self._search, topic, key, most, begin_ms, end_ms, damaged, recent)
-        records = await self._disk.in_thread(search)
-        for one in damaged:
-            self._report(one)
-        return QueryResult(records, *service.end)
-
-    def _search(
-        self,
-        topic: str,
-        key: str,
-        max_messages: int,
-        begin_ms: int,
-        end_ms: int,
-        damaged: list[Damaged],
-        recent: Recent | None = None,
-    ) -> list[bytes]:
-        """For a thread. Damaged messages are not in the answer."""
-        wanted = key.encode("utf-8", "replace")
-        value = key_hash(index_key(topic, key))
-        found: dict[int, bytes] = {}
-        seen: set[int] = set()
-        size = 0
-        for physical_offset in self.service.files.candidates(value, begin_ms, end_ms, recent):
-            if len(found) >= max_messages or len(seen) >= EXAMINED_MAX:
-                break
-            if physical_offset in seen:
-                continue
-            seen.add(physical_offset)
-            record = self._record(physical_offset)
-            if record is None or not _answers(record, physical_offset, topic, wanted, begin_ms):
-                continue
-            if (damage := damage_of(record, physical_offset)) is not None:
-                damaged.append(damage)
-                continue
-            size += len(record)
-            if found and size > QUERY_BYTES_MAX:
-                break
-            found[physical_offset] = record
-        return [found[physical_offset] for physical_offset in sorted(found)]
-
-    def _record(self, physical_offset: int) -> bytes | None:
-        try:
-            record = self._log.record(physical_offset, None, self._read)
-        except FileNotFoundError:
-            # Its segment was just deleted.
-            return None
-        return None if record is None else bytes(record)
-
-    def _read(self, file: MappedFile, position: int, size: int) -> memoryview:
-        if size <= 0:
-            return memoryview(b"")
-        with self._disk.open(file.path, writable=False) as handle:
-            return memoryview(handle.pread(size, position))
-
-
-def _answers(record: bytes, physical_offset: int, topic: str, key: bytes, begin_ms: int) -> bool:
-    """Whether the record has the key, and not only its hash."""
-    found = parse(record, 0, physical_offset)
-    if isinstance(found, NoRecord):
-        return False
-    if found.topic != topic or found.store_timestamp < begin_ms:
-        return False
-    return key in keys_of(found.properties)
+        """All steps of a search, one behind the other. Raises: OSError."""
+        await self.fresh()
+        search = self.search(topic, key, max_messages, begin_ms, end_ms)
+        while not search.done:
+            await self.step(search)
+        return self.result(search)

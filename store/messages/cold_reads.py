@@ -6,6 +6,8 @@ of it is missing, NotInMemory names the missing pieces; `complete` has one of a 
 them and calls again. Every call starts anew: it sees the store as it is then, not as it was before.
 So a call is one read, and its effects come after it: a call that has put a message is not repeated,
 nor is any for ever.
+Calls that were waited for take turns: however many have their data at the same moment, others run
+between them as soon as they have taken a millisecond together.
 Until the loop serves (`waits`), nobody can be blocked, and a read simply waits.
 """
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
+    from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk, Handle
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.files.open_files import OpenFiles
@@ -36,6 +39,9 @@ REPEATS_MAX = 10_000
 """How often one call is made again. A search by time takes some 80 times, a long walk more."""
 GAP_BYTES = 16 << 10
 """Records nearer to each other than this are read in one piece: copying is cheaper than a call."""
+
+TURN_S = 0.001
+"""How long calls that were waited for may take together, until others run."""
 
 T = TypeVar("T")
 Known = dict["Path", list[tuple[int, bytes]]]
@@ -53,10 +59,15 @@ class ByteRange(NamedTuple):
 class ColdReads:
     """Reads data that may be on disk. For the loop; only `complete` waits."""
 
-    __slots__ = ("_disk", "_known", "_stats", "limiter", "waits")
+    __slots__ = ("_clock", "_disk", "_known", "_spent_s", "_stats", "_turn", "limiter", "waits")
 
-    def __init__(self, disk: Disk, stats: StoreStats) -> None:
+    def __init__(self, disk: Disk, stats: StoreStats, clock: Clock) -> None:
         self._disk = disk
+        self._clock = clock
+        self._spent_s = 0.0
+        """The time of the calls of this turn."""
+        self._turn: trio.Event | None = None
+        """When others run: set as soon as they have."""
         self._stats = stats
         self.limiter = trio.CapacityLimiter(COLD_READ_THREADS)
         """Bounds the threads that read at a time."""
@@ -92,13 +103,10 @@ class ColdReads:
         known: Known = {}
         lost: tuple[Piece, ...] = ()
         for _ in range(REPEATS_MAX):
-            self._known = known
             try:
-                return self._call(call)
+                return await self._in_turn(call, known)
             except NotInMemory as miss:
                 pieces = miss.pieces
-            finally:
-                self._known = _NONE
             self._stats.cold_reads += len(pieces)
             try:
                 found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
@@ -111,6 +119,29 @@ class ColdReads:
             for piece, data in zip(pieces, found, strict=True):
                 known.setdefault(piece.path, []).append((piece.position, data))
         raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
+
+    async def _in_turn(self, call: Callable[[], T], known: Known) -> T:
+        """Call once, with what is known; others run first if such calls have taken their time.
+
+        Raises: the errors of `call`, NotInMemory.
+        """
+        while self._spent_s > TURN_S:
+            if self._turn is not None:
+                await self._turn.wait()
+                continue
+            self._turn = turn = trio.Event()
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                self._spent_s, self._turn = 0.0, None
+                turn.set()
+        began = self._clock.monotonic()
+        self._known = known
+        try:
+            return self._call(call)
+        finally:
+            self._known = _NONE
+            self._spent_s += self._clock.monotonic() - began
 
     def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
         """Read pieces through handles of its own, which nobody closes under the thread."""

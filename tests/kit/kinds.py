@@ -132,7 +132,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "access",
             "pull",
         ),
-        "query": ("query",),
+        "query": ("key_queries", "query"),
         "send": (
             "dead_letters",
             "destinations",
@@ -193,7 +193,9 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "index": (
             "index_file",
             "index_shape",
+            "index_walk",
             "indexes",
+            "key_search",
         ),
         "log": (
             "commit_log",

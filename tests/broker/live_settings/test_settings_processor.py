@@ -376,7 +376,7 @@ async def reserved(desk: Desk) -> None:
     assert desk.store.space.cleanup.config.file_reserved_time_h == 3
 
 
-@effect("maxMsgsNumBatch", "defaultQueryMaxNum")
+@effect("maxMsgsNumBatch", "defaultQueryMaxNum", "maxIndexEntriesOfQuery")
 async def queries(desk: Desk) -> None:
     from aerobee.remoting.wire.headers import query
 
@@ -403,6 +403,8 @@ async def queries(desk: Desk) -> None:
     assert await found(max_num=64) == 4
     await set_to(desk, maxMsgsNumBatch=64)
     assert await found(max_num=64) == 6
+    await set_to(desk, maxIndexEntriesOfQuery=5_000)
+    assert desk.store.index.service.config.max_index_entries_of_query == 5_000
 
 
 @effect("orderMessageEnable", "enableAllTopicList", "enableTopicList")

@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from aerobee.broker.errors import Refused
+from aerobee.broker.query.key_queries import KeyQueries
 from aerobee.broker.query.query import QueryProcessor
+from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import query as headers
 from aerobee.store.files.disk import Disk
-from aerobee.store.index import key_index
+from aerobee.store.index import key_search
 from tests.broker.peers import Peer, request
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft
@@ -32,6 +35,7 @@ class Desk:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
         self.processor = QueryProcessor(store=store)
+        self.queries = KeyQueries(store, lambda: None)
         self.peer: Any = Peer()
 
     def put(
@@ -57,7 +61,12 @@ class Desk:
             end_timestamp=FOR_EVER,
             unique_key=unique,
         )
-        return await self.processor.by_key(header, request(RequestCode.QUERY_MESSAGE), self.peer)
+        command = request(RequestCode.QUERY_MESSAGE)
+        assert await self.queries.by_key(header, command, self.peer) is PARKED
+        while not self.peer.answers:
+            await trio.lowlevel.checkpoint()
+        answer: Answer = self.peer.answers.pop()
+        return answer
 
     def by_id(self, offset: int) -> Answer:
         header = headers.ViewMessageById(offset=offset)
@@ -70,7 +79,11 @@ class Desk:
 @asynccontextmanager
 async def desk_at(root: Path, **changes: Any) -> AsyncIterator[Desk]:
     async with running_store(root, Disk(), **changes) as store:
-        yield Desk(store)
+        desk = Desk(store)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(desk.queries.run)
+            yield desk
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio
@@ -114,13 +127,15 @@ async def test_a_key_of_very_many_messages_is_looked_up_as_far_as_a_query_may_lo
     async with desk_at(tmp_path) as desk:
         old = desk.put("Aa")
         puts = [desk.put("BB", body=bytes(1_000)) for _ in range(6)]
-        monkeypatch.setattr(key_index, "EXAMINED_MAX", 6)
-        assert (await desk.by_key("Aa")).code == ResponseCode.QUERY_NOT_FOUND
-        monkeypatch.setattr(key_index, "EXAMINED_MAX", 7)
+        monkeypatch.setattr(key_search, "EXAMINED_MAX", 6)
+        answer = await desk.by_key("Aa")
+        assert answer.code == ResponseCode.SYSTEM_ERROR, "nobody knows whether there is one"
+        assert "ask on with that as endTimestamp" in str(answer.remark)
+        monkeypatch.setattr(key_search, "EXAMINED_MAX", 7)
         assert (await desk.by_key("Aa")).body == desk.bytes_of(old)
-        monkeypatch.setattr(key_index, "QUERY_BYTES_MAX", 2_500)
+        monkeypatch.setattr(key_search, "QUERY_BYTES_MAX", 2_500)
         assert (await desk.by_key("BB")).body == desk.bytes_of(*puts[4:])
-        monkeypatch.setattr(key_index, "QUERY_BYTES_MAX", 10)
+        monkeypatch.setattr(key_search, "QUERY_BYTES_MAX", 10)
         assert (await desk.by_key("BB")).body == desk.bytes_of(puts[5]), "one in any case"
 
 

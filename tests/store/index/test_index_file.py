@@ -5,7 +5,9 @@ import pytest
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexHead, IndexShape
 from aerobee.store.index.index_file import IndexBuilder, IndexFile, Key
+from aerobee.store.index.index_walk import IndexWalk
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.index_candidates import candidates
 
 DEFAULT = IndexShape(5_000_000, 20_000_000)
 SMALL = IndexShape(10, 20)
@@ -25,7 +27,7 @@ def built(file: IndexFile, keys: list[Key]) -> IndexBuilder:
 
 
 def found(file: IndexFile, key_hash: int, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
-    return list(file.candidates(key_hash, begin_ms, end_ms))
+    return candidates(IndexWalk([file], key_hash, begin_ms, end_ms))
 
 
 def test_the_worked_example_comes_out_byte_for_byte(tmp_path: Path) -> None:

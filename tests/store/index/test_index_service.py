@@ -19,6 +19,7 @@ from aerobee.store.format.properties import encode
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.index import index_service
 from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.index_candidates import candidates
 from tests.kit.running_store import running_store
 from tests.kit.store_model import ManualClock, Sent, batch_body, draft, flush_everything, open_store
 
@@ -85,7 +86,9 @@ def check_index(store: MessageStore) -> None:
             continue
         for key in keys_of(header.properties):
             value = key_hash(index_key(header.topic, key.decode()))
-            assert at in files.candidates(value, header.store_timestamp, header.store_timestamp), (
+            assert at in candidates(
+                files.walk(value, header.store_timestamp, header.store_timestamp)
+            ), (
                 at,
                 key,
             )

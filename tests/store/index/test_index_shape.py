@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.index import IndexHead, IndexShape
 from aerobee.store.index.index_file import IndexBuilder, IndexFile, Key
+from aerobee.store.index.index_walk import IndexWalk
+from tests.kit.index_candidates import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +69,7 @@ def test_a_file_that_another_broker_stretched_is_read_as_it_was_written(
     assert shape is not None
     assert shape.slots == 20
     found = IndexFile(Disk(), path, shape, IndexHead(index_count=keys + 1))
-    assert list(found.candidates(1_000 + keys - 1, 0, 1 << 62)) == [100 * (keys - 1)]
+    assert candidates(IndexWalk([found], 1_000 + keys - 1, 0, 1 << 62)) == [100 * (keys - 1)]
 
 
 def test_a_file_written_on_with_another_shape_fits_none(tmp_path: Path) -> None:

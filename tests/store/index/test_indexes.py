@@ -7,6 +7,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format.index import IndexShape
 from aerobee.store.index.index_file import IndexBuilder, IndexFile, Key
 from aerobee.store.index.indexes import Indexes, Resume
+from tests.kit.index_candidates import candidates
 
 SHAPE = IndexShape(10, 5)
 STORED = 1_700_000_000_000
@@ -222,9 +223,9 @@ def test_files_before_the_log_go_but_never_the_last(tmp_path: Path) -> None:
 
 def test_a_search_goes_from_the_newest_file_back_to_the_time_asked_for(tmp_path: Path) -> None:
     indexes = fill(tmp_path, 10)
-    assert list(indexes.candidates(0, 0, 1 << 62)) == [900, 600, 300, 0]
-    assert list(indexes.candidates(0, STORED + 50, 1 << 62)) == [900, 600]
-    assert list(indexes.candidates(0, 0, STORED + 20)) == [300, 0], "known to the second"
+    assert candidates(indexes.walk(0, 0, 1 << 62)) == [900, 600, 300, 0]
+    assert candidates(indexes.walk(0, STORED + 50, 1 << 62)) == [900, 600]
+    assert candidates(indexes.walk(0, 0, STORED + 20)) == [300, 0], "known to the second"
 
 
 @pytest.mark.parametrize(("gone", "left"), [(0, [900, 600]), (1, [900])])
@@ -234,4 +235,4 @@ def test_a_search_ends_at_a_file_that_has_just_gone(
     indexes = fill(tmp_path, 10)
     file: IndexFile = indexes.files[gone]
     file.path.unlink()
-    assert list(indexes.candidates(0, 0, 1 << 62)) == left
+    assert candidates(indexes.walk(0, 0, 1 << 62)) == left

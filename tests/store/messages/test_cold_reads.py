@@ -3,6 +3,8 @@
 import errno
 import threading
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +300,7 @@ async def test_a_file_that_was_never_open_is_opened_by_a_thread_first(tmp_path: 
             return super().open(path, create=create, writable=writable)
 
     disk = WatchedDisk()
-    cold, files = ColdReads(disk, StoreStats()), OpenFiles(disk)
+    cold, files = ColdReads(disk, StoreStats(), ManualClock()), OpenFiles(disk)
     cold.waits = False
     read = await cold.complete(lambda: cold.units(files, path, 20, 40))
     assert read == bytes(range(20, 60))
@@ -337,3 +339,33 @@ def test_a_call_that_never_has_enough_comes_to_an_end(
     with pytest.raises(NotRepeatable, match="5 times"):
         trio.run(store.complete, call)
     assert calls == 5
+
+
+@pytest.mark.trio
+async def test_calls_that_get_their_data_at_the_same_moment_take_turns_with_others() -> None:
+    clock = ManualClock()
+    cold = ColdReads(Disk(), StoreStats(), clock)
+    calls: list[int] = []
+    seen: list[int] = []
+
+    def call(number: int, cost_ms: int) -> int:
+        clock.ms += cost_ms
+        calls.append(number)
+        return number
+
+    async def others() -> None:
+        while len(calls) < 40:
+            await trio.lowlevel.checkpoint()
+            seen.append(len(calls))
+
+    for cost_ms, most in ((9, 2), (0, 40)):
+        calls.clear()
+        seen[:] = [0]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            for number in range(40):
+                nursery.start_soon(cold.complete, partial(call, number, cost_ms))
+        steps = [after - before for before, after in pairwise(seen)]
+        assert sorted(calls) == list(range(40))
+        assert max(steps) <= most, "calls between two turns of another task"
+        assert most == 2 or len(steps) < 10, "what is short needs no turns"

@@ -18,6 +18,7 @@ from aerobee.store.stats import StoreStats
 from aerobee.store.timers.timer_chain import Due
 from aerobee.store.timers.timer_store import TimerStore
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
+from tests.kit.store_model import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +46,7 @@ def open_timers(
         root,
         precision_ms=precision_ms,
         log_file_bytes=file_bytes,
-        read_file=ColdReads(disk, StoreStats()).log,
+        read_file=ColdReads(disk, StoreStats(), ManualClock()).log,
         slots=slots,
     )
     given = {"clean": True, "queue": range(10_000), "now_ms": NOW_MS + 777}
