@@ -71,6 +71,7 @@ CHANGED: dict[str, tuple[object, ...]] = {
     "mappedFileSizeCommitLog": (MiB, 2 * MiB),
     "maxHashSlotNum": (1_000, 3_000),
     "serverSelectorThreads": (1, 3),
+    "syncFlushInline": ("true", "false"),
     "timerPrecisionMs": (500, 1_000),
     "warmMapedFileEnable": ("true", "false"),
 }

@@ -34,10 +34,10 @@ LIVE = {
     "flushIntervalCommitLog": (20, 500),
     "flushIntervalConsumeQueue": (10, 1_000),
     "longPollingEnable": ("true", "false"),
-    "syncFlushInline": ("true", "false"),
     "traceOn": ("true", "false"),
 }
-"""Settings that are changed while the broker serves, none of which changes what is promised."""
+"""Settings that are changed while the broker serves, none of which changes what is promised; older
+versions have them, too."""
 RESET = "moved"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from aerobee.store.tools.verify import verify
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.campaign import Campaign, Cycle, Run
+from tests.kit.health import waited_s
 from tests.kit.history import CRIMES, Attempt, History, Stored
 from tests.kit.load import SEPARATOR, Load, Reader, Shape
 from tests.kit.odd_broker import dies_at
@@ -65,9 +66,7 @@ class Life:
         """Start again, in time, and look whether everything is there."""
         began = time.monotonic()
         ready = self.broker.start()
-        waited_s = float(Path(f"/proc/{self.broker.child.pid}/schedstat").read_text().split()[1])
-        # What it waited for a core is the test machine's doing, not the broker's.
-        took_s = time.monotonic() - began - waited_s / 1e9
+        took_s = time.monotonic() - began - waited_s(self.broker.child.pid)
         self.run.worst("slowest start ms", round(took_s * 1_000))
         assert took_s <= READY_WITHIN_S, f"ready after {took_s:.2f} s"
         if not ready.recovered.startswith("abnormal"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,14 +77,12 @@ def test_sends_are_refused_above_the_warning_level_and_taken_again_by_themselves
         stored = len(list(read_topic(connection, "T", 0)))
         assert stored >= 1, "pulls go on"
         filler.unlink()
-        began = time.monotonic()
         eventually(
             lambda: send()[0] == 0,
             within_s=RECOVERS_WITHIN_S,
             every_s=0.2,
             what="sends are taken again",
         )
-        assert time.monotonic() - began < RECOVERS_WITHIN_S
         assert broker.stop() == 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.health import rss_anon
+from tests.kit.health import rss_anon, waited_s
 from tests.kit.odd_broker import slow_by
 from tests.kit.open_loop import ask, closed_loop, open_loop
 from tests.kit.raw_client import RawAnswer, RawConnection
@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.alone]
 
 MiB = 1_048_576
 APPEND_US = 1_500
+PEAK_SECONDS = 2.0
 SECONDS = 6.0
 ATTEMPTS = 3
 """Machines stand still by themselves; what we do wrong would be there each time."""
@@ -46,26 +47,35 @@ def overloaded(directory: Path) -> str:
     settings = {"waitTimeMillsInSendQueue": WAIT_MS, "mappedFileSizeCommitLog": 64 * MiB}
     broker = BrokerProcess(data=directory / "data", settings=settings, module=slow_by(APPEND_US))
     with broker:
-        peak = closed_loop(broker.address, "BenchmarkTest", window=32, seconds=2)
-        before = rss_anon(broker.child.pid)
+        pid = broker.child.pid
+        waits = [waited_s(pid)]
+        peak = closed_loop(broker.address, "BenchmarkTest", window=32, seconds=PEAK_SECONDS)
+        waits.append(waited_s(pid))
+        before = rss_anon(pid)
         outcome = open_loop(broker.address, "BenchmarkTest", per_s=4 * peak, seconds=SECONDS)
-        grown = rss_anon(broker.child.pid) - before
+        grown = rss_anon(pid) - before
+        waits.append(waited_s(pid))
+    # What others took of the broker's core, in either of the two, is taken out.
+    peak_waited_s, waited = waits[1] - waits[0], waits[2] - waits[1]
+    had_core = (1 - waited / SECONDS) / (1 - peak_waited_s / PEAK_SECONDS)
+    within_s = TOLD_WITHIN_S + waited
     print(
         f"peak {peak:.0f}/s, offered {outcome.offered / SECONDS:.0f}/s, "
-        f"good {outcome.good_per_s:.0f}/s, busy {len(outcome.busy_s) / SECONDS:.0f}/s"
+        f"good {outcome.good_per_s:.0f}/s, busy {len(outcome.busy_s) / SECONDS:.0f}/s, "
+        f"waited {peak_waited_s:.1f} and {waited:.1f} s for a core"
     )
-    waits = [WAITED.fullmatch(remark) for remark in outcome.busy_remarks]
-    assert all(waits), outcome.busy_remarks
+    told = [WAITED.fullmatch(remark) for remark in outcome.busy_remarks]
+    assert all(told), outcome.busy_remarks
     assert outcome.others == []
     assert grown < 16 * MiB, f"{grown / MiB:.0f} MiB more"
-    periods = [int(wait[1]) for wait in waits if wait]
+    periods = [int(wait[1]) for wait in told if wait]
     busy_s, good_s = sorted(outcome.busy_s), sorted(outcome.good_s)
     found = {
-        "goodput": outcome.good_per_s >= 0.8 * peak,
+        "goodput": outcome.good_per_s >= 0.8 * peak * min(1.0, had_core),
         "refusals": len(busy_s) >= peak,
         "none refused early": min(periods, default=0) >= WAIT_MS,
-        "told in time": bool(busy_s) and busy_s[int(0.9 * len(busy_s))] <= TOLD_WITHIN_S,
-        "stored in time": bool(good_s) and good_s[int(0.9 * len(good_s))] <= TOLD_WITHIN_S,
+        "told in time": bool(busy_s) and busy_s[int(0.9 * len(busy_s))] <= within_s,
+        "stored in time": bool(good_s) and good_s[int(0.9 * len(good_s))] <= within_s,
     }
     return ", ".join(name for name, fine in found.items() if not fine)
 

@@ -234,6 +234,8 @@ def play(namesrv: str, broker: str, root: Path) -> Iterator[Scene]:
         consumer.subscribe("T", handler=lambda messages: None)
         eventually(lambda: _consumed(admin), within_s=20, what="no lag")
         eventually(lambda: _traced(admin, sent[0].message_id), within_s=20, what="a trace")
+        # The index is written behind the answers, and a trace may lie before the last messages.
+        eventually(lambda: admin.query_messages("T", "key9"), within_s=20, what="the last key")
         [member] = admin.consumers("G").members
         yield Scene(
             namesrv,

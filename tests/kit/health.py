@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from tests.kit.broker_process import BrokerProcess
 
-__all__ = ["cpu_s", "events", "metrics_of", "open_descriptors", "rss_anon", "waiting_in_pools"]
+__all__ = [
+    "cpu_s",
+    "events",
+    "metrics_of",
+    "open_descriptors",
+    "rss_anon",
+    "waited_s",
+    "waiting_in_pools",
+]
 
 SCRAPE_WITHIN_S = 30.0
 LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
@@ -62,6 +70,15 @@ def cpu_s(pid: int | str) -> float:
     """User and system time so far of a process, or of a thread as `PID/task/TID`."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def waited_s(pid: int) -> float:
+    """How long its first thread, which has the loop, was ready to run and others had the cores.
+
+    What it waited for a core is the test machine's doing, and no time that a test may hold against
+    it.
+    """
+    return float(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def rss_anon(pid: int | str) -> int:
