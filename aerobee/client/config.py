@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from aerobee.client.callables import check_function
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
 
@@ -133,6 +134,9 @@ class ClientConfig:
                     raise ConfigurationError(
                         f"hook {hook!r} has no {name}: derive it from aerobee.hooks.Hook"
                     )
+                check_function(f"{name} of hook {hook!r}", getattr(hook, name))
+        if callable(self.credentials):
+            check_function("credentials", self.credentials)
 
     def _check_namespaces(self) -> None:
         for kind, name in (("namespace", self.namespace), ("namespace_v2", self.namespace_v2)):

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from aerobee.allocation import Allocator, strategy
+from aerobee.client.callables import check_function
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.handling import Events, MessageModel
 from aerobee.client.message import GROUP_MAX, check_name, check_topic
@@ -59,7 +60,10 @@ class ConsumerConfig:
         if self.broadcasting:
             # Every broadcasting member has all queues, whatever the strategy.
             object.__setattr__(self, "strategy", "AVG")
-        strategy(self.strategy)
+        check_function("strategy", strategy(self.strategy))
+        for name, callback in (("on_assigned", self.on_assigned), ("on_revoked", self.on_revoked)):
+            if callback is not None:
+                check_function(name, callback)
         check_topic(self.trace_topic)
         if isinstance(self.start_from, datetime):
             epoch_ms(self.start_from)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
+from aerobee.client.callables import check_result
 from aerobee.client.message import MessageQueue, ReceivedMessage
 from aerobee.errors import ConfigurationError
 
@@ -112,7 +113,13 @@ AGAIN = Verdict()
 
 
 def verdict_of_result(result: object) -> Verdict | None:
-    """The verdict from a handler's result; None if all messages are finished."""
+    """The verdict from a handler's result; None if all messages are finished.
+
+    Raises: TypeError for a result that somebody would have to await or iterate first.
+    """
+    if result is None:
+        return None
+    check_result("the handler", result)
     return AGAIN if result is ConsumeResult.LATER else None
 
 
@@ -181,6 +188,6 @@ class Guarded:
 def call_safely(callback: Callable[[T], object], value: T) -> None:
     """Call a user's callback; its exceptions are logged and end nothing."""
     with Guarded() as guard:
-        callback(value)
+        check_result("the callback", callback(value))
     if guard.error is not None:
         log.error("a callback failed", exc_info=guard.error)

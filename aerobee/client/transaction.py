@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
+from aerobee.client.callables import check_result
 from aerobee.client.message import Message, ReceivedMessage
 
 if TYPE_CHECKING:
@@ -73,5 +74,9 @@ Executor: TypeAlias = Callable[[Transaction], TransactionState | Awaitable[Trans
 
 
 def state_of(said: object) -> TransactionState:
-    """The state that a user's function returned: any other value means UNKNOWN."""
+    """The state that a user's function returned: any other value means UNKNOWN.
+
+    Raises: TypeError for a result that somebody would have to await or iterate first.
+    """
+    check_result("the checker or local transaction", said)
     return said if isinstance(said, TransactionState) else TransactionState.UNKNOWN

@@ -2,6 +2,7 @@
 
 A Client performs the effects of `steps`; its state is an Instance. All its tasks are in one task
 group, so that an internal error ends the client with an exception instead of leaving it half alive.
+A task of that group that waited for its end would wait for itself: `INSIDE` tells such tasks.
 """
 
 from __future__ import annotations
@@ -9,22 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Generator
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import anyio
+import anyio.lowlevel
 
 from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
-from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
+from aerobee.errors import AerobeeError, ClientStateError
 from aerobee.remoting.client.async_channel import AsyncChannel
 from aerobee.remoting.errors import ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
     from anyio.abc import TaskGroup, TaskStatus
@@ -41,6 +45,8 @@ T = TypeVar("T")
 
 CLOSE_WITHIN_S = 5.0
 """The timeout for unregistering at the end, even when the surrounding scope is cancelled."""
+INSIDE: ContextVar[frozenset[Client]] = ContextVar("INSIDE", default=frozenset())
+"""The clients whose task group runs this code: a handler, a checker, and whatever they start."""
 
 
 class Client:
@@ -59,9 +65,12 @@ class Client:
         self._link = link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
         self._channels: dict[str, AsyncChannel] = {}
         self._opening: dict[str, Opening] = {}
+        self._life = Life("client")
         self._group: TaskGroup | None = None
         self._outer: TaskGroup | None = None
         self._host: asyncio.Task[None] | None = None
+        self._loop: object = None
+        """The event loop that runs the client."""
         self._stop = anyio.Event()
         self._stopped = anyio.Event()
 
@@ -76,7 +85,7 @@ class Client:
         if on_asyncio():
             await self.start()
             return self
-        self._check_fresh()
+        self._prepare()
         self._outer = anyio.create_task_group()
         await self._outer.__aenter__()
         try:
@@ -100,20 +109,27 @@ class Client:
     async def start(self, task_group: TaskGroup | None = None) -> None:
         """Connect to a name server and start; tasks run in `task_group` if one is given.
 
-        Raises: NoNameServerError if none answers, ClientStateError if started before, or on trio
-        without a task group.
+        A start that fails or is cancelled leaves nothing behind, and may be repeated. Raises:
+        NoNameServerError if none answers, ClientStateError if started before, or on trio without a
+        task group.
         """
-        self._check_fresh()
-        if task_group is not None:
-            await task_group.start(self._run)
-        elif on_asyncio():
-            await self._start_host()
-        else:
-            raise ClientStateError("on trio: use `async with`, or start(task_group)")
+        self._prepare()
+        try:
+            if task_group is not None:
+                await task_group.start(self._run)
+            elif on_asyncio():
+                await self._start_host()
+            else:
+                raise ClientStateError("on trio: use `async with`, or start(task_group)")
+        except BaseException:
+            if self._life.state is State.STARTING:
+                # Not even the first task was there to say so.
+                self._life.on(Event.ENDED)
+            raise
 
-    def _check_fresh(self) -> None:
-        if self._group is not None or self._stop.is_set():
-            raise ClientStateError("a client is started once")
+    def _prepare(self) -> None:
+        self._life.on(Event.START)
+        self._stop, self._stopped = anyio.Event(), anyio.Event()
 
     async def _start_host(self) -> None:
         """Run in a task of its own, so that different tasks may call start and aclose."""
@@ -125,7 +141,13 @@ class Client:
                 started.set_result(None)
 
         self._host = loop.create_task(self._run(task_status=Status()))
-        await asyncio.wait({self._host, started}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({self._host, started}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._host.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({self._host})
+            raise
         if self._host.done():
             self._host.result()
 
@@ -135,18 +157,27 @@ class Client:
         `async with` shields: a cancelled block still needs its client to unregister.
         """
         failure: AerobeeError | None = None
+        self._loop = running_loop()
+        self._channels.clear()
+        self.instance.open()
         try:
             async with anyio.create_task_group() as self._group:
-                self._group.cancel_scope.shield = shield
                 try:
                     await self.perform(self.instance.reach(self.instance.config.connect_timeout))
+                    self._group.start_soon(self.perform, self.instance.housekeeping())
+                    if self._life.on(Event.STARTED) is State.CLOSING:
+                        self._stop.set()
+                    task_status.started()
+                    # A start that was cancelled meanwhile ends here, before it cannot any more.
+                    await anyio.lowlevel.checkpoint_if_cancelled()
+                    self._group.cancel_scope.shield = shield
+                    await self._stop.wait()
                 except AerobeeError as error:
                     failure = error
-                else:
-                    self._group.start_soon(self.perform, self.instance.housekeeping())
-                    task_status.started()
-                    await self._stop.wait()
                 finally:
+                    if self._life.state is State.RUNNING:
+                        self._life.on(Event.ENDED)
+                        log.error("client %s has ended although nobody closed it", self.client_id)
                     self._stop.set()
                     self.instance.close()
                     self._group.cancel_scope.cancel()
@@ -154,34 +185,70 @@ class Client:
                         for channel in tuple(self._channels.values()):
                             await channel.aclose()
         finally:
+            self._life.on(Event.ENDED)
             self._stopped.set()
         if failure is not None:
             raise failure
 
     async def aclose(self) -> None:
-        """Close every connection and end every task; a second call does nothing."""
+        """Close every connection and end every task; a second call does nothing.
+
+        In a task of this client, as a handler is, it does not wait for the end: what still runs is
+        cancelled.
+        """
+        begun = self._life.on(Event.CLOSE) not in (State.NEW, State.CLOSED)
         self._stop.set()
-        if self._group is None:
+        if not begun or self.runs_this_task:
             return
         with anyio.CancelScope(shield=True):
             await self._stopped.wait()
         if self._host is not None:
-            await self._host
+            await asyncio.wait({self._host})
+            if not self._host.cancelled():
+                self._host.result()
+
+    def reset(self) -> None:
+        """Let a closed client start again: the start of what owns it has failed."""
+        self._life.on(Event.RESET)
+
+    @property
+    def lost(self) -> AerobeeError | None:
+        """The error for those who wait, once the client has ended although nobody closed it."""
+        return self._life.refusal() if self._life.state is State.LOST else None
+
+    @property
+    def runs_this_task(self) -> bool:
+        """Whether this code runs in a task of the client, which cannot wait for its end."""
+        return self in INSIDE.get()
 
     def spawn(self, steps: Steps[Any]) -> None:
         """Run steps in the background, until the client is closed."""
         self.working_group().start_soon(self.perform, steps)
 
+    def start_worker(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a function that calls a user's code, until the client is closed."""
+        self.working_group().start_soon(self._work, work)
+
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
+        INSIDE.set(INSIDE.get() | {self})
+        await work()
+
     def working_group(self) -> TaskGroup:
         """The task group of a started client.
 
-        Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
+        Raises: ClientStateError before start and in another event loop than that of the client,
+        ForkedClientError, ClientClosedError.
         """
-        if self._stop.is_set():
-            raise ClientClosedError("this client is closed")
-        if self._group is None:
-            raise ClientStateError("not started: use `async with`, or call start()")
+        refusal = self._life.refusal()
+        if refusal is not None:
+            raise refusal
         check_process(self.instance)
+        if running_loop() is not self._loop:
+            raise ClientStateError(
+                "this client runs in another event loop: use it there, for example by "
+                "asyncio.run_coroutine_threadsafe, or make one here"
+            )
+        assert self._group is not None
         return self._group
 
     # ── Effects ──
@@ -241,7 +308,8 @@ class Client:
         Tasks that waited for a failed attempt get the same error: otherwise a thousand sends would
         each try to connect, one after the other, to a broker that is down.
         """
-        group = self.working_group()
+        starting = self._group if self._life.state is State.STARTING else None
+        group = starting or self.working_group()
         address = ask.address
         opening = self._opening.setdefault(address, Opening())
         turn = opening.turn
@@ -279,8 +347,8 @@ class Client:
         outcome = self.instance.serve(request, address)
         if not isinstance(outcome, Generator):
             return outcome
-        if self._group is not None and not self._stop.is_set():
-            self._group.start_soon(self._answer, channel, request, outcome)
+        if self._life.state is State.RUNNING:
+            self.working_group().start_soon(self._answer, channel, request, outcome)
         return None
 
     async def _answer(
@@ -322,3 +390,12 @@ def on_asyncio() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def running_loop() -> object:
+    """The event loop that runs this code, asyncio's or trio's."""
+    if on_asyncio():
+        return asyncio.get_running_loop()
+    token = anyio.lowlevel.current_token()
+    # From anyio 4.11 on the token of trio is wrapped anew at each call.
+    return getattr(token, "native_token", token)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 
 from aerobee.client.aio.client import CLOSE_WITHIN_S, Client
 from aerobee.client.leaving import note_failed_close
-from aerobee.errors import AerobeeError, ClientStateError, ConfigurationError
+from aerobee.client.life import Event, Life, State
+from aerobee.errors import AerobeeError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
 
     from anyio.abc import TaskGroup
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part"]
 
+log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 
 
@@ -36,17 +40,13 @@ class Part:
             raise ConfigurationError(f"{', '.join(options)}: options of the client that is passed")
         self._client = client or Client(namesrv, **options)
         self._own_client = client is None
-        self._begun = False
-        self._ended = False
+        self._life = Life(type(self).__name__)
+        self._over = anyio.Event()
+        """Set when it is closed, or its client has ended."""
+        self._forget: Callable[[], None] = do_nothing
 
     async def __aenter__(self) -> Self:
-        if self._own_client:
-            await self._client.__aenter__()
-        try:
-            await self._start_part()
-        except BaseException:
-            await self._leave_client()
-            raise
+        await self._start(self._client.__aenter__)
         return self
 
     async def __aexit__(
@@ -62,49 +62,88 @@ class Part:
                 raise
             note_failed_close(error, failure)
         finally:
-            await self._leave_client()
-
-    async def _leave_client(self) -> None:
-        if self._own_client:
-            await self._client.__aexit__(None, None, None)
+            if self._own_client:
+                await self._client.__aexit__(None, None, None)
 
     async def start(self, task_group: TaskGroup | None = None) -> None:
         """Start without `async with`; background tasks run in `task_group`, see Client.
 
-        Raises: NoNameServerError, ClientStateError, ConfigurationError.
+        A start that fails or is cancelled leaves nothing behind, and may be repeated. Raises:
+        NoNameServerError, ClientStateError, ConfigurationError.
         """
-        if self._own_client:
-            await self._client.start(task_group)
+        await self._start(partial(self._client.start, task_group))
+
+    async def _start(self, start_client: Callable[[], Awaitable[object]]) -> None:
+        self._life.on(Event.START)
         try:
-            await self._start_part()
-        except BaseException:
             if self._own_client:
-                await self._client.aclose()
+                await start_client()
+            try:
+                await self._begin()
+            except BaseException:
+                if self._own_client:
+                    await self._client.__aexit__(None, None, None)
+                    self._client.reset()
+                raise
+        except BaseException:
+            if self._life.on(Event.ENDED) is State.CLOSING:
+                self._over.set()
             raise
+        self._forget = self._client.instance.closing.listen(self._over.set)
+        if self._life.on(Event.STARTED) is State.CLOSING:
+            await self._finish()
 
     async def aclose(self) -> None:
-        """Unregister from the brokers, for at most 5 s, and close. A second call does nothing."""
+        """Unregister from the brokers, for at most 5 s, and close. A second call does nothing.
+
+        Called by a handler or a checker, it does not wait: the close begins at once, and ends when
+        the handlers have returned.
+        """
+        if self._client.runs_this_task:
+            if self._life.state is State.RUNNING:
+                self._stop_taking()
+                self._client.working_group().start_soon(self._close_behind)
+            return
         try:
             await self._end_part()
         finally:
             if self._own_client:
                 await self._client.aclose()
 
-    async def _start_part(self) -> None:
-        if self._begun:
-            raise ClientStateError("started before")
-        self._begun = True
-        await self._begin()
+    async def _close_behind(self) -> None:
+        """Close, as a task of the client: nobody waits for the result."""
+        try:
+            await self._end_part()
+        except AerobeeError as error:
+            log.error("the close of %s: %s", self._life.what, error)
+        if self._own_client:
+            await self._client.aclose()
 
     async def _end_part(self) -> None:
-        if self._ended or not self._begun:
-            return
-        self._ended = True
+        match self._life.on(Event.CLOSE):
+            case State.RUNNING:
+                await self._finish()
+            case State.STARTING | State.CLOSING:
+                await self._over.wait()
+
+    async def _finish(self) -> None:
+        try:
+            await self._end_in_time()
+        finally:
+            self._life.on(Event.ENDED)
+            self._forget()
+            self._over.set()
+
+    async def _end_in_time(self) -> None:
+        """End this part before its client, even when the surrounding scope is cancelled."""
         with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):
             await self._end()
 
     async def _begin(self) -> None:
-        """Start this part, once the client runs."""
+        """Start this part, once the client runs; nothing of it stays behind a failure."""
+
+    def _stop_taking(self) -> None:
+        """Begin nothing new: a close is coming."""
 
     async def _end(self) -> None:
         """End this part, before the client ends."""
@@ -112,3 +151,7 @@ class Part:
     async def _perform(self, steps: Steps[T]) -> T:
         self._client.working_group()
         return await self._client.perform(steps)
+
+
+def do_nothing() -> None:
+    """What there is to forget before a start."""

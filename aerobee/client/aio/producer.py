@@ -91,9 +91,9 @@ class Producer(Part):
             await self._client.perform(self._tracing.close())
         await self._leave()
 
-    async def _end_part(self) -> None:
+    async def _end_in_time(self) -> None:
         try:
-            await super()._end_part()
+            await super()._end_in_time()
         finally:
             # Outside of the timeout of the end, which would suppress the error.
             self._outbox.tell_failures()

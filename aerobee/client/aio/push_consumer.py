@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from functools import partial
-from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, TypeVar, Unpack, cast
+from inspect import isawaitable
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
 from aerobee.client.aio.part import Part
+from aerobee.client.callables import call_in_thread, check_function, is_async
 from aerobee.client.handling import (
     AGAIN,
     Guarded,
@@ -26,7 +27,7 @@ from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from aerobee.client.aio.client import Client
     from aerobee.client.filters import Expression
@@ -77,7 +78,6 @@ class PushConsumer(Part):
         self._threads: anyio.CapacityLimiter | None = None
         self._working = 0
         self._drained = anyio.Event()
-        self._closed = anyio.Event()
         self._scopes: set[anyio.CancelScope] = set()
 
     # ── Subscription ──
@@ -92,6 +92,7 @@ class PushConsumer(Part):
         """
 
         def with_handler(handler: H) -> H:
+            check_function(f"the handler of {topic}", handler, awaited=True)
             if topic in self._handlers:
                 raise ConfigurationError(f"topic {topic} has a handler")
             self._member.add_subscription(topic, expression)
@@ -122,16 +123,25 @@ class PushConsumer(Part):
     async def run(self, *, handle_signals: bool = False) -> None:
         """Consume until `aclose`, cancellation or, with `handle_signals`, SIGINT or SIGTERM; drain.
 
-        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not support.
+        Raises: NoNameServerError, ClientStateError, ConfigurationError, SubscriptionError for an
+        SQL condition that the brokers do not support, and ClientClosedError if the client ends
+        although nobody closed it.
         """
         async with self:
-            if not handle_signals:
-                await self._closed.wait()
-                return
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as arrived:
-                async for _ in arrived:
-                    return
+            if handle_signals:
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as arrived:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._end_of_run, tasks.cancel_scope)
+                        await anext(arrived)
+                        tasks.cancel_scope.cancel()
+            else:
+                await self._over.wait()
+            if lost := self._client.lost:
+                raise lost
+
+    async def _end_of_run(self, waiting: anyio.CancelScope) -> None:
+        await self._over.wait()
+        waiting.cancel()
 
     async def _begin(self) -> None:
         await self._client.perform(self._member.check_filters())
@@ -140,23 +150,24 @@ class PushConsumer(Part):
         self._threads = anyio.CapacityLimiter(self._config.concurrency)
         self._working = self._config.concurrency
         for _ in range(self._config.concurrency):
-            self._client.working_group().start_soon(self._work)
+            self._client.start_worker(self._work)
 
-    async def _end_part(self) -> None:
+    def _stop_taking(self) -> None:
+        self._member.stop()
+
+    async def _end_in_time(self) -> None:
         """Wait for running handlers up to the timeout. If cancelled, it still unregisters."""
         try:
-            if self._begun and not self._ended:
-                self._member.stop()
-                with anyio.move_on_after(self._config.drain_timeout):
-                    await self._drained.wait()
+            self._member.stop()
+            with anyio.move_on_after(self._config.drain_timeout):
+                await self._drained.wait()
         finally:
-            await super()._end_part()
+            await super()._end_in_time()
 
     async def _end(self) -> None:
         for scope in self._scopes:
             scope.cancel()
         await self._client.perform(self._member.close(CLOSE_S))
-        self._closed.set()
 
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
@@ -209,30 +220,28 @@ class PushConsumer(Part):
         handler = self._handlers.get(topic)
         if handler is None:
             return unhandled(topic)
-        result: object = None
+        verdict: Verdict | None = None
         with Guarded() as guard:
             try:
                 if topic in self._plain:
                     result = await self._in_thread(handler, batch)
                 else:
-                    result = await cast("Awaitable[object]", handler(batch.messages))
+                    result = handler(batch.messages)
+                if isawaitable(result):
+                    result = await result
+                verdict = verdict_of_result(result)
             except asyncio.CancelledError as error:
                 if cancelled():
                     raise
                 raise RuntimeError("what the handler waited for was cancelled") from error
         if guard.error is None:
-            return verdict_of_result(result)
+            return verdict
         batch.error = guard.error
         return verdict_of_error(guard.error)
 
     async def _in_thread(self, handler: Handler, batch: Batch) -> object:
-        call = partial(handler, batch.messages)
+        call = partial(call_in_thread, handler, batch.messages)
         return await anyio.to_thread.run_sync(call, limiter=self._threads, abandon_on_cancel=True)
-
-
-def is_async(handler: Handler) -> bool:
-    """Whether calling the handler returns an awaitable."""
-    return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
 
 
 def cancelled() -> bool:

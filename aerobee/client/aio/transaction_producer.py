@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import anyio.to_thread
 
 from aerobee.client.aio.client import wait
 from aerobee.client.aio.producer import Producer
+from aerobee.client.callables import call_in_thread, check_function, is_async
 from aerobee.client.handling import Guarded
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
@@ -47,6 +48,7 @@ class TransactionProducer(Producer):
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        check_function("checker", checker, awaited=True)
         super().__init__(namesrv, client=client, **options)
         self._checker = checker
         self._transactions = Transactions(self._sender)
@@ -54,7 +56,7 @@ class TransactionProducer(Producer):
     async def _begin(self) -> None:
         self._transactions.begin()
         self._begin_tracing()
-        self._client.working_group().start_soon(self._answer_checks)
+        self._client.start_worker(self._answer_checks)
 
     async def _leave(self) -> None:
         await self._client.perform(self._transactions.close())
@@ -92,6 +94,7 @@ class TransactionProducer(Producer):
         Any other value means UNKNOWN: the broker asks later. An exception means UNKNOWN too, and
         is raised here. Raises: TransactionError and as `send`, with nothing executed.
         """
+        check_function("execute", execute, awaited=True)
         half = await self._perform(self._transactions.open(message, timeout))
         state = TransactionState.UNKNOWN
         try:
@@ -118,10 +121,10 @@ class TransactionProducer(Producer):
 
 async def call(function: Callable[[T], R | Awaitable[R]], given: T) -> R:
     """Call a user's function and return its result; a plain function runs in a thread."""
-    if iscoroutinefunction(function):
-        returned: R = await function(given)
-        return returned
-    result = await anyio.to_thread.run_sync(function, given, abandon_on_cancel=True)
-    if isawaitable(result):
-        return await result
-    return result
+    if is_async(function):
+        result = function(given)
+    else:
+        result = await anyio.to_thread.run_sync(
+            call_in_thread, function, given, abandon_on_cancel=True
+        )
+    return await result if isawaitable(result) else result

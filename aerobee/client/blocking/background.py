@@ -60,21 +60,23 @@ class WakeUp:
 class Background:
     """The thread, its jobs and its deadlines. `lock` guards all state that steps change."""
 
-    def __init__(self, name: str, lock: threading.RLock, begin: Begin) -> None:
+    def __init__(
+        self, name: str, lock: threading.RLock, begin: Begin, failed: Callable[[], object]
+    ) -> None:
         self._lock = lock
         self._begin = begin
         self._inbox: SimpleQueue[WakeUp | None] = SimpleQueue()
         self._deadlines: list[tuple[float, int, WakeUp]] = []
         self._order = count()
         self._many = DEADLINES
-        self._started = False
-        self._ended = False
+        self._failed = failed
+        """Called by the thread when a bug ends it; `threading.excepthook` gets its traceback."""
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-        self._started = True
 
     def spawn(self, steps: Steps[Any], then: Callable[[Any], object] | None = None) -> None:
         """Run these steps; from any thread. `then` is called with the result and must not wait."""
@@ -82,7 +84,7 @@ class Background:
 
     def stop(self) -> None:
         """Ask the thread to end."""
-        self._started = False
+        self._stopping = True
         self._inbox.put(None)
 
     def join(self) -> None:
@@ -90,19 +92,14 @@ class Background:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    @property
-    def failed(self) -> bool:
-        """Whether an internal error ended the thread; `threading.excepthook` got its traceback."""
-        # Not `is_alive`: after an interruption by Ctrl-C it reports a running thread as ended.
-        return self._started and self._ended
-
     def _run(self) -> None:
         try:
             while (wake_up := self._next()) is not None:
                 if wake_up.turn == wake_up.job.turn:
                     self._advance(wake_up)
         finally:
-            self._ended = True
+            if not self._stopping:
+                self._failed()
 
     def _next(self) -> WakeUp | None:
         """The next wake-up, a deadline if one is due; None to stop."""

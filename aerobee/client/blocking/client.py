@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from aerobee.client.blocking.background import Background
 from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Wait
 from aerobee.client.transport import late, transport_error
-from aerobee.errors import (
-    AerobeeError,
-    ClientClosedError,
-    ClientStateError,
-)
+from aerobee.errors import AerobeeError
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -65,9 +62,8 @@ class Client:
             opened=self._connected,
             link=link_of(config.credentials, config.tls, config.namespace_v2, config.namespace),
         )
-        self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
-        self._started = False
-        self._closed = False
+        self._background = self._new_background()
+        self._life = Life("client")
 
     @property
     def client_id(self) -> str:
@@ -89,42 +85,73 @@ class Client:
         self.close()
 
     def start(self) -> None:
-        """Connect to a name server and start. Raises: NoNameServerError, ClientStateError."""
-        if self._started or self._closed:
-            raise ClientStateError("a client is started once")
-        self._started = True
+        """Connect to a name server and start.
+
+        A start that fails leaves nothing behind, and may be repeated. Raises: NoNameServerError,
+        ClientStateError.
+        """
+        with self.lock:
+            self._life.on(Event.START)
         warn_in_event_loop()
         try:
+            self._background = self._new_background()
+            self.instance.open()
             self.perform(self.instance.reach(self.instance.config.connect_timeout))
+            self._background.start()
+            self.spawn(self.instance.housekeeping())
+            with self.lock:
+                self._life.on(Event.STARTED)
         except BaseException:
-            self.close()
+            self._end()
             raise
-        self._background.start()
-        self.spawn(self.instance.housekeeping())
+        if refusal := self._life.refusal():
+            raise refusal  # Another thread has closed it meanwhile.
 
     def close(self) -> None:
         """Close every connection and end the background thread; a second call does nothing."""
-        if self._closed:
-            return
         with self.lock:
-            self._closed = True
+            before = self._life.on(Event.CLOSE)
+        if before not in (State.NEW, State.CLOSED):
+            self._end()
+
+    def _end(self) -> None:
+        with self.lock:
             self.instance.close()
         self._background.stop()
         self._connections.close()
         self._background.join()
+        with self.lock:
+            self._life.on(Event.ENDED)
+
+    def _new_background(self) -> Background:
+        name = f"aerobee {self.client_id}"
+        return Background(name, self.lock, self._begin, failed=self._note_lost)
+
+    def _note_lost(self) -> None:
+        """A bug has ended the background thread: end all that waits for it."""
+        with self.lock:
+            self._life.on(Event.ENDED)
+            self.instance.close()
+        log.error("client %s has ended: see the traceback of its thread", self.client_id)
+
+    def reset(self) -> None:
+        """Let a closed client start again: the start of what owns it has failed."""
+        with self.lock:
+            self._life.on(Event.RESET)
+
+    @property
+    def lost(self) -> AerobeeError | None:
+        """The error for those who wait, once the client has ended although nobody closed it."""
+        return self._life.refusal() if self._life.state is State.LOST else None
 
     def check_works(self) -> None:
         """Check that the client is started and not closed.
 
         Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
         """
-        if self._closed:
-            raise ClientClosedError("this client is closed")
-        if not self._started:
-            raise ClientStateError("not started: use `with`, or call start()")
+        if self._life.state is not State.STARTING and (refusal := self._life.refusal()):
+            raise refusal
         check_process(self.instance)
-        if self._background.failed:
-            raise ClientClosedError("a bug ended this client: see the traceback of its thread")
 
     def spawn(self, steps: Steps[Any]) -> None:
         """Run steps in the background, until the client is closed."""
@@ -265,7 +292,7 @@ class Client:
         """The open connection to an address, else a new one. Raises: ConnectFailed."""
         self.check_works()
         channel = self._connections.channel(address)
-        if self._closed:
+        if self.instance.closing.is_set:
             # It was opened after `close` had closed the others.
             channel.close()
         return channel

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from aerobee.client.blocking.client import Client
+from aerobee.client.blocking.client import Client, wait
 from aerobee.client.leaving import note_failed_close
-from aerobee.errors import AerobeeError, ClientStateError, ConfigurationError
+from aerobee.client.life import Event, Life, State
+from aerobee.errors import AerobeeError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +34,11 @@ class Part:
             raise ConfigurationError(f"{', '.join(options)}: options of the client that is passed")
         self._client = client or Client(namesrv, **options)
         self._own_client = client is None
-        self._begun = False
-        self._ended = False
+        self._life = Life(type(self).__name__)
+        self._over = threading.Event()
+        """Set when it is closed."""
+        self._closer: int | None = None
+        """The thread that closes it."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -55,34 +60,73 @@ class Part:
     def start(self) -> None:
         """Start without `with`.
 
-        Raises: NoNameServerError, ClientStateError, ConfigurationError.
+        A start that fails leaves nothing behind, and may be repeated. Raises: NoNameServerError,
+        ClientStateError, ConfigurationError.
         """
-        if self._begun:
-            raise ClientStateError("started before")
-        self._begun = True
-        if self._own_client:
-            self._client.start()
+        self._change(Event.START)
         try:
-            with self._client.lock:
-                self._begin()
-        except BaseException:
             if self._own_client:
-                self._client.close()
+                self._client.start()
+            try:
+                self._check()
+                with self._client.lock:
+                    self._begin()
+            except BaseException:
+                if self._own_client:
+                    self._client.close()
+                    self._client.reset()
+                raise
+        except BaseException:
+            self._change(Event.ENDED)
             raise
+        if self._change(Event.STARTED) is State.CLOSING:
+            self._finish()
 
     def close(self) -> None:
-        """Unregister from the brokers, for some seconds at most. A second call does nothing."""
-        if self._ended or not self._begun:
+        """Unregister from the brokers, for some seconds at most. A second call does nothing.
+
+        Called by a handler or a checker, it does not wait: the close begins at once, and ends when
+        the handlers have returned.
+        """
+        if self._runs_this_thread():
+            if self._life.state is State.RUNNING:
+                with self._client.lock:
+                    self._stop_taking()
+                threading.Thread(target=self.close, name=f"close {self._life.what}").start()
             return
-        self._ended = True
+        match self._change(Event.CLOSE):
+            case State.RUNNING | State.LOST:
+                self._finish()
+            case State.CLOSING if self._closer != threading.get_ident():
+                # A signal may interrupt a close by another one, which must not wait for itself.
+                wait(self._over, float("inf"))
+
+    def _finish(self) -> None:
+        self._closer = threading.get_ident()
         try:
             self._end()
         finally:
             if self._own_client:
                 self._client.close()
+            self._change(Event.ENDED)
+            self._over.set()
+
+    def _change(self, event: Event) -> State:
+        with self._client.lock:
+            return self._life.on(event)
+
+    def _runs_this_thread(self) -> bool:
+        """Whether this thread calls a user's code for this part, and cannot wait for its end."""
+        return False
+
+    def _check(self) -> None:
+        """Check what only brokers know, before anything begins."""
 
     def _begin(self) -> None:
-        """Start this part, once the client runs."""
+        """Start this part, once the client runs; nothing of it stays behind a failure."""
+
+    def _stop_taking(self) -> None:
+        """Begin nothing new: a close is coming."""
 
     def _end(self) -> None:
         """End this part, before the client ends."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from aerobee.client.blocking.client import SLICE_S
 from aerobee.client.blocking.part import Part
+from aerobee.client.blocking.termination import terminated
+from aerobee.client.callables import call_in_thread, check_function
 from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.members import push_member
 from aerobee.client.push_config import PushOptions, push_config
@@ -58,7 +60,6 @@ class PushConsumer(Part):
         self._member = push_member(self._client.instance, config, self._pull)
         self._handlers: dict[str, BlockingHandler] = {}
         self._threads: list[threading.Thread] = []
-        self._closed = threading.Event()
 
     # ── Subscription ──
 
@@ -72,6 +73,7 @@ class PushConsumer(Part):
         """
 
         def with_handler(handler: H) -> H:
+            check_function(f"the handler of {topic}", handler)
             with self._client.lock:
                 if topic in self._handlers:
                     raise ConfigurationError(f"topic {topic} has a handler")
@@ -101,31 +103,25 @@ class PushConsumer(Part):
 
     # ── Start and end ──
 
-    def run(self) -> None:
-        """Consume until `close` or Ctrl-C, then drain.
+    def run(self, *, handle_signals: bool = True) -> None:
+        """Consume until `close`, Ctrl-C or, with `handle_signals`, SIGTERM; then drain.
 
-        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not support.
+        SIGTERM is handled only in the main thread, and only if the program has no handler of its
+        own for it. Raises: NoNameServerError, ClientStateError, ConfigurationError,
+        SubscriptionError for an SQL condition that the brokers do not support, and
+        ClientClosedError if a bug ends the client.
         """
-        with self:
+        with terminated(on=handle_signals) as stop, self:
             try:
-                while not self._closed.wait(SLICE_S):
-                    pass
+                while not (stop.is_set() or self._over.wait(SLICE_S)):
+                    if lost := self._client.lost:
+                        raise lost
             except KeyboardInterrupt:
                 return
 
-    def start(self) -> None:
-        """Start without `with`.
-
-        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
-        an SQL condition that the brokers do not support.
-        """
-        super().start()
-        try:
-            self._perform(self._member.check_filters())
-        except BaseException:
-            self.close()
-            raise
+    def _check(self) -> None:
+        """Check that brokers support SQL conditions. Raises: SubscriptionError."""
+        self._perform(self._member.check_filters())
 
     def _begin(self) -> None:
         for steps in self._member.begin():
@@ -137,18 +133,20 @@ class PushConsumer(Part):
             self._threads.append(thread)
             thread.start()
 
+    def _runs_this_thread(self) -> bool:
+        return threading.current_thread() in self._threads
+
+    def _stop_taking(self) -> None:
+        self._member.stop()
+
     def _end(self) -> None:
         with self._client.lock:
             self._member.stop()
         deadline = monotonic() + self._config.drain_timeout
         for thread in self._threads:
-            if thread is threading.current_thread():
-                # A handler closes its own consumer; its thread ends after that.
-                continue
             while thread.is_alive() and monotonic() < deadline:
                 thread.join(SLICE_S)
         self._client.perform(self._member.close(CLOSE_S))
-        self._closed.set()
 
     def _pull(self, held: HeldQueue) -> None:
         self._client.spawn(self._member.pull_on(held))
@@ -184,10 +182,10 @@ class PushConsumer(Part):
         handler = self._handlers.get(topic)
         if handler is None:
             return unhandled(topic)
-        result: object = None
+        verdict: Verdict | None = None
         with Guarded() as guard:
-            result = handler(batch.messages)
+            verdict = verdict_of_result(call_in_thread(handler, batch.messages))
         if guard.error is None:
-            return verdict_of_result(result)
+            return verdict
         batch.error = guard.error
         return verdict_of_error(guard.error)

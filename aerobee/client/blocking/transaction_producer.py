@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from aerobee.client.blocking.producer import Producer
+from aerobee.client.callables import call_in_thread, check_function
 from aerobee.client.handling import Guarded
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
@@ -43,6 +44,7 @@ class TransactionProducer(Producer):
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        check_function("checker", checker)
         super().__init__(namesrv, client=client, **options)
         self._checker = checker
         self._transactions = Transactions(self._sender)
@@ -62,8 +64,10 @@ class TransactionProducer(Producer):
             self._client.perform(self._transactions.close())
         finally:
             self._asked.set()
-            if self._answering is not threading.current_thread():
-                self._answering.join(JOIN_S)
+            self._answering.join(JOIN_S)
+
+    def _runs_this_thread(self) -> bool:
+        return self._answering is threading.current_thread()
 
     @contextmanager
     def transaction(
@@ -91,6 +95,7 @@ class TransactionProducer(Producer):
         Any other value means UNKNOWN: the broker asks later. An exception means UNKNOWN too, and
         is raised here. Raises: TransactionError and as `send`, with nothing executed.
         """
+        check_function("execute", execute)
         half = self._perform(self._transactions.open(message, timeout))
         state = TransactionState.UNKNOWN
         try:
@@ -112,7 +117,7 @@ class TransactionProducer(Producer):
                 continue
             state = TransactionState.UNKNOWN
             with Guarded() as guard:
-                state = state_of(self._checker(check.message))
+                state = state_of(call_in_thread(self._checker, check.message))
             if guard.error is not None:
                 log.error("the transaction checker failed", exc_info=guard.error)
             self._client.perform(self._transactions.answer(check, state))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
+from aerobee.client.handling import Guarded
 from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
 from aerobee.client.namespaces import check_plain, wrapped
 from aerobee.client.steps.answers import body_of, expect
@@ -26,6 +27,7 @@ from aerobee.client.steps.sending_back import retry_topic
 from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
+    ClientClosedError,
     ClientStateError,
     ConfigurationError,
     ConsumerNotOnlineError,
@@ -78,6 +80,8 @@ class Member:
     hooks: tuple[Hook, ...] = field(init=False)
     """Hooks that are called for each delivery."""
     tracing: Tracing | None = None
+    _forget_client: Callable[[], None] | None = None
+    """Ends the call of `cache.arrived` at the end of the client."""
     _ready: deque[HeldQueue] = field(default_factory=deque)
     """Queues with messages, in the order of their turns."""
 
@@ -93,6 +97,8 @@ class Member:
         Raises: ConfigurationError for a second consumer of the group.
         """
         self.instance.add_consumer(self)
+        # Whoever waits for messages learns that the client has ended.
+        self._forget_client = self.instance.closing.listen(self.cache.arrived.set)
         steps = [self.stay_balanced()]
         if self.config.auto_commit:
             steps.append(self.commit_on())
@@ -226,10 +232,15 @@ class Member:
     def _share(
         self, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """This member's queues by the allocation."""
+        """This member's queues by the allocation. Raises: ConfigurationError if that fails."""
         config = self.instance.config
         allocate = in_namespace(strategy(self.config.strategy), config.namespace)
-        return allocate(self.group, config.client_id, queues, members)
+        with Guarded() as guard:
+            own = allocate(self.group, config.client_id, queues, members)
+            if not set(own).issubset(queues):
+                raise ConfigurationError("it assigns queues that were not given to it")
+            return own
+        raise ConfigurationError(f"the strategy of {self.group} failed: {guard.error!r}")
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
         """The client ids of the group from any broker of the topic, sorted.
@@ -300,7 +311,8 @@ class Member:
     def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
         """Return up to `most` messages as soon as there is one; none after the timeout or close.
 
-        Raises: CompressionError for a message that cannot be decompressed here.
+        Raises: CompressionError for a message that cannot be decompressed here, ClientClosedError
+        if the client ends before this consumer is closed.
         """
         deadline = self.instance.clock.monotonic() + timeout_s
         while True:
@@ -308,6 +320,8 @@ class Member:
             left_s = deadline - self.instance.clock.monotonic()
             if taken or self.closing.is_set:
                 return taken
+            if self.instance.closing.is_set:
+                raise ClientClosedError("the client of this consumer is closed")
             for held in self.held.values():
                 raise_if_broken(held)
             if left_s <= 0:
@@ -422,6 +436,9 @@ class Member:
         """Commit, unregister and drop all queues."""
         deadline = self.instance.clock.monotonic() + within_s
         self.closing.set()
+        if self._forget_client is not None:
+            self._forget_client()
+            self._forget_client = None
         self.rebalance_now.set()
         self.cache.arrived.set()
         if self.config.auto_commit:

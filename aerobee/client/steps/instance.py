@@ -181,6 +181,11 @@ class Instance(Routes):
 
     # ── Housekeeping ──
 
+    def open(self) -> None:
+        """Make ready for a start, also after one that failed."""
+        self.closing.clear()
+        self.heartbeat_now.clear()
+
     def close(self) -> None:
         """Stop the housekeeping."""
         self.closing.set()
@@ -336,5 +341,5 @@ class Instance(Routes):
             ask = Ask(address=address, header=header, timeout_s=left_s)
             try:
                 expect(ask, (yield ask), "broker")
-            except (TransportError, BrokerError) as error:
+            except AerobeeError as error:
                 log.info("broker %s was not told that we leave: %s", address, error)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
+from aerobee.client.callables import check_result
 from aerobee.client.message import Message, MessageQueue, SendResult, check_message
 from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.client.steps.batches import BATCH_BYTES, split
@@ -370,7 +371,7 @@ class Sender:
                 raise ConfigurationError(f"queue {given} is not of topic {message.topic}")
             return lambda queues, last: given
         if given is not None:
-            return lambda queues, last: given(queues, message)
+            return lambda queues, last: selected(given, queues, message)
         if message.ordering_key:
             return lambda queues, last: queues[hashed(message.ordering_key or "", len(queues))]
         return lambda queues, last: self._next_queue(message.topic, queues, last)
@@ -392,6 +393,17 @@ class Sender:
 
 
 Choice: TypeAlias = "Callable[[Sequence[MessageQueue], MessageQueue | None], MessageQueue]"
+
+
+def selected(
+    select: QueueSelector, queues: Sequence[MessageQueue], message: Message
+) -> MessageQueue:
+    """The queue that a user's function selects. Raises: TypeError if it returns no queue."""
+    queue: object = select(queues, message)
+    if isinstance(queue, MessageQueue):
+        return queue
+    check_result("the queue selector", queue)
+    raise TypeError(f"the queue selector returned {queue!r}, not a MessageQueue")
 
 
 def hashed(key: str, count: int) -> int:

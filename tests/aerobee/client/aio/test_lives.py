@@ -1,0 +1,442 @@
+"""Starts that fail, closes from anywhere, and clients that end by themselves, on every front."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import pytest
+
+import aerobee
+from aerobee import ConsumeFrom, Message, ReceivedMessage
+from aerobee.errors import (
+    ClientClosedError,
+    ClientStateError,
+    ConfigurationError,
+    NoNameServerError,
+    SubscriptionError,
+)
+from tests.aerobee.client.fronts import Front
+from tests.conftest import AnyBroker
+
+pytestmark = [pytest.mark.service, pytest.mark.anyio]
+
+Fresh = Callable[[str], str]
+WITHIN_S = 30
+FIRST = ConsumeFrom.FIRST
+on_loops = pytest.mark.parametrize("front_name", ["asyncio", "trio"], indirect=True)
+on_asyncio = pytest.mark.parametrize("front_name", ["asyncio"], indirect=True)
+
+
+async def send(front: Front, topic: str, *bodies: bytes) -> None:
+    async with front.producer() as producer:
+        await producer.send_batch([Message(topic, body) for body in bodies])
+
+
+async def unfinished(front: Front, group: str, topic: str) -> int:
+    """How many messages of the topic the group has not finished."""
+    async with front.admin() as admin:
+        lag = await admin.consumer_lag(group, topic)
+    return sum(one.broker_offset - one.consumer_offset for one in lag.queues)
+
+
+# ── Starts ──
+
+
+async def test_a_start_that_failed_can_be_repeated(front: Front, broker: AnyBroker) -> None:
+    """Nobody listens at first; then the same object finds its name server."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    await listener.aclose()
+    nowhere = Front("blocking" if front.blocking else "asyncio", f"127.0.0.1:{port}")
+    for made in (nowhere.producer(), nowhere.push("g"), nowhere.pop("g"), nowhere.admin()):
+        for _ in range(2):
+            with pytest.raises(NoNameServerError):
+                async with made:
+                    pass
+        client = (made.wrapped if front.blocking else made)._client
+        client.instance.config = client.instance.config.__class__(
+            **{
+                name: getattr(client.instance.config, name)
+                for name in client.instance.config.__dataclass_fields__
+                if name != "name_servers"
+            },
+            name_servers=(broker.namesrv_address,),
+        )
+        async with made:
+            pass
+        with pytest.raises(ClientClosedError):
+            async with made:
+                pass
+
+
+async def test_a_condition_that_is_not_served_leaves_a_push_consumer_that_can_start(
+    front: Front, fresh: Fresh
+) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"x")
+    consumer = front.push(fresh("group"))
+    consumer.subscribe(topic, aerobee.Filter.sql("a > 1"), handler=front.handler(lambda _: None))
+    for _ in range(2):
+        with pytest.raises(SubscriptionError):
+            async with consumer:
+                pass
+
+
+@on_loops
+async def test_a_start_that_is_given_up_leaves_nothing_behind(broker: AnyBroker) -> None:
+    """The name server accepts and says nothing; tasks and connections end with the start."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    accepted = anyio.Event()
+    ended = anyio.Event()
+
+    async def accept(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            accepted.set()
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while await stream.receive():
+                    pass
+        ended.set()
+
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, accept)
+        producer = aerobee.Producer(f"127.0.0.1:{port}")
+
+        async def start(scope: anyio.CancelScope) -> None:
+            with scope:
+                async with producer:
+                    raise AssertionError("it cannot have started")
+
+        with anyio.fail_after(WITHIN_S):
+            for _ in range(2):
+                scope = anyio.CancelScope()
+                async with anyio.create_task_group() as starting:
+                    starting.start_soon(start, scope)
+                    await accepted.wait()
+                    scope.cancel()
+                assert scope.cancelled_caught
+                await ended.wait()
+                accepted, ended = anyio.Event(), anyio.Event()
+        await producer.aclose()
+        tasks.cancel_scope.cancel()
+
+
+# ── Closes ──
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_handler_may_close_its_consumer_and_its_message_is_finished(
+    front: Front, fresh: Fresh, runs: bool
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"stop")
+    consumer = front.push(group, start_from=FIRST)
+    calls: list[bytes] = []
+    returned = anyio.Event()
+    token = anyio.lowlevel.current_token()
+
+    def close(messages: Sequence[ReceivedMessage]) -> None:
+        calls.extend(one.body for one in messages)
+        consumer.wrapped.close()
+        anyio.from_thread.run_sync(returned.set, token=token)
+
+    async def aclose(messages: Sequence[ReceivedMessage]) -> None:
+        calls.extend(one.body for one in messages)
+        await consumer.aclose()
+        await anyio.lowlevel.checkpoint()
+        returned.set()
+
+    consumer.subscribe(topic, handler=close if front.blocking else aclose)
+    with anyio.fail_after(WITHIN_S):
+        if runs:
+            await consumer.run()
+        else:
+            async with consumer:
+                await returned.wait()
+        assert returned.is_set()
+    assert calls == [b"stop"]
+    assert await unfinished(front, group, topic) == 0
+
+
+@on_loops
+async def test_a_plain_handler_may_close_its_consumer_from_its_thread(
+    front: Front, fresh: Fresh
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"stop")
+    consumer = front.push(group, start_from=FIRST)
+    consumer.subscribe(topic, handler=lambda _: anyio.from_thread.run(consumer.aclose))
+    with anyio.fail_after(WITHIN_S):
+        await consumer.run()
+    assert await unfinished(front, group, topic) == 0
+
+
+@on_loops
+async def test_a_handler_may_close_the_client_that_it_shares(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"stop")
+    client = front.client()
+    with anyio.fail_after(WITHIN_S):
+        async with client:
+            consumer = front.push(fresh("group"), client=client, start_from=FIRST)
+
+            async def handler(messages: Sequence[ReceivedMessage]) -> None:
+                await client.aclose()
+
+            consumer.subscribe(topic, handler=handler)
+            await consumer.run()
+
+
+@on_loops
+async def test_a_checker_may_close_its_producer(front: Front, broker: AnyBroker) -> None:
+    """What calls the checker is a task of the client, as a worker is."""
+    producer = front.transaction_producer(checker=lambda _: None)
+    async with producer:
+        producer._client.start_worker(producer.aclose)
+        with anyio.fail_after(WITHIN_S):
+            await producer._over.wait()
+
+
+@pytest.mark.parametrize("handle_signals", [True, False])
+async def test_a_run_ends_when_it_is_closed_from_outside(
+    front: Front, fresh: Fresh, handle_signals: bool
+) -> None:
+    consumer = front.push(fresh("group"))
+    consumer.subscribe(fresh("topic"), handler=front.handler(lambda _: None))
+    with anyio.fail_after(WITHIN_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: consumer.run(handle_signals=handle_signals))
+            life = (consumer.wrapped if front.blocking else consumer)._life
+            while life.state is not type(life.state).RUNNING:  # noqa: ASYNC110 (threads, too)
+                await anyio.sleep(0.01)
+            await consumer.aclose()
+
+
+async def test_two_closes_at_once_end_together(front: Front, fresh: Fresh) -> None:
+    """The second waits for the handler that the first waits for."""
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"slow")
+    consumer = front.push(group, start_from=FIRST)
+    running, go_on = threading.Event(), threading.Event()
+
+    def handler(_: Sequence[ReceivedMessage]) -> None:
+        running.set()
+        assert go_on.wait(WITHIN_S)
+
+    consumer.subscribe(topic, handler=handler)
+    async with consumer:
+        await anyio.to_thread.run_sync(running.wait)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consumer.aclose)
+            tasks.start_soon(consumer.aclose)
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+    assert await unfinished(front, group, topic) == 0
+
+
+PROGRAM = """
+import sys
+from aerobee.blocking import PushConsumer
+consumer = PushConsumer(sys.argv[1], sys.argv[2])
+consumer.subscribe(sys.argv[3], handler=lambda messages: None)
+consumer.subscribe(sys.argv[3] + "-2", handler=lambda messages: None)
+consumer._member.config.events  # the options are complete
+begin = consumer._begin
+consumer._begin = lambda: (begin(), print("begun", flush=True))
+consumer.run()
+print("drained", flush=True)
+"""
+
+
+@pytest.mark.parametrize("front_name", ["blocking"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_blocking_run_ends_by_a_signal_in_good_order(
+    front: Front, fresh: Fresh, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, fresh("group"), front.namesrv, fresh("topic")]
+
+    def run() -> str:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            process.send_signal(number)
+            said += process.stdout.read()
+        assert process.returncode == 0
+        return said
+
+    assert await anyio.to_thread.run_sync(run) == "begun\ndrained\n"
+
+
+# ── Ends that nobody asked for ──
+
+
+@on_asyncio
+async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
+    front: Front, fresh: Fresh, caplog: pytest.LogCaptureFixture
+) -> None:
+    push = front.push(fresh("group"))
+    push.subscribe(fresh("topic"), handler=front.handler(lambda _: None))
+    pull = front.consumer(fresh("group"))
+    pop = front.pop(fresh("group"))
+    producer = front.producer()
+    for part in (pull, pop, producer):
+        await part.start()
+    await send(front, topic := fresh("topic"), b"x")
+    await pull.subscribe(fresh("topic"))
+
+    async def loop() -> None:
+        async for _ in pull:
+            pass
+
+    async def receive() -> None:
+        while True:
+            await pop.receive(topic)
+
+    await pop.receive(topic, wait=0)
+    waiting = [asyncio.create_task(one) for one in (push.run(), loop(), receive())]
+    with anyio.fail_after(WITHIN_S):
+        while push._client._host is None or push._life.state.name != "RUNNING":  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        for part in (push, pull, pop, producer):
+            part._client._host.cancel()
+        done, _ = await asyncio.wait(waiting)
+    for task in done:
+        assert isinstance(task.exception(), ClientClosedError)
+    with pytest.raises(ClientClosedError, match="nobody closed it"):
+        await producer.send(Message(topic, b"x"))
+    for part in (push, pull, pop, producer):
+        await part.aclose()
+    assert sum("although nobody closed it" in one for one in caplog.messages) == 4
+
+
+@pytest.mark.parametrize("front_name", ["blocking"], indirect=True)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_whoever_waits_for_a_client_that_a_bug_ended_is_told(
+    front: Front, fresh: Fresh
+) -> None:
+    def bug() -> Any:
+        raise ZeroDivisionError
+        yield
+
+    async with front.consumer(fresh("group")) as consumer:
+        await consumer.subscribe(fresh("topic"))
+
+        async def poll() -> None:
+            with pytest.raises(ClientClosedError, match="closed"):
+                await consumer.poll(timeout=3600)
+
+        with anyio.fail_after(WITHIN_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll)
+                consumer.wrapped._client.spawn(bug())
+
+
+@on_asyncio
+async def test_use_from_another_event_loop_is_refused_at_once(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    async with front.producer() as producer:
+        await producer.send(Message(topic, b"x"))
+
+        def elsewhere() -> None:
+            with pytest.raises(ClientStateError, match="another event loop"):
+                asyncio.run(producer.send(Message(topic, b"y")))
+
+        await anyio.to_thread.run_sync(elsewhere)
+
+
+# ── What users hand over ──
+
+
+async def coroutine(*_: object) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def generator(*_: object) -> Any:
+    yield
+
+
+async def async_generator(*_: object) -> Any:
+    yield
+
+
+class Later:
+    async def __call__(self, *_: object) -> None:
+        raise AssertionError("nobody awaits it")
+
+
+async def test_what_would_never_run_is_refused_where_it_is_given(
+    front: Front, fresh: Fresh
+) -> None:
+    refused = [generator, async_generator, *([coroutine, Later()] if front.blocking else [])]
+    for function in (*refused, 5):
+        with pytest.raises(ConfigurationError):
+            front.push(fresh("group")).subscribe(fresh("topic"), handler=function)
+        with pytest.raises(ConfigurationError):
+            front.transaction_producer(checker=function)
+        async with front.transaction_producer(checker=lambda _: None) as producer:
+            with pytest.raises(ConfigurationError):
+                await producer.send_in_transaction(Message(fresh("topic"), b"x"), function)
+    for function in (generator, async_generator, coroutine, Later()):
+        for option in ("on_assigned", "on_revoked", "strategy"):
+            with pytest.raises(ConfigurationError):
+                front.push(fresh("group"), **{option: function})
+        with pytest.raises(ConfigurationError):
+            front.producer(credentials=function)
+
+
+@pytest.mark.parametrize("made", [coroutine, generator, async_generator])
+async def test_a_handler_whose_result_would_have_to_be_awaited_has_failed(
+    front: Front, fresh: Fresh, made: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A plain function hides it; async consumers await a coroutine, which fails here by itself."""
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"x")
+    called = threading.Event()
+
+    def handler(_: Sequence[ReceivedMessage]) -> object:
+        called.set()
+        return made()
+
+    consumer = front.push(group, start_from=FIRST, max_reconsume=0)
+    consumer.subscribe(topic, handler=handler)
+    async with consumer:
+        await anyio.to_thread.run_sync(called.wait, WITHIN_S)
+    assert "the handler failed" in caplog.text
+
+
+async def test_a_selector_must_select_a_queue(front: Front, fresh: Fresh) -> None:
+    async with front.producer() as producer:
+        for wrong in (coroutine, lambda *_: 1, lambda *_: None):
+            with pytest.raises(TypeError, match="selector"):
+                await producer.send(Message(fresh("topic"), b"x"), queue=wrong)
+
+
+@pytest.mark.parametrize("front_name", ["blocking"], indirect=True)
+async def test_a_handler_that_would_end_its_thread_has_failed_and_the_thread_goes_on(
+    front: Front, fresh: Fresh
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, *[b"%d" % n for n in range(6)])
+    seen: list[bytes] = []
+    done = threading.Event()
+
+    def handler(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append(messages[0].body)
+        if len(seen) == 6:
+            done.set()
+        if len(seen) == 2:
+            sys.exit(3)
+
+    consumer = front.push(group, start_from=FIRST, concurrency=1)
+    consumer.subscribe(topic, handler=handler)
+    async with consumer:
+        assert await anyio.to_thread.run_sync(done.wait, WITHIN_S)
+    assert await unfinished(front, group, topic) == 0
