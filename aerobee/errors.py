@@ -72,7 +72,23 @@ __all__ = [
 ]
 
 
-class AerobeeError(Exception):
+class Portable:
+    """A mixin for exceptions that pickle whole, whatever their constructor takes.
+
+    An exception of a worker process reaches its pool by pickle; one that does not break it there.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert isinstance(self, BaseException)
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    """An exception of a pickle, without a call of its constructor: its fields follow."""
+    return kind.__new__(kind, *args)
+
+
+class AerobeeError(Portable, Exception):
     """The base of all errors. Its fields describe the circumstances; None where one does not apply.
 
     `code` is that of the response, or RocketMQ's client code; `remark` the text of the broker or

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from aerobee.errors import CompressionError, ConfigurationError
 
-__all__ = ["Compression", "check", "pack", "unpack"]
+__all__ = ["UNPACKED_MAX", "Compression", "TooLargeError", "check", "pack", "unpack"]
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 
@@ -28,6 +28,10 @@ PIECE = 256 << 10
 """Bytes that are decompressed between two looks at the size."""
 ZSTD_WINDOW_MAX = 8 << 20
 """What a frame may ask a decoder to remember; RocketMQ's clients ask for 2 MiB."""
+
+
+class TooLargeError(CompressionError):
+    """The body would take more bytes than it may; no more than those were decompressed."""
 
 
 def check(method: Compression | None) -> None:
@@ -58,15 +62,15 @@ def pack(body: bytes, method: Compression | None, above: int) -> tuple[bytes, in
     return packed, COMPRESSED | TYPE_BITS[method]
 
 
-def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
-    """Decompress a body. Raises: CompressionError."""
+def unpack(body: bytes | memoryview, sys_flag: int, most: int = UNPACKED_MAX) -> bytes:
+    """Decompress a body to at most so many bytes. Raises: TooLargeError, CompressionError."""
     if not sys_flag & COMPRESSED:
         return bytes(body)
     method = TYPE_NAMES.get(sys_flag & TYPE_MASK)
     if method is None:
         raise CompressionError(f"compression type {(sys_flag & TYPE_MASK) >> 8} is not known")
     try:
-        unpacked = UNPACKERS[method](bytes(body))
+        unpacked = UNPACKERS[method](bytes(body), most)
     except ImportError:
         raise CompressionError(f"the body is packed with {method}, which needs {EXTRA}") from None
     except (zlib.error, RuntimeError, EOFError, ValueError, MemoryError) as error:
@@ -85,43 +89,43 @@ def _compress(method: str, body: bytes) -> bytes:
     return zlib.compress(body, LEVEL)
 
 
-def _inflate(body: bytes) -> bytes | None:
-    """A decompressed zlib body, None if it is cut. Raises: CompressionError, zlib.error."""
+def _inflate(body: bytes, most: int) -> bytes | None:
+    """A decompressed zlib body, None if it is cut. Raises: TooLargeError, zlib.error."""
     unpacker = zlib.decompressobj()
     kept, left, size = [], body, 0
     while not unpacker.eof and (piece := unpacker.decompress(left, PIECE)):
         left = unpacker.unconsumed_tail
         kept.append(piece)
-        size = _counted(size, piece)
+        size = _counted(size, piece, most)
     return b"".join(kept) if unpacker.eof else None
 
 
-def _unpack_lz4(body: bytes) -> bytes | None:
+def _unpack_lz4(body: bytes, most: int) -> bytes | None:
     """A decompressed LZ4 body, None if it is cut.
 
-    Raises: CompressionError, ImportError, RuntimeError.
+    Raises: TooLargeError, ImportError, RuntimeError.
     """
     unpacker = import_module("lz4.frame").LZ4FrameDecompressor()
     kept, left, size = [], body, 0
     while not unpacker.eof and (piece := unpacker.decompress(left, max_length=PIECE)):
         left = b""  # It keeps the rest itself.
         kept.append(piece)
-        size = _counted(size, piece)
+        size = _counted(size, piece, most)
     return b"".join(kept) if unpacker.eof else None
 
 
-def _unpack_zstd(body: bytes) -> bytes | None:
+def _unpack_zstd(body: bytes, most: int) -> bytes | None:
     """A decompressed zstd body, None if it is cut.
 
     It is measured first, because what tells the end of a frame takes no limit of the output.
-    Raises: CompressionError, ImportError, ValueError.
+    Raises: TooLargeError, ImportError, ValueError.
     """
     zstandard = import_module("zstandard")
     unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
     try:
         size, measured = 0, unpacker.stream_reader(body)
         while piece := measured.read(PIECE):
-            size = _counted(size, piece)
+            size = _counted(size, piece, most)
         whole = unpacker.decompressobj()
         unpacked = bytes(whole.decompress(body))
     except zstandard.ZstdError as error:
@@ -129,11 +133,11 @@ def _unpack_zstd(body: bytes) -> bytes | None:
     return unpacked if whole.eof else None
 
 
-def _counted(size: int, piece: bytes) -> int:
-    """The size with one more piece. Raises: CompressionError when that is too much."""
+def _counted(size: int, piece: bytes, most: int) -> int:
+    """The size with one more piece. Raises: TooLargeError when that is too much."""
     size += len(piece)
-    if size > UNPACKED_MAX:
-        raise CompressionError(f"the body unpacks to more than {UNPACKED_MAX} bytes")
+    if size > most:
+        raise TooLargeError(f"the body unpacks to more than {most} bytes")
     return size
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
 from aerobee.client.message import MessageQueue, ReceivedMessage
-from aerobee.errors import ConfigurationError
+from aerobee.errors import ConfigurationError, Portable
 
 __all__ = [
     "AGAIN",
@@ -57,7 +57,7 @@ class ConsumeResult(Enum):
     LATER = "LATER"
 
 
-class RetryLater(Exception):
+class RetryLater(Portable, Exception):
     """Raised by a handler to have its messages delivered again, after the delay of a level.
 
     Levels are the broker's: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With level 0 the broker
@@ -72,11 +72,11 @@ class RetryLater(Exception):
         self.suspend = suspend
 
 
-class Reject(Exception):
+class Reject(Portable, Exception):
     """Raised by a handler to make its messages dead letters, without another try."""
 
 
-class BatchFailed(Exception):
+class BatchFailed(Portable, Exception):
     """Raised by a handler of a batch: the messages at `indices` failed, the others are finished."""
 
     def __init__(self, indices: Sequence[int], level: int = 0) -> None:

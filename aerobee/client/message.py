@@ -24,7 +24,8 @@ class Message:
 
     `keys` are for queries by key, `tag` for consumers' filters. Messages with equal `ordering_key`
     (RocketMQ's sharding key) go to the same queue. With `wait_store_ok` false the broker answers
-    before the message is on disk. Raises: TypeError if the body is not bytes.
+    before the message is on disk. A bytearray or memoryview is copied. Raises: TypeError if the
+    body is not bytes, or `flag` no int.
 
     At most one of these delays the delivery: `delay`, in seconds, or `deliver_at`, both with a
     precision of a millisecond and for brokers since 5.0 only; or a `delay_level` above 0, from the
@@ -48,8 +49,13 @@ class Message:
     def __post_init__(self) -> None:
         if isinstance(self.body, str):
             raise TypeError("a message body is bytes: encode it, for example body.encode()")
+        if isinstance(self.body, (bytearray, memoryview)):
+            # Its content may change before the message is sent.
+            self.body = bytes(self.body)
         if not isinstance(self.body, bytes):
             raise TypeError(f"a message body is bytes, not {type(self.body).__name__}")
+        if not isinstance(self.flag, int):
+            raise TypeError(f"flag is an int, not {type(self.flag).__name__}")
         if isinstance(self.keys, str):
             raise TypeError("keys is a sequence of strings: write keys=[...]")
 
@@ -87,9 +93,13 @@ class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     original_topic: str
     transaction_id: str | None
 
+    def __hash__(self) -> int:
+        return hash((self.queue, self.queue_offset, self.message_id))
+
 
 DELAY_LEVELS = 18
 """The number of delay levels of brokers with the default messageDelayLevel."""
+FLAG_MIN, FLAG_MAX = -(1 << 31), (1 << 31) - 1
 BUYER_ID = "BUYER_ID"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -108,6 +118,8 @@ def check_message(message: Message, max_size_bytes: int, delay_levels: int = DEL
             f"the body of a message to {message.topic} has {len(message.body)} bytes, "
             f"more than max_message_size = {max_size_bytes}"
         )
+    if not FLAG_MIN <= message.flag <= FLAG_MAX:
+        raise ConfigurationError(f"flag is {message.flag}: {FLAG_MIN} to {FLAG_MAX}")
     if message.delayed:
         check_delay(message, delay_levels)
     for name, value in message.properties.items():

@@ -84,6 +84,8 @@ class Member:
     """Ends the call of `cache.arrived` at the end of the client."""
     _ready: deque[HeldQueue] = field(default_factory=deque)
     """Queues with messages, in the order of their turns."""
+    _taken: list[ReceivedMessage] = field(default_factory=list)
+    """Messages of a call under way, which their queues count as delivered already."""
 
     def __post_init__(self) -> None:
         self.hooks = self.instance.config.hooks
@@ -315,10 +317,12 @@ class Member:
         if the client ends before this consumer is closed.
         """
         deadline = self.instance.clock.monotonic() + timeout_s
+        self._put_back_taken()
         while True:
             taken = self.take(most)
             left_s = deadline - self.instance.clock.monotonic()
             if taken or self.closing.is_set:
+                self._hand_out(taken)
                 return taken
             if self.instance.closing.is_set:
                 raise ClientClosedError("the client of this consumer is closed")
@@ -335,10 +339,30 @@ class Member:
             self._ready.extend(
                 held for held in self.held.values() if held.waiting and not held.paused
             )
-        taken: list[ReceivedMessage] = []
+        taken = self._taken
         while self._ready and len(taken) < most:
-            taken += self._ready.popleft().take(most - len(taken))
+            self._ready[0].take_into(taken, most - len(taken))
+            self._ready.popleft()
         return taken
+
+    def _hand_out(self, taken: Sequence[ReceivedMessage]) -> None:
+        """Note that the caller gets these messages."""
+        self._taken = []
+
+    def _put_back_taken(self) -> None:
+        """Put back what an interrupted call took and returned to nobody."""
+        if not self._taken:
+            return
+        while self._taken:
+            message = self._taken[-1]
+            held = self.held.get(message.queue)
+            if held is not None and message.queue_offset in held.unfinished:
+                held.put_back([message])
+            self._taken.pop()
+        # The interruption may have come between a message and the count of its bytes.
+        for held in self.held.values():
+            held.cached_bytes = sum(len(message.body) for message in held.waiting)
+        self.cache.used_bytes = sum(held.cached_bytes for held in self.held.values())
 
     def done(self, messages: Iterable[ReceivedMessage]) -> None:
         """Finish these messages: they need no second delivery."""

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.steps.effects import Signal
 from aerobee.client.steps.figures import Counts
 
@@ -26,6 +27,8 @@ CACHED_MESSAGES_MAX = 1000
 """The most messages of a queue that are pulled and not yet delivered."""
 CACHED_BYTES_MAX = 100 << 20
 """The same limit in bytes, for all queues of a consumer together."""
+PULL_MAX = 1024
+"""The most messages of a pull, whatever the options say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,17 @@ class Cache:
     """The size of all cached messages of a consumer, and the signal of free room."""
 
     used_bytes: int = 0
+    queues: int = 0
+    """The number of queues that share it."""
+    releases: int = 0
+    """Counts how often room became free."""
     room: Signal = field(default_factory=Signal)
     arrived: Signal = field(default_factory=Signal)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of pulling ahead of one queue; from `max_bytes` on, of all queues together."""
+    """The limits of pulling ahead: messages of one queue, bytes of all queues together."""
 
     max_messages: int = CACHED_MESSAGES_MAX
     max_bytes: int = CACHED_BYTES_MAX
@@ -93,6 +100,15 @@ class HeldQueue:
     """When messages were last pulled, and last delivered, in monotonic seconds."""
     counts: Counts = field(default_factory=Counts)
     """The statistics of its topic."""
+    cached_bytes: int = 0
+    """The bodies of `waiting`."""
+    crowded_at: int | None = None
+    """`cache.releases` when the next message found no room: it waits until there is more."""
+    pull_max: int = PULL_MAX
+    """The most messages of the next pull: fewer after one that did not find room for all."""
+
+    def __post_init__(self) -> None:
+        self.cache.queues += 1
 
     @property
     def position(self) -> int:
@@ -107,37 +123,69 @@ class HeldQueue:
     @property
     def full(self) -> bool:
         """Whether pulling more must wait."""
-        limits, cached = self.limits, len(self.waiting)
+        limits = self.limits
         if limits.max_span is not None and self.next_offset - self.commit_point > limits.max_span:
             return True
-        return cached >= limits.max_messages or (
-            cached > 0 and self.cache.used_bytes >= limits.max_bytes
-        )
+        if self.cache.used_bytes and self.crowded_at == self.cache.releases:
+            return True
+        return len(self.waiting) >= limits.max_messages or self.room_bytes <= 0
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes the body of the next message may take.
+
+        One half of the cache is for whoever comes first, the other is shared out evenly, so that no
+        queue keeps out the others. One message alone may be as large as messages are.
+        """
+        used, limit = self.cache.used_bytes, self.limits.max_bytes
+        if not used:
+            return UNPACKED_MAX
+        half = limit // 2
+        share = half // self.cache.queues - self.cached_bytes if self.cached_bytes else half
+        return min(limit - used, max(half - used, share))
 
     def add(self, message: ReceivedMessage) -> None:
         """Add a pulled message."""
         self.waiting.append(message)
-        self.cache.used_bytes += len(message.body)
+        self._use(len(message.body))
+
+    def count_pull(self, kept: int, *, whole: bool) -> None:
+        """Note how much of the last response there was room for."""
+        if whole:
+            self.crowded_at = None
+            self.pull_max = min(PULL_MAX, max(self.pull_max, 2 * kept))
+        else:
+            self.crowded_at = self.cache.releases
+            self.pull_max = max(1, kept)
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """Return up to `most` messages, oldest first; they count as unfinished from here."""
-        waiting, unfinished, used = self.waiting, self.unfinished, 0
-        taken = []
-        while waiting and most > 0:
-            message = waiting.popleft()
-            unfinished[message.queue_offset] = None
-            used += len(message.body)
-            taken.append(message)
-            most -= 1
-        self._release(used)
+        taken: list[ReceivedMessage] = []
+        self.take_into(taken, most)
         return taken
+
+    def take_into(self, taken: list[ReceivedMessage], most: int) -> None:
+        """Add up to `most` messages to a list, oldest first; they count as unfinished from here.
+
+        An interruption leaves each message in `waiting` or in `unfinished` and the list, or in all.
+        """
+        waiting, unfinished = self.waiting, self.unfinished
+        while waiting and most > 0:
+            message = waiting[0]
+            unfinished[message.queue_offset] = None
+            taken.append(message)
+            waiting.popleft()
+            self._use(-len(message.body))
+            most -= 1
+        self._release(0)
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
         """Put messages back, to be delivered again before all others."""
         for message in reversed(messages):
+            if not self.waiting or self.waiting[0].queue_offset > message.queue_offset:
+                self.waiting.appendleft(message)
+                self._use(len(message.body))
             self.unfinished.pop(message.queue_offset, None)
-            self.waiting.appendleft(message)
-            self.cache.used_bytes += len(message.body)
 
     def finish(self, queue_offset: int) -> None:
         """Finish a message: it needs no second delivery."""
@@ -153,15 +201,31 @@ class HeldQueue:
         self.next_offset = queue_offset
         self.broken = None
 
+    def give_back(self) -> None:
+        """Drop what is pulled and not delivered: it is pulled again. The cache is for others."""
+        self.interrupt.set()
+        self.interrupt = Signal()
+        self.next_offset = self.position
+        self._release(sum(len(message.body) for message in self.waiting))
+        self.waiting.clear()
+        self.broken = None
+
     def drop(self) -> None:
         """Drop the queue, which another member holds now."""
+        if not self.dropped:
+            self.cache.queues -= 1
         self.dropped = True
         self._release(sum(len(message.body) for message in self.waiting))
         self.waiting.clear()
         self.interrupt.set()
 
+    def _use(self, size: int) -> None:
+        self.cache.used_bytes += size
+        self.cached_bytes += size
+
     def _release(self, size: int) -> None:
-        self.cache.used_bytes -= size
+        self._use(-size)
+        self.cache.releases += 1
         self.cache.room.set()
         if not self.room.is_set and len(self.waiting) <= self.limits.max_messages // 2:
             self.room.set()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from aerobee.client.compression import unpack
+from aerobee.client.compression import UNPACKED_MAX, TooLargeError, unpack
 from aerobee.client.message import BUYER_ID, MessageQueue, ReceivedMessage, timer_of
 from aerobee.client.namespaces import plain
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
@@ -17,13 +17,14 @@ from aerobee.store.format import message_id, properties, record
 from aerobee.store.format.batch import BATCH_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from aerobee.client.message import Message
     from aerobee.remoting.wire.headers.send import PushReplyMessage
 
 __all__ = [
     "MessageUnreadableError",
+    "NoRoom",
     "UniqIds",
     "batch_item",
     "checked_length",
@@ -38,6 +39,14 @@ COUNTER_DIGITS: Final = 4
 """Digits at the end of a message id that count within a millisecond."""
 CRC_MASK: Final = 0x7FFF_FFFF
 """The mask of a body CRC: brokers store it without its top bit."""
+
+
+class NoRoom(Exception):
+    """The body of a record takes more bytes than there is room for; `at` is its place."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 class MessageUnreadableError(CompressionError):
@@ -95,23 +104,32 @@ def batch_item(flag: int, body: bytes, properties: str) -> bytes:
 
 
 def received(
-    body: bytes | memoryview, broker_name: str, namespace: str | None
+    body: bytes | memoryview,
+    broker_name: str,
+    namespace: str | None,
+    room: Callable[[], int] | None = None,
 ) -> Iterator[ReceivedMessage]:
     """The records of a pull response, in order, with plain names of the client's namespace.
 
-    Raises: CompressionError, TransportError.
+    Raises: NoRoom in front of a record whose body takes more than `room()` bytes, of which no more
+    than those were decompressed; CompressionError, TransportError.
     """
     at = 0
     while at < len(body):
+        most = UNPACKED_MAX if room is None else min(UNPACKED_MAX, room())
         try:
             one = record.read(body, at)
         except record.RecordDamaged as error:
             text = f"broker {broker_name} sent a broken record: {error}"
             raise TransportError(text).about(broker=broker_name) from error
         at += one.size
+        if room is not None and len(one.body) > most:
+            raise NoRoom(at - one.size)
         try:
-            yield _received(one, broker_name, namespace)
+            yield _received(one, broker_name, namespace, most)
         except CompressionError as error:
+            if isinstance(error, TooLargeError) and most < UNPACKED_MAX:
+                raise NoRoom(at - one.size) from None
             as_stored = _with_body(one, bytes(one.body), broker_name, namespace)
             where = f"{as_stored.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
             raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
@@ -119,11 +137,13 @@ def received(
             ) from error
 
 
-def _received(one: record.Record, broker_name: str, namespace: str | None) -> ReceivedMessage:
+def _received(
+    one: record.Record, broker_name: str, namespace: str | None, most: int
+) -> ReceivedMessage:
     if crc32(one.body) & CRC_MASK != one.body_crc:
         # Brokers do not check the CRC of a body when they send it.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
-    return _with_body(one, unpack(one.body, one.sys_flag), broker_name, namespace)
+    return _with_body(one, unpack(one.body, one.sys_flag, most), broker_name, namespace)
 
 
 def _with_body(

@@ -19,7 +19,7 @@ from aerobee.client.steps.sending_back import retry_topic, send_back
 from aerobee.errors import ClientStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from aerobee.client.filters import Expression
     from aerobee.client.message import MessageQueue, ReceivedMessage
@@ -75,9 +75,13 @@ class PullMember(AskedMember):
                 yield from self.puller.pull_or_wait(held, subscription)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pause pulling and delivery of these queues, or all. Raises: QueueNotAssignedError."""
+        """Pause pulling and delivery of these queues, or all. Raises: QueueNotAssignedError.
+
+        What is pulled and not delivered is pulled again later: it would take room from others.
+        """
         for held in [self.holding(queue) for queue in queues] or self.held.values():
             held.paused = True
+            held.give_back()
         self._ready.clear()
         self.resumed.clear()
 
@@ -90,11 +94,10 @@ class PullMember(AskedMember):
 
     # ── Delivery ──
 
-    def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
+    def _hand_out(self, taken: Sequence[ReceivedMessage]) -> None:
         """As in any member; hooks are called for the messages."""
-        taken = yield from AskedMember.poll(self, most, timeout_s)
         handed_out(self.hooks, self.group, taken)
-        return taken
+        AskedMember._hand_out(self, taken)
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """The messages that are already pulled; retried ones have their original topic."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aerobee.client.steps.answers import error_of, header_of, topic_of
 from aerobee.client.steps.checking import filter_refused
 from aerobee.client.steps.effects import Ask, Wait
-from aerobee.client.steps.messages import received
+from aerobee.client.steps.messages import NoRoom, received
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
@@ -131,7 +131,7 @@ class Puller:
             topic=held.queue.topic,
             queue_id=held.queue.queue_id,
             queue_offset=held.next_offset,
-            max_msg_nums=self.batch,
+            max_msg_nums=min(self.batch, held.pull_max),
             sys_flag=MAY_SUSPEND | HAS_SUBSCRIPTION | (LITE if lite else 0),
             commit_offset=0,
             suspend_timeout_millis=SUSPEND_MS,
@@ -145,7 +145,8 @@ class Puller:
         """Apply a response to the queue. Raises: BrokerError, TransportError."""
         match answer.code:
             case ResponseCode.SUCCESS:
-                self._keep_messages(held, subscription, answer)
+                if not self._keep_messages(held, subscription, answer):
+                    return
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
                 pass
             case ResponseCode.PULL_OFFSET_MOVED:
@@ -167,19 +168,28 @@ class Puller:
         if held.broken is None:
             held.next_offset = next_offset(ask, answer)
 
-    def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> None:
-        """Add the messages of a response, up to the first unreadable. Raises: TransportError."""
+    def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> bool:
+        """Add the messages of a response, up to the first that is unreadable or finds no room.
+
+        Returns whether there was room for all. Raises: TransportError.
+        """
         wants = subscription.filter.wants
+        seen, whole = 0, True
         try:
             name, namespace = held.queue.broker_name, self.instance.config.namespace
-            for message in received(answer.body, name, namespace):
+            for message in received(answer.body, name, namespace, lambda: held.room_bytes):
+                seen += 1
                 if message.queue_offset >= held.next_offset:
                     if wants(message.tag):
                         held.add(message)
                     held.next_offset = message.queue_offset + 1
+        except NoRoom:
+            whole = False
         except CompressionError as error:
             held.broken = error
+        held.count_pull(seen, whole=whole)
         held.cache.arrived.set()
+        return whole
 
 
 def next_offset(ask: Ask, answer: Command) -> int:

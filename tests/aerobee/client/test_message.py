@@ -1,7 +1,9 @@
 """What a message may be, and what is refused before anything is sent."""
 
 import math
+from array import array
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -25,9 +27,28 @@ def test_a_body_that_is_text_is_refused_with_the_way_out() -> None:
         Message("T", "hello")  # type: ignore[arg-type]  # that is the point
 
 
-def test_a_body_is_bytes_and_nothing_like_it() -> None:
-    with pytest.raises(TypeError, match="bytearray"):
-        Message("T", bytearray(b"x"))  # type: ignore[arg-type]  # that is the point
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_body_that_may_change_is_copied(kind: type[bytearray] | type[memoryview]) -> None:
+    mutable = bytearray(b"x")
+    view: Any = kind(mutable)
+    message = Message("T", view)
+    view[:] = b"y"
+    assert message.body == b"x"
+    assert type(message.body) is bytes
+
+
+@pytest.mark.parametrize("body", [None, 1, ["x"], array("b", [1])])
+def test_a_body_is_bytes_and_nothing_else(body: Any) -> None:
+    with pytest.raises(TypeError, match="a message body is bytes, not"):
+        Message("T", body)
+
+
+def test_a_flag_that_is_no_number_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="flag"):
+        Message("T", b"x", flag="a")  # type: ignore[arg-type]  # that is the point
+    for flag in (1 << 31, -(1 << 31) - 1):
+        with pytest.raises(ConfigurationError, match="flag"):
+            check_message(Message("T", b"x", flag=flag), 100)
 
 
 def test_keys_given_as_one_string_are_refused() -> None:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.message import MessageQueue, ReceivedMessage
-from aerobee.client.steps import held_queue
-from aerobee.client.steps.held_queue import Cache, HeldQueue
+from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits
 
 QUEUE = MessageQueue("T", "b", 0)
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -36,6 +36,10 @@ def message(queue_offset: int, body: bytes = b"x") -> ReceivedMessage:
         original_topic="T",
         transaction_id=None,
     )
+
+
+def sized(queue_offset: int, size: int) -> ReceivedMessage:
+    return message(queue_offset, bytes(size))
 
 
 def held(*offsets: int, then: int) -> HeldQueue:
@@ -100,7 +104,7 @@ def test_a_seek_forgets_what_was_pulled_and_interrupts_the_pull() -> None:
 
 
 def test_a_full_queue_says_when_there_is_room_again() -> None:
-    most = held_queue.CACHED_MESSAGES_MAX
+    most = PULL_LIMITS.max_messages
     queue = held(*range(most), then=most)
     assert queue.full
     queue.cache.room.clear()
@@ -109,12 +113,64 @@ def test_a_full_queue_says_when_there_is_room_again() -> None:
     assert queue.cache.room.is_set
 
 
-def test_all_queues_share_one_limit_of_bytes_but_none_starves() -> None:
-    cache = Cache(used_bytes=held_queue.CACHED_BYTES_MAX)
-    queue = HeldQueue(QUEUE, 0, cache)
-    assert not queue.full
-    queue.add(message(0))
+def test_one_message_alone_may_be_as_large_as_messages_are() -> None:
+    queue = HeldQueue(QUEUE, 0, Cache(), limits=Limits(max_bytes=10))
+    assert queue.room_bytes == UNPACKED_MAX
+    queue.add(sized(0, 1000))
     assert queue.full
+    assert queue.room_bytes < 0
+
+
+def test_queues_share_one_limit_of_bytes_and_none_keeps_the_others_out() -> None:
+    limit, queues = 1000, 4
+    cache = Cache()
+    held = [HeldQueue(QUEUE, 0, cache, limits=Limits(max_bytes=limit)) for _ in range(queues)]
+    greedy = held[0]
+    for n in range(limit):
+        if greedy.room_bytes < 10:
+            break
+        greedy.add(sized(n, 10))
+    assert cache.used_bytes == limit // 2
+    for one in held[1:]:
+        assert one.room_bytes >= limit // 2 // queues
+        one.add(sized(0, limit // 2 // queues))
+    assert cache.used_bytes <= limit
+    assert all(one.full for one in held)
+
+
+def test_a_queue_without_room_tries_again_once_there_is_more() -> None:
+    cache = Cache()
+    other, queue = (HeldQueue(QUEUE, 0, cache, limits=Limits(max_bytes=1000)) for _ in "12")
+    for n in range(4):
+        other.add(sized(n, 10))
+    queue.count_pull(0, whole=False)
+    assert (queue.full, queue.pull_max) == (True, 1)
+    other.take(1)
+    assert not queue.full
+    queue.count_pull(1, whole=True)
+    assert (queue.full, queue.pull_max) == (False, 2)
+
+
+def test_an_interrupted_delivery_puts_back_what_nobody_got() -> None:
+    queue = held(0, 1, 2, then=3)
+    taken: list[ReceivedMessage] = []
+    queue.take_into(taken, 2)
+    before = queue.cache.used_bytes
+    queue.put_back(taken)
+    queue.put_back(taken)
+    assert [one.queue_offset for one in queue.waiting] == [0, 1, 2]
+    assert not queue.unfinished
+    assert queue.cache.used_bytes == queue.cached_bytes == before + 2
+
+
+def test_what_is_given_back_is_pulled_again() -> None:
+    queue = held(0, 1, 2, then=3)
+    queue.take(1)
+    interrupted = queue.interrupt
+    queue.give_back()
+    assert interrupted.is_set
+    assert (queue.next_offset, queue.position, queue.commit_point) == (1, 1, 0)
+    assert queue.cache.used_bytes == 0
 
 
 def test_a_dropped_queue_gives_its_room_back() -> None:

@@ -1,0 +1,212 @@
+"""Ctrl-C at every point of a call: no message is in no table, and the client goes on.
+
+The interpreter handles a signal behind a call, at the start of a function and at the end of a
+loop's round. `sys.settrace` raises an exception at the first such point of ours, then at the
+second, and so on, until the call ends without one.
+"""
+
+import dis
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+import aerobee.client
+import aerobee.remoting.client
+from aerobee import ConsumeFrom, Message, MessageQueue
+from aerobee.blocking import AdminClient, Producer, PullConsumer
+from tests.conftest import AnyBroker
+
+pytestmark = pytest.mark.service
+
+OURS = tuple(
+    str(Path(next(iter(package.__path__))).resolve())
+    for package in (aerobee.client, aerobee.remoting.client)
+)
+POINTS_MAX = 5_000
+"""More points than any of these calls has: it would never end."""
+STEP = 7
+"""Where each point costs a connection or a consumer, every seventh is tried."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The one of this test, and not of somebody at the keyboard."""
+
+
+@cache
+def is_ours(file: str) -> bool:
+    return str(Path(file).resolve()).startswith(OURS)
+
+
+def is_checked(code: CodeType, at: int) -> bool:
+    """Whether the interpreter looks for signals at the end of this instruction."""
+    name = dis.opname[code.co_code[at]]
+    return name in ("RESUME", "JUMP_BACKWARD") or name.startswith("CALL")
+
+
+@cache
+def handler_of(code: CodeType, at: int) -> int | None:
+    """Where an exception of the instruction is handled. Behind it that may be elsewhere."""
+    parse: Any = dis._parse_exception_table  # type: ignore[attr-defined]  # there is no other
+    inner = [one.target for one in parse(code) if one.start <= at < one.end]
+    return inner[-1] if inner else None
+
+
+def interrupted_at(point: int, call: Callable[[], object]) -> bool:
+    """Run the call and interrupt it at its n-th point of ours; False if it has fewer."""
+    passed = 0
+    last: dict[FrameType, int] = {}
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal passed
+        if not is_ours(frame.f_code.co_filename):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            before, last[frame] = last.get(frame, 0), frame.f_lasti
+            if is_checked(frame.f_code, before) and (
+                handler_of(frame.f_code, before) == handler_of(frame.f_code, frame.f_lasti)
+            ):
+                passed += 1
+                if passed == point:
+                    sys.settrace(None)
+                    raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def every_point(call: Callable[[], object], check: Callable[[], object], step: int = 1) -> int:
+    """Interrupt the call at its points in turn, and check after each; returns how many it has."""
+    for point in range(1, POINTS_MAX, step):
+        if not interrupted_at(point, call):
+            return point - step
+        check()
+    raise AssertionError(f"the call has more than {POINTS_MAX} points")
+
+
+@pytest.fixture
+def topic(broker: AnyBroker, fresh: Callable[[str], str]) -> str:
+    name = fresh("topic")
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic(name, queues=1)
+    return name
+
+
+def fill(broker: AnyBroker, topic: str, count: int) -> None:
+    with Producer(broker.namesrv_address) as producer:
+        producer.send_batch([Message(topic, b"%d" % n) for n in range(count)])
+
+
+def test_no_message_is_lost_by_an_interruption_of_poll_or_commit(
+    broker: AnyBroker, topic: str, fresh: Callable[[str], str]
+) -> None:
+    count, group = 3_000, fresh("group")
+    fill(broker, topic, count)
+    got: set[int] = set()
+    with PullConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST) as consumer:
+        consumer.subscribe(topic)
+        (queue,) = consumer.assignment
+        held = consumer._member.held[queue]
+
+        def poll() -> None:
+            messages = consumer.poll(max_messages=2)
+            got.update(one.queue_offset for one in messages)
+            consumer.done(*messages)
+
+        def each_is_somewhere() -> None:
+            with consumer._client.lock:
+                waiting = {one.queue_offset for one in held.waiting}
+                assert set(range(held.next_offset)) <= got | waiting | set(held.unfinished)
+            poll()
+            with consumer._client.lock:
+                assert held.cached_bytes == sum(len(one.body) for one in held.waiting)
+                assert held.cached_bytes == held.cache.used_bytes
+
+        assert every_point(poll, each_is_somewhere) > 20
+        assert every_point(consumer.commit, each_is_somewhere, STEP) > 20
+        while len(got) + len(held.unfinished) < count:
+            poll()
+        committed = held.commit_point
+    assert set(range(committed)) <= got
+    with PullConsumer(group, broker.namesrv_address) as again:
+        again.subscribe(topic)
+        while len(got) < count:
+            messages = again.poll()
+            assert messages, "a message that nobody got is not delivered again"
+            got.update(one.queue_offset for one in messages)
+
+
+def test_an_interrupted_send_leaves_a_producer_that_sends(broker: AnyBroker, topic: str) -> None:
+    """Each message is stored once or not at all, and the next send works."""
+    with Producer(broker.namesrv_address) as producer:
+        producer.send(Message(topic, b"first"))
+        tries = 0
+
+        def send() -> None:
+            nonlocal tries
+            tries += 1
+            producer.send(Message(topic, b"%d" % tries))
+
+        between = 0
+
+        def check() -> None:
+            nonlocal between
+            between += 1
+            producer.send(Message(topic, b"between"))
+
+        assert every_point(send, check, STEP) > 50
+    bodies = drained(broker, topic)
+    assert bodies.count(b"between") == between
+    own = [one for one in bodies if one not in (b"first", b"between")]
+    assert len(own) == len(set(own))
+    assert b"%d" % tries in own
+
+
+def drained(broker: AnyBroker, topic: str) -> list[bytes]:
+    queue = MessageQueue(topic, "", 0)
+    bodies: list[bytes] = []
+    with PullConsumer("interrupted-reader", broker.namesrv_address) as consumer:
+        (queue,) = consumer.queues(topic)
+        consumer.assign([queue])
+        consumer.seek(queue, ConsumeFrom.FIRST)
+        end = consumer.end_offsets()[queue]
+        while len(bodies) < end:
+            bodies += [one.body for one in consumer.poll(max_messages=500)]
+    return bodies
+
+
+def test_an_interrupted_close_ends_and_commits_nothing_that_nobody_got(
+    broker: AnyBroker, topic: str, fresh: Callable[[str], str]
+) -> None:
+    fill(broker, topic, 20)
+    turns = 0
+    for turn in range(1, POINTS_MAX):
+        group = fresh("group")
+        consumer = PullConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST)
+        consumer.start()
+        consumer.subscribe(topic)
+        messages = consumer.poll(max_messages=3)
+        consumer.done(*messages[:-1])
+        interrupted = interrupted_at(turn * 2 * STEP, consumer.close)
+        consumer.close()
+        consumer._client.close()
+        with AdminClient(broker.namesrv_address) as admin:
+            (committed,) = admin.committed_offsets(group, topic).values()
+        assert committed is None or committed < len(messages)
+        turns = turn
+        if not interrupted:
+            break
+    assert turns > 5
