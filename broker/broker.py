@@ -71,12 +71,9 @@ class Broker:
         Raises: OSError when brokerIP1 is not an address.
         """
         topics = TopicTable(config.broker, now_ms=clock.now_ms())
+        known, deleted = topics.is_known, topics.deleted.covers
         core = self.core = Core(
-            config,
-            disk=disk,
-            clock=clock,
-            topics_known=topics.is_known,
-            topics_deleted=topics.deleted.covers,
+            config, disk=disk, clock=clock, topics_known=known, topics_deleted=deleted
         )
         self.features: list[Feature] = []
         add = self._add

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.remoting.server.connection import Connection, FrameHandler
+    from aerobee.remoting.server.peer import Newcomer
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.server.shared import Shared
 
@@ -99,7 +100,7 @@ class ConnectionLimits:
             return None
         return self._displaced(self.newcomers.first_to_go() or self._beyond_share(host), reason)
 
-    def _beyond_share(self, host: bytes) -> Connection | None:
+    def _beyond_share(self, host: bytes) -> Newcomer | None:
         """Of another address that has more than half of the places, the most silent connection."""
         opened = self.addresses.open
         source = max(opened, key=opened.__getitem__, default=None)
@@ -108,7 +109,7 @@ class ConnectionLimits:
         theirs = (one for one in self._connections() if source_of(one.host) == source)
         return min(theirs, key=lambda one: one.last_active, default=None)
 
-    def _displaced(self, connection: Connection | None, reason: str) -> str | None:
+    def _displaced(self, connection: Newcomer | None, reason: str) -> str | None:
         """Close this connection for another one; the reason again where there is none."""
         if connection is None:
             return reason

@@ -15,7 +15,7 @@ from aerobee.remoting.server.addresses import source_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.peer import Newcomer
 
 __all__ = ["Newcomers"]
 
@@ -28,28 +28,28 @@ class Newcomers:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         """How long a connection may be a newcomer."""
-        self.by_address: dict[bytes, dict[Connection, float]] = {}
+        self.by_address: dict[bytes, dict[Newcomer, float]] = {}
         """Client address → its newcomers, and since when they are open."""
 
-    def add(self, connection: Connection, now: float) -> None:
+    def add(self, connection: Newcomer, now: float) -> None:
         """Note a connection that has just been opened."""
         self.by_address.setdefault(source_of(connection.host), {})[connection] = now
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Newcomer) -> None:
         """It has shown something, or is closed."""
         source = source_of(connection.host)
         others = self.by_address.get(source)
         if others is not None and others.pop(connection, None) is not None and not others:
             del self.by_address[source]
 
-    def first_to_go(self, source: bytes | None = None) -> Connection | None:
+    def first_to_go(self, source: bytes | None = None) -> Newcomer | None:
         """The oldest one of the address that has most; or of this address."""
         if source is not None:
             return next(iter(self.by_address.get(source, ())), None)
         most = max(self.by_address.values(), key=len, default=None)
         return None if most is None else next(iter(most))
 
-    def late(self, now: float) -> Iterator[Connection]:
+    def late(self, now: float) -> Iterator[Newcomer]:
         """Those that have had their time; not those whose requests wait for us."""
         opened_before = now - self.timeout_s
         for newcomers in list(self.by_address.values()):

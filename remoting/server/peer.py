@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Peer", "Wire"]
+__all__ = ["Newcomer", "Peer", "Wire"]
 
 
 class Wire(Protocol):
@@ -71,3 +71,12 @@ class Peer(Protocol):
 
     def close(self, reason: str) -> None:
         """Close now."""
+
+
+class Newcomer(Peer, Protocol):
+    """A connection as the boss sees it while it has shown nothing yet."""
+
+    host: bytes
+    closed: bool
+    postponed: bool
+    """Whether a request of it waits for the store."""

@@ -18,9 +18,8 @@ from aerobee.remoting.stats import RemotingStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.gathered import Gathered
-    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.peer import Newcomer, Peer
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.tls_handshakes import Handshakes
 
@@ -109,17 +108,17 @@ class Shared:
         """The last slow round of any selector."""
         self._numbers = 0
 
-    def opened(self, connection: Connection, now: float) -> None:
+    def opened(self, connection: Newcomer, now: float) -> None:
         """Count a connection."""
         self.addresses.opened(connection.host)
         self.newcomers.add(connection, now)
 
-    def asked(self, connection: Connection) -> None:
+    def asked(self, connection: Newcomer) -> None:
         """A first whole request has come; where requests need an account, it shows nothing yet."""
         if self.unauthenticated is None:
             self.newcomers.remove(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Newcomer) -> None:
         """Count it no more."""
         self.addresses.closed(connection.host)
         self.newcomers.remove(connection)

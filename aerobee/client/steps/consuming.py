@@ -99,7 +99,7 @@ class Member:
         Raises: ConfigurationError for a second consumer of the group.
         """
         self.instance.add_consumer(self)
-        # Whoever waits for messages learns that the client has ended.
+        # A wait for messages ends with the client.
         self._forget_client = self.instance.closing.listen(self.cache.arrived.set)
         steps = [self.stay_balanced()]
         if self.config.auto_commit:

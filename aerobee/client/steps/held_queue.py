@@ -134,8 +134,8 @@ class HeldQueue:
     def room_bytes(self) -> int:
         """How many bytes the body of the next message may take.
 
-        One half of the cache is for whoever comes first, the other is shared out evenly, so that no
-        queue keeps out the others. One message alone may be as large as messages are.
+        One half of the cache is for the queues that come first, the other is shared out evenly, so
+        that no queue keeps out the others. One message alone may be as large as messages are.
         """
         used, limit = self.cache.used_bytes, self.limits.max_bytes
         if not used:

@@ -39,7 +39,7 @@ class Peer:
 
 @contextmanager
 def background(peer: Peer) -> Iterator[Background]:
-    made = Background("test", threading.RLock(), peer.begin, peer.fail)  # type: ignore[arg-type]
+    made = Background("test", threading.RLock(), peer.begin, peer.fail)  # type: ignore[arg-type]  # a fake
     made.start()
     try:
         yield made

@@ -303,7 +303,7 @@ async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
     await pop.receive(topic, wait=0)
     waiting = [asyncio.create_task(one) for one in (push.run(), loop(), receive())]
     with anyio.fail_after(WITHIN_S):
-        while push._client._host is None or push._life.state.name != "RUNNING":  # noqa: ASYNC110
+        while push._client._host is None or push._life.state.name != "RUNNING":  # noqa: ASYNC110 (a state, no event)
             await anyio.sleep(0.01)
         for part in (push, pull, pop, producer):
             part._client._host.cancel()
