@@ -6,7 +6,7 @@ long as both agree, the time shown is the time. After a jump, in either directio
 if there had been none, until the clock has shown the new time for `SETTLE_MS`: a machine that
 slept, or whose clock was corrected, is believed then, and a moment's error never was. The first
 time that a process sees is believed at once, since there is nothing to compare it with. Source:
-decision 0010.
+decision 0012.
 """
 
 from __future__ import annotations

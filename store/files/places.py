@@ -1,7 +1,7 @@
 """Where a file is made before it has its name: beside its directory, or in it.
 
 Brokers stop at half-made files in a directory of segments, so files come from beside it. Where none
-can be moved in, they are made inside in a way that brokers tolerate: decision 0010.
+can be moved in, they are made inside in a way that brokers tolerate: decision 0011.
 """
 
 from __future__ import annotations

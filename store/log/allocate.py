@@ -3,7 +3,7 @@
 It is allocated when the last one is half full, and early enough where segments are small: a few
 messages do not take the space of two. It grows outside the log's directory, under a name that no
 broker reads, and is renamed when the log rolls; where that cannot be, in the directory under its
-own name, as Java's brokers make theirs (decision 0010). No space for a segment that is not needed
+own name, as Java's brokers make theirs (decision 0011). No space for a segment that is not needed
 yet does no harm.
 
 A roll that comes before the segment is ready does not wait, since that would block the loop: it
