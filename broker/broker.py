@@ -103,16 +103,11 @@ class Broker:
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
         self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))
-        self.admin = add(
-            AdminFeature(
-                core,
-                self.topics,
-                consumers,
-                sampling=self.metrics.sampling,
-                delays=self.delay.offsets,
-                timers=wheel,
-            )
+        sampling, delays = self.metrics.sampling, self.delay.offsets
+        admin = AdminFeature(
+            core, self.topics, consumers, self.pop, sampling=sampling, delays=delays, timers=wheel
         )
+        self.admin = add(admin)
         self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]

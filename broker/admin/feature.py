@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
+    from aerobee.broker.pop.feature import PopFeature
     from aerobee.broker.topics.feature import TopicsFeature
 
 __all__ = ["AdminFeature"]
@@ -33,6 +34,7 @@ class AdminFeature(Feature):
         core: Core,
         topics: TopicsFeature,
         consumers: ConsumerTables,
+        pop: PopFeature | None,
         *,
         sampling: Sampling,
         delays: DelayOffsetTable,
@@ -47,7 +49,7 @@ class AdminFeature(Feature):
             store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
         )
         calls = ClientCalls(core, topics=topics.table, consumers=consumers)
-        deletion = TopicDeletion(core, topics, consumers)
+        deletion = TopicDeletion(core, topics, consumers, pop)
         self.routes = (
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
             Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),

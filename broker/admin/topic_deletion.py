@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
+    from aerobee.broker.pop.feature import PopFeature
     from aerobee.broker.topics.feature import TopicsFeature
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.answer import Answer
@@ -38,7 +39,13 @@ log = structlog.stdlib.get_logger(__name__)
 class TopicDeletion:
     """Handles the code 215."""
 
-    def __init__(self, core: Core, topics: TopicsFeature, consumers: ConsumerTables) -> None:
+    def __init__(
+        self,
+        core: Core,
+        topics: TopicsFeature,
+        consumers: ConsumerTables,
+        pop: PopFeature | None,
+    ) -> None:
         self.clock = core.clock
         self.stats = core.stats
         self.store = core.store
@@ -46,6 +53,7 @@ class TopicDeletion:
         self.saved = topics.file
         self.offsets = consumers.offsets
         self.clients = consumers.clients
+        self.pop = pop
 
     def delete(
         self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
@@ -99,5 +107,7 @@ class TopicDeletion:
                 self.offsets.delete_topic(topic)
                 for group, queue_ids in running:
                     self.offsets.begin_again(group, topic, queue_ids)
+                if self.pop is not None:
+                    self.pop.topic_deleted(topic)
                 self.stats.forget_topic(topic)
         return Changed(changes=changes_of(deleted))

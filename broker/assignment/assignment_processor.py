@@ -15,7 +15,7 @@ from aerobee.broker.changes import Changed, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import RETRY_PREFIX
-from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.pop import (
@@ -29,9 +29,9 @@ from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from aerobee.broker.assignment.request_modes import RequestModeTable
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.core.core import Core
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topic_processor import Durable
     from aerobee.broker.topics.topics import TopicTable
@@ -59,7 +59,7 @@ class AssignmentProcessor:
     def __init__(
         self,
         *,
-        config: BrokerConfig,
+        core: Core,
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientTable,
@@ -67,7 +67,8 @@ class AssignmentProcessor:
         modes: RequestModeTable,
         saved: Durable,
     ) -> None:
-        self._config = config
+        self._config = core.config
+        self._clock = core.clock
         self._topics = topics
         self._groups = groups
         self._clients = clients
@@ -88,18 +89,19 @@ class AssignmentProcessor:
     def set_mode(
         self, header: SetMessageRequestMode, command: Command, connection: Connection
     ) -> Outcome:
-        """SET_MESSAGE_REQUEST_MODE, answered when it is on disk."""
+        """SET_MESSAGE_REQUEST_MODE, answered when it is on disk; an unknown group is created where
+        using one creates it.
+        """
         wanted = RequestModeRequest.from_client(command.body)
         if wanted.topic.startswith(RETRY_PREFIX):
             raise NoPermission("retry topic is not allowed to set mode")
         if self._topics.get(wanted.topic) is None:
             raise TopicNotExist(wanted.topic)
-        if self._groups.get(wanted.consumer_group) is None:
-            raise GroupNotExist(wanted.consumer_group)
         if wanted.mode not in MODES:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER, f"mode {wanted.mode[:40]!r} is neither PULL nor POP"
             )
+        self._groups.require(wanted.consumer_group, self._clock.now_ms())
         before = self._modes.get(wanted.topic, wanted.consumer_group)
         self._modes.set(wanted)
         log.info(

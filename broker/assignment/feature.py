@@ -31,7 +31,7 @@ class AssignmentFeature(Feature):
         self.file = core.tables.asked(self.modes, "messageRequestMode.json")
         self.saved = (self.file,)
         requests = AssignmentProcessor(
-            config=core.config,
+            core=core,
             topics=topics,
             groups=consumers.groups,
             clients=consumers.clients,

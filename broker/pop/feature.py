@@ -116,6 +116,11 @@ class PopFeature(Feature):
         """Load the table of orderly pops."""
         self._order_file.load(self.orders.load)
 
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the orderly pops of a deleted topic."""
+        self.orders.delete_topic(topic)
+        self._order_file.notice()
+
     def settle(self) -> None:
         """Write down which messages were put back behind an open check point."""
         self.revive.settle()

@@ -184,6 +184,12 @@ class PopOrderTable:
             if not queues:
                 del self.batches[topic, group]
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove the batches of a deleted topic, which would block its queues made anew."""
+        for key in [key for key in self.batches if key[0] == topic]:
+            del self.batches[key]
+            self.changes += 1
+
     def expire(self, age_ms: Callable[[int], int]) -> Iterator[None]:
         """Remove queues that were not popped for a day; others may run between two groups.
 

@@ -21,12 +21,10 @@ from aerobee.broker.metrics.stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
-from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
-from aerobee.store.errors import MessageIllegal
-from aerobee.store.format.batch import batch_item_size, batch_items
 from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.format.properties import append, decode, encode
 from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft
@@ -35,7 +33,7 @@ from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.dedupe.dedupe import Dedupe
@@ -55,15 +53,9 @@ __all__ = ["Send"]
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
 
-NOT_IN_BATCHES: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
-"""Properties that no message of a batch may have."""
-
 HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
 """Properties that send a message through the hooks."""
 
-SEPARATOR: Final = b"\x01"
-"""Between the name of a property and its value."""
-NOT_IN_BATCHES_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(NOT_IN_BATCHES))
 NOT_PLAIN: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
 """Properties of which a send has to be looked at by itself."""
 TRANSACTION_BITS: Final = 0x0C
@@ -75,8 +67,6 @@ SHORT_BATCH_BYTES: Final = 64 << 10
 """A batch up to this size is stored in one step."""
 IDS_STEP: Final = 2_000
 """Ids of stored messages that are formatted in one step."""
-ITEMS_STEP_BYTES: Final = 64 << 10
-"""Bytes of a batch whose properties are checked in one step: about a millisecond."""
 GROUP_MARK: Final = "%"
 """The first character of topics that belong to a group."""
 
@@ -187,7 +177,7 @@ class Send:
         dedupe = self._deduped.get(header.topic)
         if dedupe is None and len(command.body) > SHORT_BATCH_BYTES:
             return self._long_batch(header, command, connection)
-        draft, topic, waits = finished(self._batch_draft(header, command, connection))
+        draft, topic, waits = self._batch_draft(header, command, connection)
         if dedupe is None:
             result = self._store.put_batch(draft, command.body)
         else:
@@ -200,7 +190,7 @@ class Send:
     def _long_batch(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Steps:
-        draft, _, waits = yield from self._batch_draft(header, command, connection)
+        draft, _, waits = self._batch_draft(header, command, connection)
         result = yield from self._store.writer.put_batch_in_steps(
             draft,
             command.body,
@@ -218,16 +208,19 @@ class Send:
 
     def _batch_draft(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
-    ) -> Generator[None, None, tuple[MessageDraft, TopicConfig, bool]]:
+    ) -> tuple[MessageDraft, TopicConfig, bool]:
         """The common fields of a batch's messages, its topic, and whether its answer waits for
         the disk.
+
+        Each message is stored with its own properties as they came. Those that ask a broker for a
+        delay or a transaction have no effect there, as in the Java broker: a forwarder sends
+        committed messages with the property TRAN_MSG.
         """
         try:
             topic = self._destinations.topic(header)
             queue_id = self._destinations.queue_id(header, topic)
             properties = decode(header.properties or "")
             _refuse_in_batch(header, properties)
-            yield from _refuse_in_items(command.body)
         except Refused as refused:
             raise self._with_region(refused) from None
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
@@ -394,30 +387,6 @@ def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, 
 
 def _wants_keys(topic: TopicConfig) -> bool:
     return topic.attributes.get("cleanup.policy") == "COMPACTION"
-
-
-def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
-    """As `_refuse_in_batch`, for the messages of a batch, whose properties are stored as they came.
-
-    Most batches have none of these names, and then nothing is parsed. Others may run at each yield.
-    """
-    raw = bytes(body)
-    if SEPARATOR not in raw or not any(name in raw for name in NOT_IN_BATCHES_BYTES):
-        return
-    checked = 0
-    try:
-        for _, content, properties in batch_items(raw):
-            item = decode(properties)
-            timed = not ASKS_FOR_TIME.isdisjoint(item)
-            if _is_delayed(item) or timed or _is_transaction(item, 0):
-                reason = "a message of the batch asks for delay or transaction"
-                raise Refused(MESSAGE_ILLEGAL, reason)
-            checked += batch_item_size(len(content), len(properties))
-            if checked > ITEMS_STEP_BYTES:
-                checked = 0
-                yield
-    except MessageIllegal as error:
-        raise Refused(MESSAGE_ILLEGAL, str(error)) from error
 
 
 def _is_delayed(properties: dict[str, str]) -> bool:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from aerobee.store.shared import Contents, Runtime
 
 __all__ = ["Writer"]
-
-RECORD_OVERHEAD_BYTES = 64 << 10
-"""How much longer than the largest body all records of a batch may be together."""
 TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")
@@ -280,12 +277,12 @@ class Writer:
     def _split(self, model: bytes, items: bytes | memoryview) -> Iterator[BatchItems]:
         """The messages of a batch body, in pieces of `BATCH_STEP`.
 
-        `model` is the record of one without content. Raises: MessageIllegal, also when their
-        records would be too long.
+        `model` is the record of one without content. `maxMessageSize` is for the body of the
+        request, as in the Java broker: records of many short messages are longer than it. Raises:
+        MessageIllegal, also when their records would not fit into one segment.
         """
         overhead = len(model)
-        limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
-        left = min(limit, self._log.segment_bytes - BLANK_BYTES)
+        left = self._log.segment_bytes - BLANK_BYTES
         for piece in batch_columns(items, BATCH_STEP):
             closed = piece.closed()
             left -= overhead * len(closed.bodies) + closed.content_bytes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.consumers.clients import Client
+from aerobee.broker.consumers.groups import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
 from tests.broker.desk import Desk, body_of, open_desk
@@ -124,10 +125,22 @@ async def test_the_default_is_a_setting_and_retry_topics_are_always_pulled(tmp_p
 
 
 @pytest.mark.trio
-async def test_bad_requests_are_refused(tmp_path: Path) -> None:
+async def test_the_mode_of_an_unknown_group_creates_the_group_where_use_creates_it(
+    tmp_path: Path,
+) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
-        desk.groups.find("g", 0)
+        assert await set_mode(desk, "PUSH", group="new") == ResponseCode.INVALID_PARAMETER
+        assert desk.groups.get("new") is None
+        assert await set_mode(desk, "POP", group="new") == 0
+        assert desk.groups.get("new") is not None
+
+
+@pytest.mark.trio
+async def test_bad_requests_are_refused(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, auto_create_subscription_group=False) as desk:
+        desk.topic("t")
+        desk.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
         assert await set_mode(desk, "POP", topic="%RETRY%g") == ResponseCode.NO_PERMISSION
         assert await set_mode(desk, "POP", topic="nowhere") == ResponseCode.TOPIC_NOT_EXIST
         unknown = await set_mode(desk, "POP", group="stranger")

@@ -17,6 +17,7 @@ from aerobee.remoting.errors import Postponed
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import pop as headers
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import read
@@ -466,6 +467,22 @@ async def test_in_order_nothing_more_comes_until_all_of_it_is_done(
         assert (await pops.ack(first[0])).code == 0
         assert pops.desk.offsets.query("g", "t", 0) == 2
         assert await pops.bodies(order=True) == [b"c"]
+
+
+@pytest.mark.trio
+async def test_in_order_a_topic_made_anew_is_not_blocked_by_pops_of_its_first_life(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        assert await pops.bodies(order=True) == [b"a", b"b"]
+        assert (await pops.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
+        pop = pops.desk.broker.pop
+        assert pop is not None
+        assert not pop.orders.batches
+        pops.desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        await pops.send(b"new")
+        assert await pops.bodies(order=True) == [b"new"]
 
 
 @pytest.mark.trio

@@ -163,6 +163,23 @@ async def test_an_acl_grows_is_listed_and_is_deleted_piece_by_piece(tmp_path: Pa
         assert not (await ask(desk, auth.GetAcl(subject=subject))).body
 
 
+async def test_without_its_type_only_the_entry_of_the_custom_policy_is_deleted(
+    tmp_path: Path,
+) -> None:
+    """As in the Java broker: what the default policy denies stays denied."""
+    async with desk_of(tmp_path) as desk:
+        await ask(desk, auth.CreateUser(username="u1"), U1)
+        subject = "User:u1"
+        for kind in ("Custom", "Default"):
+            entry = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Deny"}
+            policy = {"policyType": kind, "entries": [entry]}
+            body = json.dumps({"subject": subject, "policies": [policy]}).encode()
+            assert (await ask(desk, auth.CreateAcl(subject=subject), body)).code == 0
+        assert (await ask(desk, auth.DeleteAcl(subject=subject, resource="Topic:T"))).code == 0
+        left = json.loads((await ask(desk, auth.GetAcl(subject=subject))).body)
+        assert [policy["policyType"] for policy in left["policies"]] == ["Default"]
+
+
 async def test_a_new_user_does_not_inherit_what_one_of_the_same_name_was_allowed(
     tmp_path: Path,
 ) -> None:
