@@ -226,6 +226,12 @@ class ConsumeQueues:
         for queue in self.table.values():
             queue.destroy()
 
+    def drop(self, topic: str, queue_id: int) -> None:
+        """Remove a queue and its files during a start. Raises: OSError."""
+        queue = self.table.pop((topic, queue_id))
+        self.unsynced.pop(queue, None)
+        queue.destroy()
+
     # ── To the files ──
 
     def all(self) -> list[ConsumeQueue]:

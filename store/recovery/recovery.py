@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
-    from aerobee.store.recovery.last_stop import LastStop
+    from aerobee.store.recovery.last_stop import LastStop, QueueEnds
     from aerobee.store.recovery.recovery_start import Known
 
 __all__ = ["recover"]
@@ -240,7 +240,10 @@ class _Recovery:
         stop = self.last_stop
         bounds = self.log.min_offset, self.end
         whole = stop is not None and (stop.log_begin, stop.log_end) == bounds
-        short = short_of(stop, self.queues, self.known) if stop and whole else {}
+        short: dict[tuple[str, int], QueueEnds] = {}
+        if stop and whole:
+            self._drop_deleted(stop)
+            short = short_of(stop, self.queues, self.known)
         self.lost |= {
             key
             for key, ends in short.items()
@@ -259,6 +262,13 @@ class _Recovery:
                 queue.begin_at(ends.end)
         for queue in self.queues.table.values():
             queue.next_offset = max(queue.next_offset, queue.end_offset)
+
+    def _drop_deleted(self, stop: LastStop) -> None:
+        """Drop queues that were deleted before the stop, and whose records the walk has passed."""
+        for topic, queue_id in list(self.queues.table):
+            if queue_id not in stop.queues.get(topic, ()):
+                self.lost.discard((topic, queue_id))
+                self.queues.drop(topic, queue_id)
 
     def _refuse(self) -> None:
         """Refuse damage that a cut would hide, before anything is removed."""

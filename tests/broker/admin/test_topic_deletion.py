@@ -148,6 +148,25 @@ def test_what_waited_for_a_deleted_topic_does_not_bring_it_back(tmp_path: Path) 
             assert "gone" not in admin.topics()
 
 
+@pytest.mark.trio
+@pytest.mark.parametrize("made_anew", [True, False])
+async def test_messages_of_a_deleted_topic_stay_gone_after_a_clean_stop(
+    tmp_path: Path, made_anew: bool
+) -> None:
+    """Its records are the last in the log, behind the last unit of every queue that is left."""
+    async with open_desk(tmp_path) as desk:
+        for topic in ("other", "t", "t"):
+            await desk.send(topic)
+        assert (await delete(desk, "t")).code == Code.SUCCESS
+        if made_anew:
+            desk.topic("t")
+    async with open_desk(tmp_path) as desk:
+        assert {topic for topic, _ in desk.store.queues.table} == {"other"}
+        assert not (tmp_path / "consumequeue" / "t").exists()
+        assert (await desk.pull("t")).code != Code.SUCCESS
+        assert said(await desk.send("t"))["queueOffset"] == "0"
+
+
 def set_aside(broker: BrokerProcess) -> list[str]:
     return [line for line in broker.log.read_text().splitlines() if "gone was deleted" in line]
 
