@@ -3,6 +3,7 @@
 from tests.aerobee.spark.queries import Q1
 from tests.faults.admin_scale import A1
 from tests.faults.clock_jumps import R14
+from tests.faults.dedupe_model import D1
 from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
 from tests.faults.extent_kills import R1E
@@ -65,6 +66,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     S16H,
     M1,
     A1,
+    D1,
     Q1,
     W1,
     W2,
