@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack
 
+import anyio
+
 from aerobee.client.aio.part import Part
 from aerobee.client.config import divided
+from aerobee.client.handling import Guarded
 from aerobee.client.members import pop_member
 from aerobee.client.pop_config import PopConfig, PopOptions
+from aerobee.client.steps.effects import Signal
 from aerobee.client.steps.popping import RECEIPT
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from aerobee.client.aio.client import Client
     from aerobee.client.filters import Expression
     from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.steps.effects import Steps
 
 __all__ = ["PopConsumer"]
 
@@ -75,11 +80,32 @@ class PopConsumer(Part):
     ) -> list[ReceivedMessage]:
         """Return messages as soon as there are any, at most 32; none after `wait` seconds.
 
-        A closed consumer returns none. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
+        A closed consumer returns none. Messages that arrive for a cancelled call are given back at
+        once, not after `invisible`. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
         ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
-        steps = self._popper.receive(topic, max_messages, wait, expression)
-        return await self._perform(steps)
+        receiving = Receiving()
+        steps = self._popper.receive(topic, max_messages, wait, expression, receiving.given_up)
+        self._client.working_group().start_soon(self._receive, steps, receiving)
+        try:
+            await receiving.ended.wait()
+        except BaseException:
+            receiving.given_up.set()
+            if receiving.found:
+                self._client.spawn(self._popper.give_back(receiving.found))
+            raise
+        if receiving.error is not None:
+            raise receiving.error
+        return receiving.found
+
+    async def _receive(self, steps: Steps[list[ReceivedMessage]], receiving: Receiving) -> None:
+        """Receive in a task of the client, so that a cancelled caller loses no messages."""
+        try:
+            with Guarded() as guard:
+                receiving.found = await self._client.perform(steps)
+            receiving.error = guard.error
+        finally:
+            receiving.ended.set()
 
     def messages(
         self, topic: str, *, expression: Expression = "*"
@@ -117,6 +143,18 @@ class PopConsumer(Part):
         Raises: ConfigurationError, BrokerError, TransportError.
         """
         await self._perform(self._popper.extend(message, seconds))
+
+
+class Receiving:
+    """One call of `receive`: what came of it."""
+
+    __slots__ = ("ended", "error", "found", "given_up")
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.found: list[ReceivedMessage] = []
+        self.error: Exception | None = None
+        self.given_up = Signal()
 
 
 class Messages:

@@ -64,7 +64,8 @@ class PoppedQueue(HeldQueue):
     @property
     def full(self) -> bool:
         """Whether popping more must wait."""
-        return len(self.waiting) + self.at_work >= AHEAD_MAX
+        used = self.cache.used_bytes
+        return len(self.waiting) + self.at_work >= AHEAD_MAX or used >= self.limits.max_bytes
 
     def keep(self, messages: Sequence[ReceivedMessage], until: float) -> None:
         """Add messages that are invisible to others until `until`."""
@@ -117,7 +118,12 @@ class AssignedMember(PushMember):
             start_from=ConsumeFrom.LAST if last else ConsumeFrom.FIRST,
             max_reconsume=config.max_reconsume,
         )
-        self.popper = Popper(self.instance, popped, self.closing)
+        self.popper = Popper(
+            self.instance,
+            popped,
+            self.closing,
+            room_bytes=lambda: self.limits.max_bytes - self.cache.used_bytes,
+        )
 
     def begin(self) -> list[Steps[None]]:
         """As in any push consumer, with the steps that acknowledge."""
@@ -149,7 +155,9 @@ class AssignedMember(PushMember):
                 yield from self._take_on(queue)
             elif queue not in self.held and not self.closing.is_set:
                 counts = self.figures.of(topic)
-                self.held[queue] = held = PoppedQueue(queue, 0, self.cache, counts=counts)
+                self.held[queue] = held = PoppedQueue(
+                    queue, 0, self.cache, limits=self.limits, counts=counts
+                )
                 self.held_now(held)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:

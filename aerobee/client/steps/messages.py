@@ -26,6 +26,7 @@ __all__ = [
     "MessageUnreadableError",
     "NoRoom",
     "UniqIds",
+    "as_stored",
     "batch_item",
     "checked_length",
     "host_text",
@@ -135,6 +136,19 @@ def received(
             raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
                 topic=as_stored.topic, broker=broker_name, address=as_stored.store_host
             ) from error
+
+
+def as_stored(
+    body: bytes | memoryview, at: int, broker_name: str, namespace: str | None
+) -> Iterator[ReceivedMessage]:
+    """The records of a response from a place on, with bodies as they are stored.
+
+    Raises: RecordDamaged.
+    """
+    while at < len(body):
+        one = record.read(body, at)
+        at += one.size
+        yield _with_body(one, bytes(one.body), broker_name, namespace)
 
 
 def _received(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
 from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
@@ -19,8 +20,9 @@ from aerobee.client.namespaces import wrapped
 from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.held_queue import CACHED_BYTES_MAX
 from aerobee.client.steps.hooking import handed_out
-from aerobee.client.steps.messages import MessageUnreadableError, received
+from aerobee.client.steps.messages import MessageUnreadableError, NoRoom, as_stored, received
 from aerobee.client.steps.sending_back import hand_back, tries
 from aerobee.errors import (
     AerobeeError,
@@ -41,7 +43,7 @@ from aerobee.remoting.wire.headers.pop import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
@@ -69,6 +71,8 @@ NOTHING_YET = (
     ResponseCode.PULL_RETRY_IMMEDIATELY,
 )
 DEAD_LETTER = -1
+GIVEN_BACK_MS = 1
+"""The invisible time of messages that are given back."""
 RECEIPT = "POP_CK"
 RETRY_V1, RETRY_V2 = "1", "2"
 
@@ -117,6 +121,8 @@ class Popper:
     """The deliveries with an open outcome, for the trace."""
     hold_max_s: float = float("inf")
     """The longest time that a broker may hold a request."""
+    room_bytes: Callable[[], int] = lambda: CACHED_BYTES_MAX
+    """How many bytes the bodies of one response may take; one message alone may take more."""
     _turn: int = 0
     _single_acks: set[str] = field(default_factory=set)
     """Addresses without BATCH_ACK_MESSAGE (5.0)."""
@@ -139,9 +145,16 @@ class Popper:
     # ── Receiving ──
 
     def receive(
-        self, topic: str, most: int, wait_s: float, expression: Expression
+        self,
+        topic: str,
+        most: int,
+        wait_s: float,
+        expression: Expression,
+        given_up: Signal | None = None,
     ) -> Steps[list[ReceivedMessage]]:
         """Return up to `most` messages as soon as there is one; none after the timeout or close.
+
+        With `given_up` set it asks no further, but awaits the answer of the request in flight.
 
         Raises: ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
@@ -167,6 +180,9 @@ class Popper:
             found = yield from self.pop(
                 queue, most, min(hold_s, self.hold_max_s), wanted, until=self.closing
             )
+            if given_up is not None and given_up.is_set:
+                yield from self.give_back(found)
+                break
             if found:
                 self._hand_out(found)
                 return found
@@ -245,16 +261,12 @@ class Popper:
         starts = start_offsets(said.start_offset_info or "")
         found: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
-        records = received(answer.body, name, self.instance.config.namespace)
-        while True:
-            try:
-                message = next(records)
-            except StopIteration:
-                break
-            except MessageUnreadableError as error:
-                # It is delivered again when it is visible; another member may be able to read it.
-                self.instance.log_once(f"read {name}", "%s", error)
-                break
+        used = 0
+
+        def room() -> int:
+            return self.room_bytes() - used if used or self.room_bytes() <= 0 else UNPACKED_MAX
+
+        def with_receipt(message: ReceivedMessage) -> ReceivedMessage:
             receipt = message.properties.get(RECEIPT)
             if receipt is None:
                 queue_id, offset = message.queue.queue_id, message.queue_offset
@@ -263,11 +275,32 @@ class Popper:
                     f"{start} {said.pop_time} {said.invisible_time} {said.revive_qid} 0 {name} "
                     f"{queue_id} {offset}"
                 )
-            message = replace(message, properties={**message.properties, RECEIPT: receipt})
-            (found if wanted.wants(message.tag) else unwanted).append(message)
+            return replace(message, properties={**message.properties, RECEIPT: receipt})
+
+        namespace = self.instance.config.namespace
+        try:
+            for stored in received(answer.body, name, namespace, room):
+                message = with_receipt(stored)
+                used += len(message.body)
+                (found if wanted.wants(message.tag) else unwanted).append(message)
+        except MessageUnreadableError as error:
+            # It is delivered again when it is visible; another member may be able to read it.
+            self.instance.log_once(f"read {name}", "%s", error)
+        except NoRoom as none:
+            left = as_stored(answer.body, none.at, name, namespace)
+            yield from self.give_back([with_receipt(stored) for stored in left])
         if unwanted:
             yield from self.acknowledge(unwanted)
         return found
+
+    def give_back(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
+        """Make messages visible again at once: nobody here handles them now."""
+        for message in messages:
+            try:
+                yield from self._hide(message, Receipt.of(message), GIVEN_BACK_MS)
+            except AerobeeError as error:
+                # It is delivered again after its invisible time all the same.
+                self.instance.log_once(f"give back {message.topic}", "%s", error)
 
     # ── Acknowledgement ──
 
@@ -341,16 +374,7 @@ class Popper:
         """
         check_invisible(seconds)
         receipt = Receipt.of(message)
-        header = ChangeInvisibleTime(
-            consumer_group=self.config.group,
-            topic=receipt.topic(message, self.config.group, self.instance.config.namespace),
-            queue_id=int(receipt.queue_id),
-            extra_info=message.properties[RECEIPT],
-            offset=int(receipt.offset),
-            invisible_time=int(seconds * 1000),
-        )
-        name = receipt.broker
-        ask, answer = yield from self._ask(name, self.instance.master(name), header)
+        ask, answer = yield from self._hide(message, receipt, int(seconds * 1000))
         said = header_of(ask, answer, ChangeInvisibleTimeResponse)
         renewed = receipt._replace(
             start_offset=receipt.offset,
@@ -363,6 +387,21 @@ class Popper:
         if self.deliveries is not None:
             until = self._hidden_until(seconds)
             self.deliveries.extended(message.topic, before, after, until)
+
+    def _hide(
+        self, message: ReceivedMessage, receipt: Receipt, invisible_ms: int
+    ) -> Steps[tuple[Ask, Command]]:
+        """Set the invisible time of a message, from now. Raises: BrokerError, TransportError."""
+        header = ChangeInvisibleTime(
+            consumer_group=self.config.group,
+            topic=receipt.topic(message, self.config.group, self.instance.config.namespace),
+            queue_id=int(receipt.queue_id),
+            extra_info=message.properties[RECEIPT],
+            offset=int(receipt.offset),
+            invisible_time=invisible_ms,
+        )
+        name = receipt.broker
+        return (yield from self._ask(name, self.instance.master(name), header))
 
     def send_back(self, message: ReceivedMessage, delay_s: float | None) -> Steps[None]:
         """Have a message delivered again after `delay_s`; without a try left it is a dead letter.

@@ -440,3 +440,35 @@ async def test_a_handler_that_would_end_its_thread_has_failed_and_the_thread_goe
     async with consumer:
         assert await anyio.to_thread.run_sync(done.wait, WITHIN_S)
     assert await unfinished(front, group, topic) == 0
+
+
+# ── What a cancelled call was about to get ──
+
+
+@on_loops
+async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
+    front: Front, fresh: Fresh
+) -> None:
+    """The request stays at the broker, which hands it the message after the cancellation."""
+    topic, group = fresh("topic"), fresh("group")
+    async with front.admin() as admin:
+        await admin.create_topic(topic, queues=1)
+    async with front.pop(group, start_from=FIRST) as consumer, front.pop(group) as other:
+        assert await consumer.receive(topic, wait=0) == []
+
+        async def receive(scope: anyio.CancelScope) -> None:
+            with scope:
+                await consumer.receive(topic, wait=30)
+
+        scope = anyio.CancelScope()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(receive, scope)
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+        assert scope.cancelled_caught
+        await send(front, topic, b"x")
+        with anyio.fail_after(WITHIN_S):
+            while not (messages := await other.receive(topic, wait=5)):
+                pass
+        assert [one.body for one in messages] == [b"x"]
+        await other.ack(*messages)
