@@ -102,6 +102,8 @@ class BrokerOptions:
     """How long a registration may take."""
     force_register: bool = setting("forceRegister", True, live=True)
     """Register each time; false: ask for the version first."""
+    enable_single_topic_register: bool = setting("enableSingleTopicRegister", False, live=True)
+    """Register changed topics singly, for name servers with deleteTopicWithBrokerRegistration."""
 
     # Topics
     auto_create_topic_enable: bool = setting("autoCreateTopicEnable", True)

@@ -21,6 +21,7 @@ from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.errors import BodyError, RemotingError
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.bodies.route import QueueData, TopicRouteData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import namesrv as headers
 
@@ -228,7 +229,33 @@ class Link:
             if not names:
                 return
         visible = self.registrar.visible
-        await self.send(server, {name: visible(table[name]) for name in names})
+        topics = {name: visible(table[name]) for name in names}
+        if changed is not None and self.registrar.settings.enable_single_topic_register:
+            await self.send_one_by_one(server, topics)
+        else:
+            await self.send(server, topics)
+
+    async def send_one_by_one(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
+        """Send REGISTER_TOPIC_IN_NAMESRV for each topic, or the whole table when they are many.
+
+        A name server with deleteTopicWithBrokerRegistration takes every REGISTER_BROKER for the
+        whole table, and would delete the routes of all other topics. Raises: Rejected,
+        RemotingError.
+        """
+        if len(topics) > TOPICS_AT_ONCE:
+            await self.register(server, None)
+            return
+        for name, config in topics.items():
+            queues = QueueData(
+                broker_name=self.registrar.identity.broker,
+                perm=config.perm,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            body = TopicRouteData(queue_datas=[queues]).to_bytes()
+            header = headers.RegisterTopicInNamesrv(topic=name)
+            await self.call(server, RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, body)
 
     async def send(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
         """Send REGISTER_BROKER. Raises: Rejected, RemotingError."""

@@ -56,7 +56,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "a registration goes out whole, or only with what changed; it is never split or packed",
-        "splitReg|compressedRegister|singleTopicRegister|enableRegisterProducer",
+        "splitReg|compressedRegister|enableRegisterProducer",
     ),
     (
         "the network layer is no Netty: it has selectors in one loop, and pools that are counts",

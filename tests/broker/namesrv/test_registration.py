@@ -12,7 +12,12 @@ from structlog.testing import capture_logs
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import KvConfigTable
-from aerobee.broker.namesrv.registration import RETRY_S, Identity, Registration
+from aerobee.broker.namesrv.registration import (
+    RETRY_S,
+    TOPICS_AT_ONCE,
+    Identity,
+    Registration,
+)
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.topics.topics import TopicTable
@@ -51,6 +56,7 @@ class Elsewhere:
             for header, handler in (
                 (namesrv.RegisterBroker, processor.register),
                 (namesrv.UnregisterBroker, processor.unregister),
+                (namesrv.RegisterTopicInNamesrv, processor.register_topic),
                 (namesrv.QueryDataVersion, processor.query_data_version),
             )
         }
@@ -72,6 +78,8 @@ class Elsewhere:
         topics: list[str] = []
         if code == namesrv.RegisterBroker.code:
             topics = sorted(json.loads(body)["topicConfigSerializeWrapper"]["topicConfigTable"])
+        elif isinstance(header, namesrv.RegisterTopicInNamesrv):
+            topics = [header.topic]
         self.seen.append((int(code), topics))
         assert header is not None
         header_type, handler = self.handlers[int(code)]
@@ -103,14 +111,19 @@ def identity() -> Identity:
 class Desk:
     """A broker's registration, one name server elsewhere and one inside."""
 
-    def __init__(self, *, permission: int = 6, force: bool = True) -> None:
+    def __init__(
+        self, *, permission: int = 6, force: bool = True, one_by_one: bool = False
+    ) -> None:
         self.elsewhere = Elsewhere()
         self.inside = RouteTable()
         self.topics = TopicTable(OPTIONS)
         self.registration = Registration(
             identity=identity(),
             settings=dataclasses.replace(
-                OPTIONS, force_register=force, broker_permission=permission
+                OPTIONS,
+                force_register=force,
+                broker_permission=permission,
+                enable_single_topic_register=one_by_one,
             ),
             topics=self.topics,
             clock=HandClock(),
@@ -150,6 +163,40 @@ async def test_a_new_topic_is_registered_at_once_and_alone(nursery: trio.Nursery
     await trio.testing.wait_all_tasks_blocked()
     assert desk.elsewhere.seen[1:] == [(103, ["T"])]
     assert desk.elsewhere.perms("T") == [6]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_changed_topics_are_registered_one_by_one_where_that_is_wanted(
+    nursery: trio.Nursery,
+) -> None:
+    """A name server with deleteTopicWithBrokerRegistration takes each 103 for the whole table."""
+    desk = Desk(one_by_one=True)
+    await nursery.start(desk.registration.run)
+    await trio.testing.wait_all_tasks_blocked()
+    desk.create("T")
+    desk.create("U")
+    await trio.testing.wait_all_tasks_blocked()
+    assert desk.elsewhere.seen[0][0] == 103
+    assert sorted(desk.elsewhere.seen[1:]) == [(217, ["T"]), (217, ["U"])]
+    assert desk.elsewhere.perms("T") == [6]
+    assert desk.topics.delete("T", 0, 0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert desk.codes == [103, 217, 217]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_many_changed_topics_are_registered_as_the_whole_table_and_not_one_by_one(
+    nursery: trio.Nursery,
+) -> None:
+    desk = Desk(one_by_one=True)
+    await nursery.start(desk.registration.run)
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(TOPICS_AT_ONCE + 1):
+        desk.create(f"T{number}")
+    await trio.testing.wait_all_tasks_blocked()
+    assert desk.elsewhere.seen[1:] == [(103, sorted(desk.topics.configs))]
     nursery.cancel_scope.cancel()
 
 
