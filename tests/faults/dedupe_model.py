@@ -44,6 +44,7 @@ WINDOW_S = 600
 KEYS = 5
 LIVES, STEPS = 3, 40
 KILL_CHANCE = 0.5
+LEFT_OUT = shutil.ignore_patterns("*.new", "index")
 WAITING: tuple[dict[str, str], ...] = (
     {"DELAY": "1"},
     {"TIMER_DELAY_SEC": "2"},
@@ -284,9 +285,10 @@ async def lives(run: Run, cycle: Cycle, root: Path) -> None:
                 desk.after_round()
             await desk.saver.save_all()
             if rng.random() < KILL_CHANCE:
-                # What a process leaves that is killed now.
+                # What a process leaves that is killed now, but for what its threads may rename
+                # just then: the index, which is built again.
                 killed = root.with_name(f"{root.name}-{number}")
-                shutil.copytree(root, killed)
+                shutil.copytree(root, killed, ignore=LEFT_OUT)
                 root = killed
                 run.counts["kills"] += 1
         if (
