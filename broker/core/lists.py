@@ -22,7 +22,11 @@ __all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table", "size_with"]
 ANSWER_BYTES_MAX: Final = 15 << 20
 """The longest list in one answer. Clients accept frames of 16 MiB, headers included."""
 ENTRIES_STEP: Final = 500
-"""Entries per step."""
+"""The most entries per step."""
+FIRST_STEP: Final = 20
+"""Entries of the first step, which tells how long they are."""
+STEP_BYTES: Final = 256 << 10
+"""About the bytes per step; one entry may have more."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -32,11 +36,12 @@ def encoded(
 ) -> Generator[None, None, bytes]:
     """A list as JSON. Raises: Refused when it becomes too long. Others may run at each yield."""
     pieces: list[bytes] = []
-    size, items = 0, iter(items)
-    while step := list(islice(items, ENTRIES_STEP)):
+    size, items, count = 0, iter(items), FIRST_STEP
+    while step := list(islice(items, count)):
         piece = _encode(step)[1:-1]
         size = size_with(size, piece, most_bytes)
         pieces.append(b"," + piece if pieces else b"[" + piece)
+        count = next_step(count, len(piece))
         yield
     return b"".join([*pieces, b"]"]) if pieces else b"[]"
 
@@ -49,15 +54,23 @@ def encoded_table(
     """
     names = names_in(table)
     pieces: list[bytes] = []
-    size = 0
-    for begin in range(0, len(names), ENTRIES_STEP):
-        step = {name: table[name] for name in names[begin : begin + ENTRIES_STEP] if name in table}
+    size, begin, count = 0, 0, FIRST_STEP
+    while begin < len(names):
+        step = {name: table[name] for name in names[begin : begin + count] if name in table}
         piece = _encode(step)[1:-1]
         if piece:
             size = size_with(size, piece, most_bytes)
             pieces.append(b"," + piece if pieces else b"{" + piece)
+        begin += count
+        count = next_step(count, len(piece))
         yield
     return b"".join([*pieces, b"}"]) if pieces else b"{}"
+
+
+def next_step(count: int, size: int) -> int:
+    """The entries of a step after one of `count` entries and `size` bytes."""
+    fitting = count * STEP_BYTES // max(1, size)
+    return max(1, min(fitting, 4 * count, ENTRIES_STEP))
 
 
 def size_with(size: int, piece: bytes, most_bytes: int = ANSWER_BYTES_MAX) -> int:

@@ -15,16 +15,20 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CHARACTERS_MAX", "NAME_MAX", "ORDER_TOPIC_CONFIG", "KvConfigTable"]
+__all__ = ["BYTES_MAX", "NAME_MAX", "ORDER_TOPIC_CONFIG", "KvConfigTable"]
 
 NAMESPACES_MAX: Final = 1_000
-CHARACTERS_MAX: Final = 4 << 20
-"""The limit for all namespaces, keys and values: every change writes the whole table."""
+BYTES_MAX: Final = 4 << 20
+"""The limit for all namespaces, keys and values as JSON: every change writes the whole table, and
+every registration of a broker is answered with the order settings.
+"""
 NAME_MAX: Final = 255
 """The most characters of a namespace or a key."""
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace with the order settings: the brokers and queue counts of ordered topics."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class KvConfigTable:
@@ -37,26 +41,26 @@ class KvConfigTable:
         self.max_entries = max_entries
         self.on_change = on_change
         self.entries = 0
-        self.characters = 0
+        self.bytes = 0
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises: LimitReached."""
         if max(len(namespace), len(key)) > NAME_MAX:
             raise LimitReached("character of a namespace or key of KV config", NAME_MAX)
         before = self.get(namespace, key)
-        more = len(value) - len(before) if before is not None else len(key) + len(value)
+        more = size(value) - size(before) if before is not None else size(key) + size(value)
         if before is None and self.entries >= self.max_entries:
             raise LimitReached("KV config entry", self.max_entries)
         if namespace not in self.namespaces:
-            more += len(namespace)
+            more += size(namespace)
             most = min(NAMESPACES_MAX, self.max_entries)
             if len(self.namespaces) >= most:
                 raise LimitReached("KV config namespace", most)
-        if more > 0 and self.characters + more > CHARACTERS_MAX:
-            raise LimitReached("character of KV config", CHARACTERS_MAX)
+        if more > 0 and self.bytes + more > BYTES_MAX:
+            raise LimitReached("byte of KV config", BYTES_MAX)
         self.namespaces.setdefault(namespace, {})[key] = value
         self.entries += before is None
-        self.characters += more
+        self.bytes += more
         self.on_change()
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -68,7 +72,7 @@ class KvConfigTable:
         value = self.namespaces.get(namespace, {}).pop(key, None)
         if value is not None:
             self.entries -= 1
-            self.characters -= len(key) + len(value)
+            self.bytes -= size(key) + size(value)
             self.on_change()
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
@@ -81,11 +85,16 @@ class KvConfigTable:
             mapping(document, "configTable"), dict[str, dict[str, str]]
         )
         self.entries = sum(map(len, self.namespaces.values()))
-        self.characters = sum(
-            len(name) + sum(len(key) + len(value) for key, value in entries.items())
+        self.bytes = sum(
+            size(name) + sum(size(key) + size(value) for key, value in entries.items())
             for name, entries in self.namespaces.items()
         )
 
     def document(self) -> dict[str, Any]:
         """The content of `kvConfig.json` as a copy, which may be encoded in a thread."""
         return {"configTable": {name: dict(entries) for name, entries in self.namespaces.items()}}
+
+
+def size(text: str) -> int:
+    """The bytes of a text in JSON, without its quotes: up to six for a character."""
+    return len(_encode(text)) - 2

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from aerobee.broker.core.lists import encoded, encoded_table
+from aerobee.broker.core.lists import STEP_BYTES, encoded, encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.remoting.server.routes import finished
 
@@ -42,3 +42,10 @@ def test_an_answer_longer_than_clients_take_is_refused() -> None:
         finished(encoded(names, 100_000))
     with pytest.raises(Refused, match="longer than 100000 bytes"):
         finished(encoded_table({str(n): name for n, name in enumerate(names)}, 100_000))
+
+
+def test_a_step_of_long_entries_has_few_of_them() -> None:
+    table = {f"t{number:05}": "x" * 16_000 for number in range(640)}
+    least = 640 * 16_000 // (2 * STEP_BYTES)
+    assert sum(1 for _ in encoded_table(table)) >= least
+    assert sum(1 for _ in encoded(table.values())) >= least

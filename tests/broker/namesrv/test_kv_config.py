@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.errors import LimitReached
-from aerobee.broker.namesrv.kv_config import CHARACTERS_MAX, NAME_MAX, KvConfigTable
+from aerobee.broker.namesrv.kv_config import BYTES_MAX, NAME_MAX, KvConfigTable
 
 
 def test_a_value_is_found_under_its_namespace_and_key() -> None:
@@ -71,16 +71,25 @@ def test_namespaces_that_were_emptied_are_limited_too() -> None:
     kv.put("a", "k", "v")
 
 
-def test_characters_are_limited_and_come_back() -> None:
+def test_bytes_are_limited_and_come_back() -> None:
     kv = KvConfigTable()
     with pytest.raises(LimitReached, match="namespace or key"):
         kv.put("n", "k" * (NAME_MAX + 1), "v")
-    half = "v" * (CHARACTERS_MAX // 2)
+    half = "v" * (BYTES_MAX // 2)
     kv.put("n", "k", half)
-    with pytest.raises(LimitReached, match="character of KV config"):
+    with pytest.raises(LimitReached, match="byte of KV config"):
         kv.put("n", "l", half)
     kv.put("n", "k", "v")
     kv.put("n", "l", half)
     kv.delete("n", "l")
     kv.load(kv.document())
-    assert (kv.entries, kv.characters) == (1, 3)
+    assert (kv.entries, kv.bytes) == (1, 3)
+
+
+def test_a_character_counts_with_the_bytes_that_it_has_in_an_answer() -> None:
+    kv = KvConfigTable()
+    for value in ("\x01" * (BYTES_MAX // 6 + 1), "\U0001f600" * (BYTES_MAX // 4 + 1)):
+        with pytest.raises(LimitReached, match="byte of KV config"):
+            kv.put("n", "k", value)
+    kv.put("n", "k", "\x01")
+    assert kv.bytes == 1 + 1 + 6
