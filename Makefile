@@ -69,7 +69,7 @@ image-test: $(STAMP) $(SUPPLY)
 # The manifests for those who have no Helm, rendered of the chart.
 HELM ?= $(if $(shell command -v helm),helm,.cache/go/bin/helm)
 chart:
-	$(HELM) template aerobee deploy/helm/aerobee --kube-version 1.30.0 > deploy/kubernetes/aerobee.yaml
+	$(HELM) template aerobee deploy/helm/aerobee --kube-version 1.30.0 -f deploy/kubernetes/values.yaml > deploy/kubernetes/aerobee.yaml
 
 # What the image is built of, with hashes. UPGRADE=1 takes the newest versions there are.
 LOCKS   := deploy/image/requirements.lock deploy/image/build.lock

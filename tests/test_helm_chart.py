@@ -131,6 +131,24 @@ def test_the_environment_has_settings_that_exist() -> None:
         assert schema.canon(name.lower()) in schema.SCHEMA, name
 
 
+def test_it_is_open_to_nobody_without_an_account() -> None:
+    assert VALUES["insecure"] is False
+    assert "AEROBEE_INSECURE" not in {one["name"] for one in container()["env"]}
+    given = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "values.yaml").read_text("utf-8"))
+    config = yaml.safe_load(manifest("ConfigMap")["data"]["broker.yaml"])
+    assert config == given["config"]
+    mounts = {one["name"]: one["mountPath"] for one in container()["volumeMounts"]}
+    assert (config["aclEnable"], config["aclConfigDir"]) == (True, mounts["secret"])
+    volumes = manifest("StatefulSet")["spec"]["template"]["spec"]["volumes"]
+    (secret,) = (one["secret"] for one in volumes if one["name"] == "secret")
+    assert secret["secretName"] == given["secret"]
+
+
+def test_the_chart_refuses_to_render_a_broker_that_is_open_by_default() -> None:
+    text = (CHART / "templates" / "statefulset.yaml").read_text("utf-8")
+    assert text.startswith("{{- if not (or .Values.insecure .Values.secret) }}\n{{- fail ")
+
+
 def test_only_pods_of_the_namespace_reach_it() -> None:
     rules = manifest("NetworkPolicy")["spec"]["ingress"]
     assert [rule["from"] for rule in rules] == [[{"podSelector": {}}]] * 2

@@ -19,6 +19,7 @@ CHART = ROOT / "deploy" / "helm" / "aerobee"
 BIN = ROOT / ".cache" / "go" / "bin"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.16.4"
 READER = Path(__file__).with_name("strict")
+PLAIN = ROOT / "deploy" / "kubernetes"
 BUILD_WITHIN_S = 900.0
 RUN_WITHIN_S = 60.0
 KINDS = {
@@ -58,7 +59,10 @@ def go(*arguments: str) -> None:
 
 
 def template(*sets: str, name: str = "aerobee") -> subprocess.CompletedProcess[str]:
-    options = [word for one in sets for word in ("--set", one)]
+    return render(*(word for one in sets for word in ("--set", one)), name=name)
+
+
+def render(*options: str, name: str = "aerobee") -> subprocess.CompletedProcess[str]:
     command = [helm(), "template", name, str(CHART), "--kube-version", "1.30.0", *options]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=RUN_WITHIN_S, check=False
@@ -81,8 +85,8 @@ def read(manifests: str) -> set[str]:
 
 
 def test_the_plain_manifests_are_what_the_chart_renders() -> None:
-    plain = (ROOT / "deploy" / "kubernetes" / "aerobee.yaml").read_text("utf-8")
-    assert template().stdout == plain, "make chart"
+    plain = (PLAIN / "aerobee.yaml").read_text("utf-8")
+    assert render("-f", str(PLAIN / "values.yaml")).stdout == plain, "make chart"
     assert read(plain) == KINDS
 
 
@@ -93,7 +97,6 @@ def test_every_value_set_gives_manifests_that_kubernetes_reads() -> None:
         "service.annotations.a=b",
         "advertisedHost=mq.example.com",
         "advertisedPort=30911",
-        "insecure=false",
         "secret=credentials",
         "config.flushDiskType=SYNC_FLUSH",
         "env[0].name=TZ,env[0].value=UTC",
@@ -113,9 +116,21 @@ def test_every_value_set_gives_manifests_that_kubernetes_reads() -> None:
     assert "AEROBEE_INSECURE" not in rendered
 
 
+def test_a_broker_for_everybody_needs_a_word() -> None:
+    refused = template()
+    assert refused.returncode != 0
+    assert "set secret to a Secret with credentials" in refused.stderr
+    assert "insecure=true" in refused.stderr
+    rendered = template("insecure=true").stdout
+    assert "AEROBEE_INSECURE" in rendered
+    assert read(rendered) == KINDS
+
+
 def test_for_the_prometheus_operator_there_is_a_monitor_if_asked_for() -> None:
-    assert "kind: ServiceMonitor" in template("serviceMonitor.enabled=true").stdout
-    assert "kind: NetworkPolicy" not in template("networkPolicy.enabled=false").stdout
+    assert "kind: ServiceMonitor" in template("insecure=true", "serviceMonitor.enabled=true").stdout
+    assert (
+        "kind: NetworkPolicy" not in template("insecure=true", "networkPolicy.enabled=false").stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,6 +143,6 @@ def test_for_the_prometheus_operator_there_is_a_monitor_if_asked_for() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(wrong: str, named: str) -> None:
-    done = template(wrong)
+    done = template("insecure=true", wrong)
     assert done.returncode != 0
     assert named in done.stderr
