@@ -59,6 +59,7 @@ CHANGES: Final = frozenset(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
+        RequestCode.UNREGISTER_BROKER,
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
@@ -77,12 +78,13 @@ OF_CLIENTS: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
         RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
         RequestCode.BROKER_HEARTBEAT,
         RequestCode.QUERY_DATA_VERSION,
     }
 )
-"""Requests of the admin pool that clients and brokers send all the time."""
+"""Requests of the admin pool that clients and brokers send all the time: no line would be found
+among theirs. Those of `CHANGES` have one nevertheless.
+"""
 SETTINGS: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 POOL: Final = "admin"
 NOT_SAID: Final = frozenset({ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE})

@@ -199,6 +199,16 @@ def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
             f"{tls.tls_server_need_client_auth} needs the certificates of the CAs that sign those"
             " of clients: set tlsServerTrustCertPath",
         )
+    if (
+        tls.tls_server_need_client_auth is ClientAuth.REQUIRE
+        and tls.tls_server_mode is not TlsMode.ENFORCING
+    ):
+        yield (
+            "tlsServerNeedClientAuth",
+            f"require needs tlsServerMode: enforcing: with {tls.tls_server_mode} whoever does not"
+            " begin TLS is served without a certificate; while clients are turned over, take"
+            " optional",
+        )
 
 
 def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:

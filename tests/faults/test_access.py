@@ -513,6 +513,26 @@ def test_the_audit_log_names_who_has_signed_and_its_lines_cannot_be_used_up(
     ]
 
 
+def test_a_broker_that_somebody_takes_out_of_the_routes_is_in_the_audit_log(
+    broker: BrokerProcess,
+) -> None:
+    seen = len(list(events(broker.log.read_text())))
+    fields = {
+        "brokerName": "none-such",
+        "brokerAddr": "127.0.0.1:1",
+        "clusterName": "DefaultCluster",
+        "brokerId": "0",
+    }
+    for account in ("one-shop", "the-admin"):
+        call(broker, account, 104, fields)
+    told = list(events(broker.log.read_text()))[seen:]
+    lines = [(one["event"], one["user"], one["request"]) for one in told if "user" in one]
+    assert lines == [
+        ("admin.refused", "one-shop", "UNREGISTER_BROKER"),
+        ("admin.changed", "the-admin", "UNREGISTER_BROKER"),
+    ]
+
+
 def test_one_way_requests_are_checked_and_nothing_is_registered(broker: BrokerProcess) -> None:
     with RawConnection(broker.address) as client:
         client.ask(310, send_fields("orders", 0), b"lost", oneway=True)

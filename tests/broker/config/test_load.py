@@ -314,7 +314,8 @@ def test_tls_is_also_set_by_a_file_of_rocketmq(write: Any) -> None:
         "tls.server.keyPath=/k.pem\ntls.server.keyPassword=sesame\ntls.server.certPath=/c.pem\n"
         "tls.server.trustCertPath=/ca.pem\ntls.client.keyPath=/x\n",
     )
-    config = load(None, overrides=[f"tlsConfigFile={theirs}", "tlsServerCertPath=/other.pem"])
+    ours = ("tlsServerCertPath=/other.pem", "tlsServerMode=enforcing")
+    config = load(None, overrides=[f"tlsConfigFile={theirs}", *ours])
     tls = config.tls
     assert (tls.tls_server_cert_path, tls.tls_server_key_path) == ("/other.pem", "/k.pem")
     assert (tls.tls_server_key_password, tls.tls_server_need_client_auth) == ("sesame", "require")
@@ -335,6 +336,19 @@ def test_tls_is_also_set_by_a_file_of_rocketmq(write: Any) -> None:
 def test_tls_that_lacks_a_file_is_refused(given: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         load(None, overrides=[given])
+
+
+@pytest.mark.parametrize("mode", ["permissive", "disabled", None])
+def test_certificates_of_clients_that_a_plain_connection_avoids_are_refused(
+    mode: str | None,
+) -> None:
+    files = ["tlsServerCertPath=/c.pem", "tlsServerTrustCertPath=/ca.pem"]
+    given = [*files, *([f"tlsServerMode={mode}"] if mode else [])]
+    told = f"require needs tlsServerMode: enforcing: with {mode or 'permissive'} whoever"
+    with pytest.raises(ConfigurationError, match=told):
+        load(None, overrides=[*given, "tlsServerNeedClientAuth=require"])
+    optional = load(None, overrides=[*given, "tlsServerNeedClientAuth=optional"])
+    assert optional.tls.tls_server_need_client_auth == "optional"
 
 
 def test_the_report_says_what_differs_and_where_it_comes_from(write: Any) -> None:
