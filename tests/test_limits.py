@@ -148,7 +148,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "key-value table of the name server": (
         "broker/namesrv/test_kv_config.py::test_entries_are_limited",
-        "broker/namesrv/test_kv_config.py::test_characters_are_limited_and_come_back",
+        "broker/namesrv/test_kv_config.py::test_bytes_are_limited_and_come_back",
     ),
     "a change of settings (25, 318)": (
         "broker/live_settings/test_live_settings.py"

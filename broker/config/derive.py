@@ -205,8 +205,8 @@ def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
     ):
         yield (
             "tlsServerNeedClientAuth",
-            f"require needs tlsServerMode: enforcing: with {tls.tls_server_mode} whoever does not"
-            " begin TLS is served without a certificate; while clients are turned over, take"
+            f"require needs tlsServerMode: enforcing: with {tls.tls_server_mode} a connection"
+            " without TLS needs no certificate; while clients are turned over, take"
             " optional",
         )
 

@@ -344,7 +344,7 @@ def test_certificates_of_clients_that_a_plain_connection_avoids_are_refused(
 ) -> None:
     files = ["tlsServerCertPath=/c.pem", "tlsServerTrustCertPath=/ca.pem"]
     given = [*files, *([f"tlsServerMode={mode}"] if mode else [])]
-    told = f"require needs tlsServerMode: enforcing: with {mode or 'permissive'} whoever"
+    told = f"require needs tlsServerMode: enforcing: with {mode or 'permissive'} a connection"
     with pytest.raises(ConfigurationError, match=told):
         load(None, overrides=[*given, "tlsServerNeedClientAuth=require"])
     optional = load(None, overrides=[*given, "tlsServerNeedClientAuth=optional"])
