@@ -146,7 +146,7 @@ class PopConsumer(Part):
 
 
 class Receiving:
-    """One call of `receive`: what came of it."""
+    """One call of `receive`, and its result."""
 
     __slots__ = ("ended", "error", "found", "given_up")
 

@@ -386,9 +386,12 @@ async def test_a_first_that_was_deleted_with_its_segment_is_sent_anew(
         first = place(await send(desk, "k"))
         for number in range(12):
             await send(desk, str(number), body=bytes(100_000))
+        await desk.puts.durable()
         autojump_clock.jump(3 * 3_600)
-        desk.store.space.cleanup.request()
-        await desk.store.space.cleanup.clean()
+        cleanup = desk.store.space.cleanup
+        cleanup.request()
+        await cleanup.look()
+        await cleanup.clean()
         assert desk.store.commit_log.min_offset > 0
         last = place(await send(desk, "11"))
         assert (last[2], desk.dedupe.repeats["t"]) == ("12", 1)
