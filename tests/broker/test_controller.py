@@ -359,7 +359,7 @@ async def test_a_stop_whose_syncs_are_slow_is_a_clean_one(
                     lambda: timers.timers.waiting == 1, within_s=20, what="the timer has its slot"
                 )
             )
-    assert "flush.inline_paused" in {line["event"] for line in logs}
+    assert [line["clean"] for line in logs if line["event"] == "store.closed"] == [True]
 
 
 async def test_a_stop_notes_which_transactions_are_done_with(tmp_path: Path) -> None:

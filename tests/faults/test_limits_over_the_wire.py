@@ -97,7 +97,7 @@ TOO_MUCH = {
     "messages of a batch": (
         SEND_BATCH,
         send_fields("plain", 0) | {"m": True},
-        (struct.pack(">iiiii", 22, 0, 0, 0, 0) + bytes(2)) * 40_000,
+        (struct.pack(">iiiii", 22, 0, 0, 0, 0) + bytes(2)) * 200_000,
         "",
     ),
     "an offset of a queue that is not here": (

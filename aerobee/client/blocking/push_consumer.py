@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -111,13 +112,10 @@ class PushConsumer(Part):
         SubscriptionError for an SQL condition that the brokers do not support, and
         ClientClosedError if a bug ends the client.
         """
-        with terminated(on=handle_signals) as stop, self:
-            try:
-                while not (stop.is_set() or self._over.wait(SLICE_S)):
-                    if lost := self._client.lost:
-                        raise lost
-            except KeyboardInterrupt:
-                return
+        with terminated(on=handle_signals) as stop, suppress(KeyboardInterrupt), self:
+            while not (stop.is_set() or self._over.wait(SLICE_S)):
+                if lost := self._client.lost:
+                    raise lost
 
     def _check(self) -> None:
         """Check that brokers support SQL conditions. Raises: SubscriptionError."""

@@ -485,11 +485,11 @@ async def test_a_group_is_told_to_pop_or_to_pull_a_topic(
 
 
 @pytest.mark.ours
-async def test_a_group_that_is_nowhere_is_told_nothing(front: Front, topic: str) -> None:
+async def test_a_group_that_is_told_its_mode_first_is_made(front: Front, topic: str) -> None:
     async with front.admin() as admin:
         await admin.create_topic(topic)
-        with pytest.raises(BrokerError, match="nobody"):
-            await admin.set_request_mode("nobody", topic, "POP")
+        await admin.set_request_mode("nobody", topic, "POP")
+        assert (await admin.describe_group("nobody")).name == "nobody"
 
 
 @pytest.mark.since("5.0.0")
