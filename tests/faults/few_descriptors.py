@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign
-from tests.kit.health import cpu_s, open_descriptors
+from tests.kit.health import cpu_s, open_descriptors, slowness
 from tests.kit.odd_broker import few_files
 from tests.kit.ports import HOST
 from tests.kit.raw_client import Closed, RawConnection, send_fields
@@ -50,12 +50,14 @@ def few_descriptors(run: Run) -> None:
         for _ in run.cycles():
             crowd = [connected(broker) for _ in range(CROWD)]
             work(clients)
+            # Each of the crowd comes in once, in the place of the one that was silent for longest.
+            broker.let_run(IDLE_S)
             began = cpu_s(broker.child.pid)
             broker.let_run(IDLE_S)
             share = (cpu_s(broker.child.pid) - began) / IDLE_S
             run.worst("descriptors", open_descriptors(broker.child.pid).total())
             run.worst("CPU % with a crowd outside", round(100 * share))
-            assert share < CPU_MAX, f"{share:.0%} of a core for nothing"
+            assert share < CPU_MAX * slowness(), f"{share:.0%} of a core for nothing"
             work(clients)
             for one in crowd:
                 one.close()

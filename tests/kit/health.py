@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import urllib.request
 from collections import Counter
 from contextlib import suppress
@@ -22,6 +23,7 @@ __all__ = [
     "metrics_of",
     "open_descriptors",
     "rss_anon",
+    "slowness",
     "waited_s",
     "waiting_in_pools",
 ]
@@ -99,3 +101,28 @@ def events(log: str) -> Iterator[dict[str, Any]]:
         fine = isinstance(event, dict) and "event" in event
         assert fine, f"no event in the log: {line[:300]}"
         yield event
+
+
+def slowness() -> float:
+    """How many times longer than usual a call takes on this machine now; 1 if it is no slower.
+
+    What is limited in CPU time is limited in work: a host that lends its cores to others does less
+    of it in a millisecond.
+    """
+    best = min(_calls_s() for _ in range(10))
+    return max(1.0, best / CALLS / USUAL_CALL_S)
+
+
+CALLS = 100_000
+USUAL_CALL_S = 28e-9
+
+
+def _calls_s() -> float:
+    began = time.thread_time()
+    for _ in range(CALLS):
+        _nothing()
+    return time.thread_time() - began
+
+
+def _nothing() -> None:
+    """A call."""

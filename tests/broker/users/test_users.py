@@ -16,6 +16,7 @@ from aerobee.broker.users.users import Users
 from aerobee.remoting.wire.bodies.auth import UserInfo
 from aerobee.remoting.wire.headers import auth
 from tests.broker.desk import open_desk
+from tests.kit.health import slowness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ def fill(directory: Any) -> None:
 
 def is_quick(begin: Callable[[], Iterator[Any]]) -> bool:
     """Whether no step takes longer than it may."""
-    return any(longest_ms(begin()) < STEP_MS for _ in range(TRIES))
+    return any(longest_ms(begin()) < STEP_MS * slowness() for _ in range(TRIES))
 
 
 def longest_ms(steps: Iterator[Any]) -> float:
