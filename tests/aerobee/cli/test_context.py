@@ -105,12 +105,18 @@ def test_without_a_terminal_nothing_is_asked_and_blank_is_said_to_be_blank(
     assert call("topic", "list").err == "aerobee: no name server address in ' '\n"
 
 
-def test_users_of_a_broker_without_access_control_name_the_setting(
+def test_users_are_prepared_on_the_host_of_a_broker_without_access_control(
     call: Call, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Who asks from another host is refused: tests/aerobee/client/steps/admin/test_brokers.py."""
     monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
-    done = call("users", "list")
-    assert (done.code, "authentication_enabled: true" in done.err) == (1, True)
+    monkeypatch.setenv("AEROBEE_USER_SECRET", "an-orders-secret")
+    assert (call("users", "list").out, call("users", "create", "orders").code) == ("", 0)
+    try:
+        (user,) = call("users", "list", "--json").document
+        assert (user["name"], "secret" in str(user)) == ("orders", False)
+    finally:
+        assert call("users", "delete", "orders", "--yes").code == 0
 
 
 def test_an_encrypted_connection_is_not_made_to_a_broker_without(

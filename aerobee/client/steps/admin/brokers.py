@@ -60,6 +60,10 @@ B = TypeVar("B", bound="Body")
 
 WITHIN_S = 5.0
 """The timeout of an admin request, unless the client's request timeout is longer."""
+PREPARED_THERE = (
+    "users and policies need authentication_enabled: true there, or are prepared on the host of "
+    "the broker before"
+)
 
 
 class Broker(NamedTuple):
@@ -116,7 +120,7 @@ def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
         version = describe(answer.version)
         remark = f"request code {request.header.code} is not served by this version, {version}"
         if request_name(request).startswith("AUTH_"):
-            remark += "; users and policies need authentication_enabled: true there"
+            remark += f"; {PREPARED_THERE}"
         raise UnsupportedRequestError(
             answer.code, remark, peer, request.address, request_name(request)
         )
