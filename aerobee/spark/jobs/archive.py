@@ -45,8 +45,9 @@ from aerobee.spark.jobs.same_log import (
     compared,
     ends_of,
     holds,
+    id_of_log,
+    id_of_store,
     keep_id,
-    kept_id,
 )
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
 from aerobee.spark.rows.columns import COLUMNS
@@ -86,7 +87,9 @@ class Archive:
     tail: bool = False
     """Whether to archive the growing end of the log, too; every later run replaces it."""
     replace: bool = False
-    """Whether to replace segments that the archive has of another log."""
+    """Whether to replace segments that begin as the archived ones and continue differently."""
+    log_id: str = ""
+    """The id of the log, for a store that has lost it; empty: that of the store, or a new one."""
     segments_per_write: int = SEGMENTS_PER_WRITE
     job: str = ""
 
@@ -159,10 +162,11 @@ class Run:
         """
         task = self.task
         self.known = self.manifest.load()
-        self.log_id = kept_id(task.store)
-        found = compared(segments, self.known, self.log_id, task.output)
+        told = id_of_store(task.store, task.log_id, self.known, task.output)
+        found = compared(segments, self.known, told, task.output)
+        self.log_id = id_of_log(told, self.known)
         if task.marks:
-            self.log_id = keep_id(task.store, self.known)
+            keep_id(task.store, self.log_id)
         return [
             one
             for one in segments
@@ -389,7 +393,8 @@ def new_job() -> str:
 @click.option("--broker-name", metavar="NAME", help="Value of the column brokerName.")
 @click.option("--mark/--no-mark", "marks", default=True, help="Tell the broker (waitForArchive).")
 @click.option("--tail", is_flag=True, help="Take the growing end of the log as well, unmarked.")
-@click.option("--replace", is_flag=True, help="Replace segments that are of another log.")
+@click.option("--replace", is_flag=True, help="Replace what a crash took back.")
+@click.option("--log-id", default="", metavar="ID", help="For a store without one: its log's id.")
 @click.option(
     "--segments-per-write", type=click.IntRange(1), default=SEGMENTS_PER_WRITE, help="At once."
 )

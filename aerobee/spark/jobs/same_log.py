@@ -5,7 +5,8 @@
 A record stores its physical offset, times and hosts, so the first and the last record identify a
 segment. Invariant: of the segments that store and archive have in common, at least one begins with
 the same record, and none ends before the part that is archived. Without common segments, the store
-continues behind the archive and has its id, or begins where the archive ends.
+continues behind the archive and has its id, by itself or because the user says so. Only for an
+archive without ids, which earlier versions made, is it enough that the store begins where it ends.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from zlib import crc32
 
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.manifest import give, make_marks
 from aerobee.spark.jobs.places import sync
 from aerobee.store.format.names import ARCHIVE, temporary_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from aerobee.spark.jobs.manifest import Entry
@@ -35,6 +36,8 @@ __all__ = [
     "compared",
     "ends_of",
     "holds",
+    "id_of_log",
+    "id_of_store",
     "keep_id",
     "kept_id",
     "record_crc",
@@ -58,12 +61,33 @@ class Found(Enum):
     """The first record is another one."""
 
 
+def id_of_store(store: Path, told: str, known: Mapping[int, Entry], archive: str) -> str:
+    """The log id that a store has, or that the user `told`; empty without one.
+
+    Raises: ConfigurationError, if store or archive contradict the user; OSError.
+    """
+    kept = kept_id(store)
+    if not told:
+        return kept
+    ids = _ids(known.values())
+    if kept not in ("", told):
+        raise ConfigurationError(f"--log-id {told}: {store} is of log {kept} ({ARCHIVE}/{ID})")
+    if ids and told not in ids:
+        raise ConfigurationError(f"--log-id {told}: {archive} is of log {' and '.join(ids)}")
+    return told
+
+
+def _ids(entries: Iterable[Entry]) -> list[str]:
+    """The different log ids of entries, in their order."""
+    return list(dict.fromkeys(entry.log for entry in entries if entry.log))
+
+
 def compared(
     segments: Sequence[Segment], known: Mapping[int, Entry], log_id: str, archive: str
 ) -> dict[int, Found]:
     """Compare the segments with the entries of their names; by their starts.
 
-    `log_id` is the store's, empty without one; `archive` is the name of the archive in errors.
+    `log_id` is that of `id_of_store`; `archive` is the name of the archive in errors.
     Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
     """
     found = {
@@ -116,14 +140,20 @@ def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archiv
     newest_ms = max(entry.max_store_timestamp for entry in entries)
     stored_ms = first_store_time(first)
     behind = first.start >= end and stored_ms is not None and stored_ms >= newest_ms
-    ids = {entry.log for entry in entries} - {""}
-    known = log_id in ids if log_id and ids else first.start == end
-    if not (behind and known):
-        raise AerobeeError(
-            f"{archive} has no segment in common with this store, which begins at "
-            f"{first.start} while the archive ends at {end}, and nothing shows that both are of "
-            "the same log. Give each store its own --output"
-        )
+    ids = _ids(entries)
+    known = log_id in ids if ids else first.start == end
+    if behind and known:
+        return
+    raise AerobeeError(
+        f"{archive} has no segment in common with this store, which begins at {first.start} while "
+        f"the archive ends at {end}, and nothing shows that both are of the same log. Give each "
+        "store its own --output" + (_way_out(ids) if behind and not log_id else "")
+    )
+
+
+def _way_out(ids: Sequence[str]) -> str:
+    """What to do if a store without an id is of the archive's log in spite of all."""
+    return f"; or, if you know that it is the log of this archive, say --log-id {ids[-1]}"
 
 
 def record_crc(file: SegmentFile, position: int) -> int | None:
@@ -173,15 +203,18 @@ def kept_id(store: Path) -> str:
         return ""
 
 
-def keep_id(store: Path, known: Mapping[int, Entry]) -> str:
-    """Make sure that the store root has a log id: that of its archive, or a new one.
+def id_of_log(log_id: str, known: Mapping[int, Entry]) -> str:
+    """The id for new entries: `log_id`, or if that is empty that of the archive, or a new one.
 
-    Only for a store that `compared` has found to be of the archive's log. Raises: OSError.
+    Only for a store that `compared` has found to be of the archive's log.
     """
-    if told := kept_id(store):
-        return told
-    ids = [entry.log for entry in known.values() if entry.log]
-    log_id = ids[-1] if ids else uuid4().hex
+    return log_id or (_ids(known.values()) or [uuid4().hex])[-1]
+
+
+def keep_id(store: Path, log_id: str) -> None:
+    """Make sure that the store root has the log id. Raises: OSError."""
+    if kept_id(store):
+        return
     directory = make_marks(store)
     path = directory / ID
     draft = path.with_name(temporary_name(path.name))
@@ -190,4 +223,3 @@ def keep_id(store: Path, known: Mapping[int, Entry]) -> str:
     give(draft, store)
     os.replace(draft, path)
     sync(directory)
-    return log_id

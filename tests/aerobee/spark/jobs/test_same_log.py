@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Entry, crc_of_file
-from aerobee.spark.jobs.same_log import Found, compared, ends_of, keep_id, kept_id
+from aerobee.spark.jobs.same_log import (
+    Found,
+    compared,
+    ends_of,
+    id_of_log,
+    id_of_store,
+    keep_id,
+    kept_id,
+)
 from aerobee.spark.storefiles.files import segments_of
 from aerobee.store.format.names import segment_name
 from tests.aerobee.spark.jobs.lakes import archived
@@ -146,13 +154,33 @@ def test_a_store_without_an_archived_segment_must_continue_the_archive(tmp_path:
             look(root, there, "log-1")
 
 
+def test_a_store_without_an_id_does_not_pass_for_the_log_because_it_begins_where_that_ends(
+    tmp_path: Path,
+) -> None:
+    """All segments have the same size, so any other log begins just there, too."""
+    known = {0: entries(maker(tmp_path / "archived", 30), "log-1")[0]}
+    foreign = maker(tmp_path / "foreign", 30, start=SIZE, born=NOON + 5_000).root
+    with pytest.raises(AerobeeError, match=r"begins at 4096 while .*; or, .* say --log-id log-1$"):
+        look(foreign, known)
+    assert look(foreign, known, id_of_store(foreign, "log-1", known, "lake")) == []
+    with pytest.raises(ConfigurationError, match="--log-id log-2: lake is of log log-1"):
+        id_of_store(foreign, "log-2", known, "lake")
+    keep_id(foreign, "log-3")
+    with pytest.raises(ConfigurationError, match=r"foreign is of log log-3 \(archive/\.log\)"):
+        id_of_store(foreign, "log-1", known, "lake")
+    with pytest.raises(AerobeeError, match=r"Give each store its own --output$"):
+        look(foreign, known, id_of_store(foreign, "", known, "lake"))
+
+
 def test_a_log_keeps_the_id_that_its_archive_knows(tmp_path: Path) -> None:
     assert kept_id(tmp_path) == ""
     known = entries(maker(tmp_path, 30), "log-1")
-    assert keep_id(tmp_path, known) == "log-1" == kept_id(tmp_path)
-    (tmp_path / "archive" / ".log").unlink()
-    made = keep_id(tmp_path, {})
-    assert made == keep_id(tmp_path, known) == kept_id(tmp_path) != "log-1"
+    assert id_of_log("", known) == "log-1"
+    keep_id(tmp_path, "log-1")
+    keep_id(tmp_path, "log-2")
+    assert id_of_store(tmp_path, "", known, "lake") == "log-1" == kept_id(tmp_path)
+    assert id_of_log("log-2", known) == "log-2"
+    assert id_of_log("", {}) != id_of_log("", {})
 
 
 # ── Runs of the job ──
@@ -173,7 +201,13 @@ def test_no_mode_replaces_what_is_archived_by_another_log_or_by_less(
     """A broker began anew with an empty directory, and the archive was all that was left."""
     lake = tmp_path / "lake"
     store = maker(tmp_path / "store", 50).root
-    assert run(spark, store, lake, tail=True) == [0, SIZE, 2 * SIZE]
+    assert run(spark, store, lake, marks=False) == [0, SIZE]
+    foreign = maker(tmp_path / "foreign", 30, start=2 * SIZE, born=NOON + 50_000).root
+    with pytest.raises(AerobeeError, match="say --log-id"):
+        run(spark, foreign, lake)
+    assert kept_id(foreign) == ""
+    assert list((foreign / "archive").glob("*.done")) == []
+    assert run(spark, store, lake, tail=True) == [2 * SIZE]
     before = sorted(row["storeTimestamp"] for row in archived(spark, lake).collect())
     assert len(before) == 50
     new = maker(tmp_path / "new", 3, born=NOON + 50_000).root
