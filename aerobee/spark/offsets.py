@@ -21,6 +21,8 @@ __all__ = [
     "EARLIEST",
     "LARGEST_QUEUE",
     "LATEST",
+    "NOTES",
+    "RENEWED",
     "STARTED",
     "At",
     "Committed",
@@ -41,6 +43,10 @@ EARLIEST = -2
 LATEST = -1
 STARTED = "@start"
 """The key, beside topics, for the start of a stream's first batch; no topic has such a name."""
+RENEWED = "@renewed"
+"""The key for queues whose topic was made anew, with the offsets where the batch begins there."""
+NOTES = (STARTED, RENEWED)
+"""The keys of a batch's end that are no topics."""
 LONGEST_OFFSET = 2**63 - 1
 LARGEST_QUEUE = 2**31 - 1
 QUEUE_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -140,13 +146,13 @@ def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
 def from_nested(nested: object, what: str = "offsets", lowest: int = 0) -> Offsets:
     """The offsets of {"topic": {"broker": {"queue number": next}}}, sorted.
 
-    `what` names them in errors. `lowest` -2 allows -2 (earliest) and -1 (latest). The entry of a
-    stream under `STARTED` is left out.
+    `what` names them in errors. `lowest` -2 allows -2 (earliest) and -1 (latest). The
+    entries of a stream under `NOTES` are left out.
     Raises: ConfigurationError that names the place.
     """
     offsets: Offsets = {}
     for topic, brokers in _object(nested, what, "topics").items():
-        if topic == STARTED:
+        if topic in NOTES:
             continue
         for broker, queues in _object(brokers, f"{what}, topic {topic}", "broker names").items():
             place = f"{what}, topic {topic}, broker {broker}"

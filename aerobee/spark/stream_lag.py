@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from aerobee.spark.offsets import STARTED
+from aerobee.spark.offsets import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,4 +37,4 @@ def lag_of(progress: Any) -> dict[str, int]:
 def _offsets(told: Any) -> Mapping[str, Any]:
     """The offsets of a source in a report: a mapping, or its JSON text."""
     given = json.loads(told) if isinstance(told, str) else told
-    return {name: at for name, at in (given or {}).items() if name != STARTED}
+    return {name: at for name, at in (given or {}).items() if name not in NOTES}

@@ -149,6 +149,12 @@ class Lost(Enum):
         "its last messages",
         "begin where messages are (startingOffsets; a stream with a new checkpoint)",
     )
+    RENEWED = (
+        "its topic was deleted and made anew, so what was not read of the old one is gone, and the "
+        "stream stands behind these offsets of the new one",
+        "start a stream with a new checkpoint and startingOffsets=earliest; with "
+        "failOnDataLoss=false this one reads the new topic from its first message",
+    )
     MISSING = (
         "they are missing inside the queue: files were removed, or the topic was compacted",
         "read the queue in parts, on both sides of the hole",

@@ -7,8 +7,10 @@ strings and numbers and compares them as JSON text: equal offsets must be the sa
 
 Invariant: what a batch reads depends on its two offsets only, not on what is learned later. So the
 end of the first batch records where that batch began (`@start`), because Spark asks a restarted
-query again where it begins, when "latest" has another value. A broker that is down is no data loss:
-its queues keep their offsets until it is back. Source: spark §5.3, §5.4.
+query again where it begins, when "latest" has another value. The end of a batch also records the queues
+whose topic was deleted and made anew (`@renewed`): they begin again, which is data loss. A broker
+that is down is no data loss: its queues keep their offsets until it is back.
+Source: spark §5.3, §5.4.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from aerobee.errors import BrokerNotFoundError
-from aerobee.spark.offsets import STARTED, At, Committed, from_nested, to_nested
+from aerobee.spark.offsets import RENEWED, STARTED, At, Committed, from_nested, to_nested
 from aerobee.spark.source.plan import (
+    Loss,
+    Lost,
     backlog,
     carried,
     checked,
@@ -30,6 +34,7 @@ from aerobee.spark.source.plan import (
     limited,
     partitions_of,
     ranges_of,
+    refuse,
     waits,
 )
 from aerobee.spark.source.positions import check_expression, resolved
@@ -76,6 +81,8 @@ class StreamReader(DataSourceStreamReader):
         """The end of an AvailableNow run."""
         self._latest: Offsets | None = None
         """The last result of `latestOffset`, without limits."""
+        self._renewal: Json | None = None
+        """The end of a planned batch that begins again in topics that were made anew."""
         self._last_end: Json | None = None
         self._last_batch_at: float | None = None
 
@@ -125,11 +132,22 @@ class StreamReader(DataSourceStreamReader):
         self._at.tell_of_missing(begin)
         # Spark calls `commit` only while it plans another batch, and never for the last one.
         self._at.tell(begin)
+        renewed = self._renewed(start, begin)
+        begin |= renewed
         self._latest = carried(begin, self._maxima(begin))
         end = self._admitted(begin, self._latest, limit)
+        notes: Json = {}
         if STARTED not in start and start == to_nested(self._initial or {}):
-            return {**to_nested(end), STARTED: start}
-        return start if end == begin else to_nested(end)
+            notes[STARTED] = start
+        if renewed:
+            # Also without messages: the end of a batch outlives this process.
+            notes[RENEWED] = to_nested(renewed)
+        if end == begin and not notes:
+            return start
+        found = {**to_nested(end), **notes}
+        if renewed:
+            self._renewal = found
+        return found
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  (Spark's name)
         """The ends of the queues at the last `latestOffset`, without new requests."""
@@ -144,6 +162,7 @@ class StreamReader(DataSourceStreamReader):
         if start == end:
             return []
         begin = from_nested(end.get(STARTED, start), "offsets of the checkpoint")
+        begin |= self._begun_again(begin, end)
         found = checked(
             *self._to_read(begin, from_nested(end, "offsets of the checkpoint")),
             fail=self.options.fail_on_data_loss,
@@ -211,6 +230,15 @@ class StreamReader(DataSourceStreamReader):
 
     # ── End of a batch ──
 
+    def _renewed(self, start: Json, begin: Offsets) -> Offsets:
+        """The queues that begin again because their topic was made anew, and where: at 0."""
+        if start == self._renewal:
+            # That batch was planned, and begins where it should.
+            self._at.deleted -= {*from_nested(self._renewal[RENEWED])}
+            self._renewal = None
+        self._at.find_deleted(begin)
+        return self._at.renewed(begin)
+
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be queried; in an AvailableNow run the fixed ends."""
         if self._target is None:
@@ -254,6 +282,21 @@ class StreamReader(DataSourceStreamReader):
         return end
 
     # ── Content of a batch ──
+
+    def _begun_again(self, begin: Offsets, end: Json) -> Offsets:
+        """Where a batch begins in topics that were made anew.
+
+        Raises: DataLossError, unless losses are to be skipped.
+        """
+        renewed = from_nested(end.get(RENEWED, {}), "offsets of the checkpoint")
+        losses = [
+            Loss(queue, first, begin[queue], Lost.RENEWED) for queue, first in renewed.items()
+        ]
+        if self.options.fail_on_data_loss:
+            refuse(losses)
+        for loss in losses:
+            log.warning("%s; the new topic is read from its first message", loss)
+        return renewed
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
         """The non-empty part of a batch, and the bounds of its queues."""

@@ -51,7 +51,10 @@ class StreamCluster:
         """The addresses of all queues ever seen, also of those whose broker is down."""
         self.routed: tuple[Queue, ...] = ()
         """The queues of the last route, sorted."""
+        self.deleted: set[Queue] = set()
+        """Queues of deleted topics: their masters did not have any more what was read."""
         self._routed_at: float | None = None
+        self._searched_at: float | None = None
         self._told: Offsets = {}
         self._told_of: dict[str, float] = {}
         self._mean_bytes: float | None = None
@@ -94,6 +97,40 @@ class StreamCluster:
                 of, "are in no route now, or not in the options; they stay where they are"
             )
 
+    def find_deleted(self, begin: Mapping[Queue, int]) -> None:
+        """Find deleted topics among queues without a route, once for each query of the routes.
+
+        A broker that is down takes its queues out of the routes as well, so the broker is asked
+        whether the queue still has what lies before `begin`.
+        """
+        if self._searched_at == self._routed_at:
+            return
+        self._searched_at = self._routed_at
+        known = {*self.routed, *self.deleted}
+        missing = [queue for queue, offset in begin.items() if offset and queue not in known]
+        if not missing:
+            return
+        try:
+            there = self.cluster.brokers()
+        except AerobeeError as error:
+            self._complain("brokers", f"cannot be listed to search for deleted topics: {error}")
+            return
+        asked = [queue for queue in missing if queue.broker in there]
+        ends = self.asked(asked, self.cluster.max_offsets)
+        self._note_deleted(queue for queue, end in ends.items() if end < begin[queue])
+
+    def _note_deleted(self, queues: Iterable[Queue]) -> None:
+        self.deleted |= {queue for queue in queues if self.cluster.has_master(queue)}
+
+    def renewed(self, begin: Mapping[Queue, int]) -> Offsets:
+        """Where to read on in queues that were gone and have a route again: at the first message.
+
+        Their offsets in `begin` are those of the deleted topic.
+        """
+        return dict.fromkeys(
+            (queue for queue in self.routed if queue in self.deleted & {*begin}), 0
+        )
+
     def _gone(self, topic: str, error: RouteNotFoundError) -> None:
         self._complain(f"topic {topic}", f"is not there now; the stream waits for it: {error}")
 
@@ -120,7 +157,9 @@ class StreamCluster:
         """
         found = self.asked(queues, self.cluster.max_offsets)
         if back := [queue for queue, end in found.items() if end < begin.get(queue, 0)]:
-            known = set(self.routed) if self.look_up(anew=True) else set()
+            listed = self.look_up(anew=True)
+            known = set(self.routed) if listed else set()
+            self._note_deleted(queue for queue in back if listed and queue not in known)
             for queue in back:
                 if not self.cluster.has_master(queue):
                     of = f"the master of broker {queue.broker}"

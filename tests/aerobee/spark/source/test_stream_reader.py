@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker, StartBroker
 
-DELETE_TOPIC_IN_NAMESRV = 216
+DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
 ALL = ReadAllAvailable()
 LONG_S = 100.0
 _numbers = count()
@@ -95,6 +95,14 @@ class Topic:
 def plain(offsets: dict[str, Any]) -> dict[str, Any]:
     """Without the note of where the first batch began."""
     return {name: value for name, value in offsets.items() if name != "@start"}
+
+
+def delete_topic(topic: Topic) -> None:
+    """As `mqadmin deleteTopic` does: at the broker, then at the name server."""
+    broker, names = topic.broker.address, topic.broker.namesrv_address
+    for address, code in ((broker, DELETE_TOPIC_IN_BROKER), (names, DELETE_TOPIC_IN_NAMESRV)):
+        with RawConnection(address) as connection:
+            assert connection.call(code, {"topic": topic.name}).code == 0
 
 
 def planned(reader: StreamReader, start: Any, end: Any) -> list[tuple[int, int, int]]:
@@ -523,6 +531,61 @@ def test_a_topic_that_was_deleted_a_moment_ago_stands_still(
     for reader in readers:
         assert reader.latestOffset(before, ALL) == before
     assert f"topic {topic.name} is not there now" in caplog.text
+
+
+@pytest.mark.parametrize("seen_by", ["its ends", "its route"])
+def test_a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_message_or_not_at_all(
+    topic: Topic, seen_by: str
+) -> None:
+    """However many messages the new one has: the stream does not go on in the middle of it."""
+    clock = Clock()
+    readers = [
+        topic.reader(clock, startingOffsets="earliest", failOnDataLoss=f) for f in (True, False)
+    ]
+    topic.fill(70)
+    ends = [reader.latestOffset(reader.initialOffset(), ALL) for reader in readers]
+    delete_topic(topic)
+    clock.now += LONG_S * (seen_by == "its route")
+    for reader, end in zip(readers, ends, strict=True):
+        assert reader.latestOffset(end, ALL) == end
+    make_topic(topic.broker, topic.name, 2)
+    topic.fill(100)
+    topic.fill(5, queue_id=1)
+    clock.now += LONG_S
+    renewed = [reader.latestOffset(end, ALL) for reader, end in zip(readers, ends, strict=True)]
+    assert renewed == [topic.at(100, 5) | {"@renewed": topic.at(0)}] * 2
+    for strict in (readers[0], topic.reader(clock)):
+        with pytest.raises(
+            DataLossError, match=r"offsets \[0, 70\): its topic was deleted and made"
+        ):
+            strict.partitions(ends[0], renewed[0])
+    for loose in (readers[1], topic.reader(clock, failOnDataLoss="false")):
+        assert planned(loose, ends[1], renewed[1]) == [(0, 0, 100), (1, 0, 5)]
+        assert loose.latestOffset(renewed[1], ALL) == renewed[1]
+    topic.fill(10)
+    assert readers[1].latestOffset(renewed[1], ALL) == topic.at(110, 5)
+    assert planned(readers[1], renewed[1], topic.at(110, 5)) == [(0, 100, 110)]
+
+
+def test_a_topic_made_anew_without_messages_yet_is_told_of_at_once(topic: Topic) -> None:
+    """Because a driver that starts again has not seen that the topic was gone."""
+    clock = Clock()
+    reader = topic.reader(clock, startingOffsets="earliest", failOnDataLoss=False)
+    topic.fill(70)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    delete_topic(topic)
+    assert reader.latestOffset(end, ALL) == end
+    make_topic(topic.broker, topic.name, 2)
+    clock.now += LONG_S
+    renewed = reader.latestOffset(end, ALL)
+    assert renewed == topic.at(0, 0) | {"@renewed": topic.at(0)}
+    assert planned(reader, end, renewed) == []
+    delete_topic(topic)
+    assert reader.latestOffset(renewed, ALL) == renewed
+    make_topic(topic.broker, topic.name, 2)
+    topic.fill(3)
+    clock.now += LONG_S
+    assert reader.latestOffset(renewed, ALL) == topic.at(3, 0), "nothing of it was read"
 
 
 def test_a_restart_tells_of_queues_that_it_cannot_see(
