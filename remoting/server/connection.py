@@ -14,7 +14,7 @@ from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
 from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.server.addresses import host_text, packed_host
 from aerobee.remoting.server.arrivals import Reading
-from aerobee.remoting.server.outbound import drop_sent, send_queued
+from aerobee.remoting.server.outbound import Uptake, drop_sent, send_queued
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
@@ -100,14 +100,12 @@ class Connection:
         "postponed",
         "reading",
         "requests",
-        "slow_since",
         "sock",
-        "stalled_since",
         "starved",
-        "taken",
         "tls",
         "unfinished",
         "unsent",
+        "uptake",
         "worker",
         "working",
     )
@@ -163,11 +161,8 @@ class Connection:
         self.reading = Reading(context.now)
         """Estimates when its data arrived."""
         self.last_active = context.now
-        self.stalled_since: float | None = None
-        """When the peer last read something, while data is unsent."""
-        self.slow_since = 0.0
-        self.taken = 0
-        """Bytes that the peer has read since `slow_since`, while data is unsent."""
+        self.uptake: Uptake | None = None
+        """What the peer reads, while data is unsent that the kernel does not take."""
         self.on_close: list[Callable[[Connection, str], None]] = []
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
@@ -324,19 +319,16 @@ class Connection:
         if sent == self.unsent:
             out.clear()
             self.unsent = 0
-            if self.stalled_since is not None or self.paused:
+            if self.uptake is not None or self.paused:
                 self._flowing()
         else:
             self._stalled(sent)
 
     def _stalled(self, sent: int) -> None:
         shared, now = self.context.shared, self.context.now
-        if self.stalled_since is None:
-            self.slow_since = now
-            self.taken = 0
-        if sent or self.stalled_since is None:
-            self.stalled_since = now
-        self.taken += sent
+        if self.uptake is None:
+            self.uptake = Uptake()
+        self.uptake.sent += sent
         self.unsent -= sent
         drop_sent(self.out, sent)
         outbound = shared.outbound
@@ -351,17 +343,8 @@ class Connection:
             self._flow_again()
         self.watch()
 
-    def reads_too_slowly(self, now: float, stall_s: float, least_per_s: int) -> bool:
-        """Whether the peer reads too slowly: less than `least_per_s` on average over `stall_s`."""
-        elapsed = now - self.slow_since
-        if elapsed < stall_s:
-            return False
-        slow = self.taken < least_per_s * elapsed
-        self.slow_since, self.taken = now, 0
-        return slow
-
     def _flowing(self) -> None:
-        self.stalled_since = None
+        self.uptake = None
         self.context.shared.outbound.note(self, 0, self.context.now)
         if self.paused:
             self._flow_again()
@@ -401,7 +384,7 @@ class Connection:
 
         While anything is unsent, one request is at work: its answer comes on top.
         """
-        return self.paused or (self.stalled_since is not None and self.working > 0)
+        return self.paused or (self.uptake is not None and self.working > 0)
 
     @property
     def waits(self) -> bool:
@@ -421,7 +404,7 @@ class Connection:
         self.context.poller.interest(
             self.sock,
             read=not (self.paused or waits or self.starved),
-            write=(waits and not self.postponed) or self.stalled_since is not None,
+            write=(waits and not self.postponed) or self.uptake is not None,
         )
 
     # ── The end ──

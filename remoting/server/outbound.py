@@ -8,6 +8,10 @@ with most unsent is closed.
 
 from __future__ import annotations
 
+import fcntl
+import termios
+from array import array
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["OutboundBudget", "drop_sent", "send_queued"]
+__all__ = ["OutboundBudget", "Uptake", "drop_sent", "send_queued", "unacknowledged_bytes"]
 
 JOIN_BYTES: Final = 16 * 1024
 """Below this, joining several answers is cheaper than sending them as separate vectors."""
@@ -70,6 +74,57 @@ class OutboundBudget:
                     left_out=left_out,
                 )
             most.close("it does not read, and there is no room for others")
+
+
+class Uptake:
+    """How much a peer reads while data waits for it: what its system acknowledges.
+
+    What the kernel here takes would say little. It keeps up to 4 MiB for a peer, and takes more
+    only when a third of that is free: a peer that reads 100 KB/s looks deaf then.
+    """
+
+    __slots__ = ("_at", "_before", "_read", "_since", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        """Bytes that the kernel has taken, by the connection's account."""
+        self._read: int | None = None
+        """Bytes that the peer has acknowledged, when it was judged last; more or less by a
+        constant."""
+        self._at = 0.0
+        """When it was seen to have read something."""
+        self._before = 0
+        self._since = 0.0
+        """When the present stretch began, and what had been read before it."""
+
+    def judge(
+        self, now: float, unacknowledged: int, stall_s: float, least_per_s: int
+    ) -> str | None:
+        """Why the peer is to be closed, if it reads nothing for `stall_s`, or on average over as
+        long less than `least_per_s`. Called now and then, first when data begins to wait.
+        """
+        read = self.sent - unacknowledged
+        if self._read is None:
+            self._read = self._before = read
+            self._at = self._since = now
+        elif read > self._read:
+            self._read, self._at = read, now
+        if now - self._at >= stall_s:
+            return "peer does not read"
+        elapsed = now - self._since
+        if elapsed >= stall_s:
+            if self._read - self._before < least_per_s * elapsed:
+                return "peer reads too slowly"
+            self._since, self._before = now, self._read
+        return None
+
+
+def unacknowledged_bytes(sock: Wire) -> int:
+    """How many bytes the kernel keeps for the peer; 0 where it does not say."""
+    left = array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, left)
+    return left[0]
 
 
 def send_queued(sock: Wire, out: deque[bytes | memoryview], size: int) -> int:

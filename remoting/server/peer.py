@@ -43,7 +43,8 @@ class Peer(Protocol):
     """Received bytes that are not served; the inbound budget maintains this and `starved`."""
     starved: bool
     paused: bool
-    stalled_since: float | None
+    uptake: Any
+    """What it reads, while data is unsent that the kernel does not take; else None."""
     working: int
     """Requests of it that a pool works on; the worker maintains this and `deferred`."""
     deferred: deque[Any]

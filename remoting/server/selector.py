@@ -24,6 +24,7 @@ import trio
 from aerobee.remoting.errors import FrameError
 from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
+from aerobee.remoting.server.outbound import unacknowledged_bytes
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.pools import AGE_CHECK_S
 from aerobee.remoting.server.read_ahead import JOINED_BYTES, Piece, ReadAhead
@@ -245,17 +246,18 @@ class Selector:
         self.context.now = now = monotonic()
         limits = self._limits
         idle_before = now - limits.idle_s
-        stalled_before = now - limits.stall_s
         for number, connection in enumerate(list(self.connections.values()), 1):
             if number % SWEPT_TOGETHER == 0:
                 yield
             if connection.closed:
                 continue
-            if connection.stalled_since is not None:
-                if connection.stalled_since < stalled_before:
-                    connection.close("peer does not read")
-                elif connection.reads_too_slowly(now, limits.stall_s, limits.least_per_s):
-                    connection.close("peer reads too slowly")
+            if connection.uptake is not None:
+                unacknowledged = unacknowledged_bytes(connection.sock)
+                fault = connection.uptake.judge(
+                    now, unacknowledged, limits.stall_s, limits.least_per_s
+                )
+                if fault is not None:
+                    connection.close(fault)
             elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 

@@ -400,7 +400,7 @@ class Worker:
         when their peer has read everything, else one.
         """
         deferred, now = peer.deferred, monotonic()
-        for _ in range(1 if peer.stalled_since is not None else len(deferred)):
+        for _ in range(1 if peer.uptake is not None else len(deferred)):
             waiting, pool = deferred.popleft()
             self._enter(waiting._replace(arrived=now), pool)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import select
+import socket
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.errors import Postponed
 from aerobee.remoting.server import boss, turns
+from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server.outbound import unacknowledged_bytes
+from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.receive_buffer import RECEIVE_BYTES
 from aerobee.remoting.server.selector import ROUND_S, SWEPT_TOGETHER
@@ -22,6 +28,7 @@ from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.raw_client import request_frame
+from tests.kit.waiting import eventually
 from tests.remoting.server import stage as stage_module
 from tests.remoting.server.stage import (
     LIMITS,
@@ -34,8 +41,9 @@ from tests.remoting.server.stage import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Steps
 
 MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
@@ -141,27 +149,181 @@ def test_whole_frames_before_a_bad_one_are_answered_before_the_close() -> None:
     assert stage.reactor.stats.frames_rejected == 1
 
 
-def test_who_takes_a_little_now_and_then_is_closed_all_the_same() -> None:
+def test_who_reads_a_little_now_and_then_is_closed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = HandTime(monkeypatch)
     stage = Stage(limits=LIMITS._replace(stall_s=10, least_per_s=100))
     slow, slow_sock = stage.connect([1] * 1_000)
-    enough, enough_sock = stage.connect([1_500] * 1_000)
+    enough, enough_sock = stage.connect([500] * 1_000)
+    reasons = {}
+    slow.on_close.append(lambda connection, reason: reasons.update({connection.id: reason}))
     for sock in (slow_sock, enough_sock):
         sock.incoming += frame(1, b"x" * 40_000)
         stage.round(sock)
-    for connection in (slow, enough):
-        assert connection.stalled_since is not None
-        connection.slow_since -= 5
     list(stage.selector.sweep())
-    assert not slow.closed, "there is time to be late"
-    for connection, sock in ((slow, slow_sock), (enough, enough_sock)):
-        stage.round(sock)
-        connection.slow_since -= 6
-    list(stage.selector.sweep())
-    assert (slow.closed, enough.closed) == (True, False)
-    for _ in range(3):
-        enough.slow_since -= 11
+    for _ in range(9):
+        time.now += 1
+        for sock in (slow_sock, enough_sock):
+            stage.round(sock)
         list(stage.selector.sweep())
-    assert enough.closed, "what it took long ago does not count for ever"
+    assert not slow.closed, "there is time to be late"
+    for _ in range(40):
+        time.now += 1
+        for sock in (slow_sock, enough_sock):
+            stage.round(sock)
+        list(stage.selector.sweep())
+    assert reasons == {slow.id: "peer reads too slowly"}
+    assert not enough.closed
+    enough_sock.takes = [1] * 1_000
+    for _ in range(20):
+        time.now += 1
+        stage.round(enough_sock)
+        list(stage.selector.sweep())
+    assert enough.closed, "what it read long ago does not count for ever"
+
+
+def big(size: int) -> Callable[..., Answer]:
+    """A handler whose answers are of this size."""
+    return lambda *_: Answer(0, body=b"x" * size)
+
+
+class Kernel:
+    """What a system keeps for a peer: as much as it has room for, until the peer reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.kept: dict[int, int] = {}
+        self.room = room
+        monkeypatch.setattr(selector_module, "unacknowledged_bytes", self.unacknowledged)
+
+    def unacknowledged(self, sock: Any) -> int:
+        return self.kept.get(sock.fileno(), 0)
+
+    def takes(self, sock: TrickleSocket) -> None:
+        """Say what the next send takes: as Linux does, nothing while over two thirds are full."""
+        room = self.room - self.kept.get(sock.fd, 0)
+        sock.takes = [room if 3 * room > self.room else 0, 0, 0]
+        self.kept[sock.fd] = self.kept.get(sock.fd, 0) + sock.takes[0]
+
+    def reads(self, sock: TrickleSocket, count: int) -> None:
+        self.kept[sock.fd] = max(0, self.kept[sock.fd] - count)
+
+
+def test_a_peer_is_judged_by_what_it_reads_and_not_by_what_the_kernel_takes_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel keeps megabytes: it takes nothing for long, and then much at once."""
+    time, kernel = HandTime(monkeypatch), Kernel(monkeypatch, room=600_000)
+    limits = LIMITS._replace(stall_s=10, least_per_s=4_096, high_water_bytes=1 << 20)
+    stage = Stage(big(900_000), limits=limits._replace(idle_s=1e9))
+    reasons = {}
+    rates = {650: "peer reads too slowly", 0: "peer does not read", 5_000: None, 15_000: None}
+    readers = {}
+    for per_s in rates:
+        connection, sock = stage.connect()
+        connection.on_close.append(lambda closed, reason: reasons.update({closed.id: reason}))
+        readers[per_s] = connection.id, sock
+        sock.incoming += frame(1)
+        kernel.takes(sock)
+        stage.round(sock)
+        assert connection.uptake is not None
+    began = time.now
+    for second in range(120):
+        time.now += 1
+        for per_s, (_, sock) in readers.items():
+            kernel.reads(sock, per_s)
+            if not sock.closed:
+                kernel.takes(sock)
+                stage.round(sock)
+        list(stage.selector.sweep())
+        if second < 9:
+            assert not reasons
+    assert time.now - began == 120
+    assert reasons == {readers[rate][0]: reason for rate, reason in rates.items() if reason}
+
+
+def test_a_consumer_that_pauses_is_not_closed_while_nothing_waits_for_it_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the kernel keeps for it is its own affair, for hours: it reads when it wants to."""
+    time, kernel = HandTime(monkeypatch), Kernel(monkeypatch, room=600_000)
+    limits = LIMITS._replace(stall_s=10, least_per_s=4_096, high_water_bytes=1 << 20)
+    stage = Stage(big(700_000), limits=limits._replace(idle_s=1e9))
+    connection, sock = stage.connect()
+    for pause_s in (1, 15, 3_600):
+        # More than the kernel has room for waits here for some seconds only.
+        sock.incoming += frame(1)
+        kernel.takes(sock)
+        stage.round(sock)
+        for _ in range(5):
+            time.now += 1
+            list(stage.selector.sweep())
+        assert connection.uptake is not None
+        kernel.reads(sock, 600_000)
+        kernel.takes(sock)
+        stage.round(sock)
+        assert connection.unsent == 0
+        for _ in range(pause_s):
+            time.now += 1
+            list(stage.selector.sweep())
+        kernel.reads(sock, 600_000)
+    assert not connection.closed
+
+
+def reader_of(stage: Stage, keeps: int) -> tuple[Connection, socket.socket]:
+    """A connection over TCP, and the socket of its peer, whose system keeps so much for it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, keeps)
+        client.connect(listener.getsockname())
+        sock, address = listener.accept()
+        sock.setblocking(False)
+        stage.selector.adopt(sock, address, "test", stage.worker)
+        return stage.selector.connections[sock.fileno()], client.dup()
+
+
+def reads_more(connection: Connection, kept: int) -> bool:
+    """Whether the kernel keeps less for the peer than it did."""
+    return unacknowledged_bytes(connection.sock) < kept
+
+
+@pytest.mark.parametrize(("per_s", "stays"), [(650, False), (60_000, True)])
+def test_a_reader_over_tcp_is_judged_by_its_rate(
+    monkeypatch: pytest.MonkeyPatch, per_s: int, stays: bool
+) -> None:
+    """In one minute by hand, so that the kernel keeps what is more than it would take anew."""
+    time = HandTime(monkeypatch)
+    limits = LIMITS._replace(stall_s=10, least_per_s=4_096, high_water_bytes=64 << 20)
+    stage = Stage(big(16 << 20), limits=limits)
+    connection, client = reader_of(stage, keeps=16_384)
+    with client:
+        client.settimeout(5)
+        client.sendall(frame(1))
+        assert select.select([connection.sock], [], [], 5)[0]
+        stage.rounds([(connection.sock.fileno(), READ)])
+        assert connection.uptake is not None
+        unsent = connection.unsent
+        list(stage.selector.sweep())
+        for _ in range(60):
+            kept = unacknowledged_bytes(connection.sock)
+            for _ in range(per_s // 650):
+                client.recv(650)
+            if stays:
+                # The acknowledgement is under way for a moment.
+                eventually(
+                    partial(reads_more, connection, kept),
+                    within_s=10,
+                    what="an acknowledgement",
+                    every_s=0.001,
+                )
+            time.now += 1
+            list(stage.selector.sweep())
+            if connection.closed:
+                break
+        assert connection.closed is not stays
+        assert time.now - 100 <= (60 if stays else 25)
+        if stays:
+            assert connection.unsent == unsent, "the kernel has taken nothing in this minute"
+        connection.close("the test ends")
 
 
 def test_beyond_the_budget_who_has_more_than_its_share_is_not_read_and_at_twice_it_is_closed() -> (
@@ -235,7 +397,8 @@ class BareSocket(TrickleSocket):
     def setsockopt(self, *option: int) -> None: ...
 
 
-def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
+def test_a_sweep_closes_who_is_idle_and_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = HandTime(monkeypatch)
     stage = Stage(limits=LIMITS._replace(idle_s=10, stall_s=5))
     reasons: dict[int, str] = {}
 
@@ -253,9 +416,9 @@ def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
     stage.round(deaf_sock)
     list(stage.selector.sweep())
     assert reasons == {}
-    assert deaf.stalled_since is not None
-    deaf.stalled_since -= 5.1
-    idle.last_active -= 10.1
+    assert deaf.uptake is not None
+    time.now += 5.1
+    idle.last_active -= 5
     waiting.last_active -= 300
     list(stage.selector.sweep())
     assert reasons == {idle.id: "idle", deaf.id: "peer does not read"}
