@@ -101,7 +101,9 @@ class KeyQueries:
         paused = 0  # connections behind each other whose peers do not read
         while True:
             while not self._turns:
-                self._wanted = trio.Event()
+                # All threads that have nothing to do wait for the same event.
+                if self._wanted.is_set():
+                    self._wanted = trio.Event()
                 await self._wanted.wait()
             connection = self._turns.popleft()
             if connection.paused and not connection.closed:

@@ -125,6 +125,18 @@ class ConnectionLimits:
             )
         return None
 
+    def lowered(self, sock: socket.socket) -> socket.socket:
+        """The same connection on the number of the one that it displaced: those in reserve stay
+        free.
+
+        Raises: OSError when the number is taken already.
+        """
+        if sock.fileno() < self.first_reserved:
+            return sock
+        lower = sock.dup()
+        sock.close()
+        return lower
+
     def close_late(self, now: float) -> Iterator[None]:
         """Close the connections of which no request was let pass in time; others may run in
         between.
@@ -243,6 +255,13 @@ def accept_ready(
             limits.stats.connections_refused += 1
             limits.refused(name, reason, address[0])
             continue
+        try:
+            sock = limits.lowered(sock)
+        except OSError as error:
+            sock.close()
+            limits.stats.accept_failures += 1
+            limits.refused(name, error.strerror or str(error))
+            return False
         adopt(sock, address, name, worker, next(selectors))
     return True
 

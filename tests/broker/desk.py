@@ -275,7 +275,7 @@ async def open_desk(
     prepares: bool = False,
     **changes: Any,
 ) -> AsyncIterator[Desk]:
-    """A desk with the services of the store, the hold and the saver, ended as the broker ends."""
+    """A desk with the services of store, saver, hold and key queries, ended as the broker ends."""
     clock = clock or TrioClock()
     broker = Broker(broker_config(root, **changes), disk=disk or QuickDisk(), clock=clock)
     desk = Desk(broker, prepares=prepares)
@@ -285,6 +285,8 @@ async def open_desk(
             await nursery.start(desk.store.run)
             await nursery.start(desk.saver.run)
             await nursery.start(desk.hold.run)
+            for service in broker.query.services:
+                await nursery.start(service.run)
             yield desk
             nursery.cancel_scope.cancel()
     finally:

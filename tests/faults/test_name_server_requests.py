@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.health import rss_anon
+from tests.kit.health import rss_anon, slowness
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
 from tests.kit.stall_watch import WatchedBroker
 
@@ -211,7 +211,7 @@ def test_hostile_registrations_cost_little_and_change_nothing_of_the_broker(
         max((gap.cpu_ms for gap in gaps if began <= gap.at_s <= ended), default=0.0)
         for began, ended in rounds
     ]
-    assert min(longest) < STEP_MS, longest
+    assert min(longest) < STEP_MS * slowness(), longest
 
 
 def hostile(broker: BrokerProcess) -> None:

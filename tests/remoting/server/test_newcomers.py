@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,6 +154,18 @@ def test_silent_connections_of_one_address_shut_nobody_out(address: str) -> None
     assert stage.reactor.stats.connections == 10
     displaced = [line for line in logged if line["event"] == "connection.displaced"]
     assert [line["reason"] for line in displaced] == ["maxConnections is 10"]
+
+
+def test_who_takes_the_place_of_another_takes_no_descriptor_in_reserve() -> None:
+    limits = limits_of(Stage(), 0)
+    with socket.socket() as displaced, socket.socket() as accepted:
+        low = displaced.fileno()
+        limits.first_reserved = accepted.fileno()
+        displaced.close()
+        with limits.lowered(accepted) as lowered:
+            assert accepted.fileno() == -1
+            assert lowered.fileno() == low
+            assert limits.lowered(lowered) is lowered, "there is nothing to do"
 
 
 def test_who_has_shown_itself_is_not_displaced_for_its_own_address() -> None:
