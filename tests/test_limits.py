@@ -115,6 +115,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "pops that are over before the timers read their check points": (
         "broker/pop/test_revive_log.py::test_what_timers_that_do_not_run_owe_nobody_is_bounded",
     ),
+    "acknowledgements without a check point": (
+        "broker/pop/test_revive.py"
+        "::test_acknowledgements_without_a_check_point_are_remembered_up_to_a_limit",
+    ),
     "answers of one round": (
         "remoting/server/test_selector.py"
         "::test_the_time_that_large_answers_take_to_be_sent_is_the_rounds",

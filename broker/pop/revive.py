@@ -4,11 +4,12 @@ Each revive queue is read once, in order. A check point stays open in memory unt
 messages are acknowledged, or its time is over: then the rest is put into the retry topic of its
 group. The progress of a queue, its oldest open check point, is a consumer offset; a start reads
 again from there. A message that cannot be put gets a new check point, later; where that cannot be
-put either, the old one stays open. Invariant: the offset of a revive queue is never past an open
-check point, and is saved only after the messages put for it are on disk. Behind an open one there
-may be messages that were put back already: a clean stop acknowledges them in the revive log, so
-that the next start, of any broker, puts none of them back twice. Source: semantics §11.2
-(PopReviveService).
+put either, the old one stays open. A check point that is not due for long, because the clock was
+ahead when it came, goes back to the timers, to wait there with its acknowledgements. Invariant: the
+offset of a revive queue is never past an open check point, and is saved only after the messages put
+for it are on disk. Behind an open one there may be messages that were put back already: a clean
+stop acknowledges them in the revive log, so that the next start, of any broker, puts none of them
+back twice. Source: semantics §11.2 (PopReviveService).
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ __all__ = ["GRACE_MS", "Revive", "Timing"]
 
 GRACE_MS: Final = 2_000
 """How long after its time a check point waits for late acknowledgements."""
+EARLY_MS: Final = 60_000
+"""A check point arrives a second before its time; one that is so much earlier goes back to the
+timers: the clock was ahead.
+"""
 SLICE: Final = 128
 """Records read in one step."""
 SLICE_BYTES: Final = 1 << 20
@@ -193,6 +198,8 @@ class Revive:
                 if self._pace.over():
                     await self._pace.rest()
         for queue in self.queues:
+            # Behind the reads, which may have found their acknowledgements.
+            self._send_back(queue)
             await self._revive_due(queue, until_ms)
             self._commit(queue)
             self._measure(queue)
@@ -272,6 +279,28 @@ class Revive:
         self._stats.add(self._stats.revive_out, key)
 
     # ── Putting again ──
+
+    def _send_back(self, queue: ReviveQueue) -> None:
+        """Give check points to the timers again that are not due for long.
+
+        While they are open, the queue's offset stands, for as long as the clock was ahead.
+        """
+        if self._revive_log.fresh is None:
+            return  # There are no timers.
+        for entry in queue.due_beyond(self._clock.now_ms() + EARLY_MS):
+            point, left = entry.point, list(entry.left)
+            point.diffs = [offset - point.start_offset for offset in left]
+            point.count = len(left)
+            own = queue.topic == self._revive_log.topic
+            queue_id = queue.queue_id if own else point.pop_time % self._own_count
+            try:
+                status = self._revive_log.check_point(point, left, queue_id, accepted=True)
+            except Refused:
+                return
+            if status not in STORED:
+                return
+            queue.close(entry)
+        self._puts.finish_round()
 
     async def _revive_due(self, queue: ReviveQueue, until_ms: int) -> None:
         """Put back the messages of check points whose time is over. Raises: OSError."""

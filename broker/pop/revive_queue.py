@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from aerobee.broker.pop.pop_records import Ack, CheckPoint, PopKey
 
 __all__ = ["Open", "ReviveQueue"]
+
+AHEAD_MAX: Final = 10_000
+"""Acknowledged messages that are remembered without a check point; the oldest are forgotten."""
 
 
 class Open:
@@ -46,6 +50,12 @@ class ReviveQueue:
         self.position = position
         """The next offset to read."""
         self.open: dict[PopKey, Open] = {}
+        self._ahead: dict[tuple[PopKey, int], None] = {}
+        """Messages that were acknowledged in front of their check point, as it may be where that
+        went back to the timers: pop and queue offset.
+        """
+        self.latest_ms = 0
+        """No open check point is due later."""
         self._by_place: deque[Open] = deque()
         self._by_time: list[Due] = []
 
@@ -55,9 +65,13 @@ class ReviveQueue:
         if key in self.open:
             return
         entry = Open(point, revive_offset)
+        if self._ahead:
+            for offset in [one for one in entry.left if (key, one) in self._ahead]:
+                del self._ahead[key, offset], entry.left[offset]
         if not entry.left:
             return
         self.open[key] = entry
+        self.latest_ms = max(self.latest_ms, point.due_ms)
         self._by_place.append(entry)
         heappush(self._by_time, Due(point.due_ms, revive_offset, entry))
 
@@ -65,6 +79,10 @@ class ReviveQueue:
         """Apply an acknowledgement; whether its check point was open."""
         entry = self.open.get(ack.key)
         if entry is None:
+            key, offsets = ack.key, ack.all_offsets()
+            self._ahead.update(((key, offset), None) for offset in offsets[-AHEAD_MAX:])
+            for oldest in list(islice(self._ahead, max(0, len(self._ahead) - AHEAD_MAX))):
+                del self._ahead[oldest]
             return False
         for offset in ack.all_offsets():
             entry.left.pop(offset, None)
@@ -85,6 +103,13 @@ class ReviveQueue:
         if by_time and by_time[0].due_ms < until_ms:
             return by_time[0].entry
         return None
+
+    def due_beyond(self, time_ms: int) -> list[Open]:
+        """The open check points that are due later, in the order of the queue."""
+        if self.latest_ms <= time_ms:
+            return []
+        self.latest_ms = max((entry.point.due_ms for entry in self.open.values()), default=0)
+        return [entry for entry in self.open.values() if entry.point.due_ms > time_ms]
 
     def put_back(self) -> list[Open]:
         """Check points, of which messages were put back, that a start would read again."""

@@ -149,10 +149,14 @@ class TimerPuts:
 class BegunSlot:
     """A slot whose delivery has begun."""
 
-    __slots__ = ("chain", "deletions", "done", "taken_back")
+    __slots__ = ("chain", "deletions", "done", "roll", "taken_back")
 
-    def __init__(self, chain: Chain, taken_back: set[tuple[str, str]] | None) -> None:
+    def __init__(
+        self, chain: Chain, taken_back: set[tuple[str, str]] | None, *, roll: bool
+    ) -> None:
         self.chain = chain
+        self.roll = roll
+        """Whether all of them go into the wheel again, recalls as well."""
         self.taken_back = taken_back
         """Topic and unique key of recalled timers; None: there are none."""
         self.deletions: list[str] = []
@@ -173,6 +177,8 @@ class TimerDelivery:
         self._timer_puts = timer_puts
         self.begun: dict[int, BegunSlot] = {}
         """Unfinished slots by their times: their delivery continues where it was."""
+        self._far: list[int] = []
+        """Times of slots that are too far ahead, the latest first."""
         self.recalled = 0
         """Timers that were recalled in time."""
         self.lost = 0
@@ -187,25 +193,61 @@ class TimerDelivery:
             await trio.sleep((precision_ms - now_ms % precision_ms) / 1000)
 
     async def catch_up(self) -> None:
-        """Deliver all due slots. Raises: OSError."""
+        """Deliver all due slots, and roll those that are too far ahead. Raises: OSError."""
         timers = self._timers
         self.pace.begin()
-        while (end_ms := timers.floor(self._clock.now_ms())) > timers.read_time_ms:
-            for _ in range(EMPTY_SLOTS):
-                # Read the time once: a clock that goes back may change it meanwhile.
-                time_ms = timers.read_time_ms
-                if time_ms >= end_ms or timers.wheel.slot(time_ms) is not None:
+        turn_end_ms = timers.read_time_ms + timers.wheel.turn_ms
+        while True:
+            end_ms = timers.floor(self._clock.now_ms())
+            if end_ms <= timers.read_time_ms:
+                far_ms = self._next_far(end_ms)
+                if far_ms is None:
                     break
-                timers.read_time_ms = timers.wheel.empty_to(time_ms, end_ms)
-            else:
-                await self.pace.rest()
+                if not await self.deliver(far_ms, roll=True):
+                    await trio.sleep(RETRY_S)
                 continue
-            if time_ms < end_ms and not await self.deliver(time_ms):
+            if timers.read_time_ms >= turn_end_ms:
+                # Time jumped by more than a turn: from here on only chains are looked at.
+                timers.read_time_ms = min([end_ms, *timers.wheel.times()])
+                turn_end_ms = timers.read_time_ms + timers.wheel.turn_ms
+            time_ms = self._pass_empty(end_ms, turn_end_ms)
+            if time_ms is None:
+                await self.pace.rest()
+            elif time_ms < end_ms and not await self.deliver(time_ms):
                 await trio.sleep(RETRY_S)
 
-    async def deliver(self, time_ms: int) -> bool:
-        """Deliver one slot; False when the store refuses puts now. Raises: OSError."""
-        slot = self.begun.get(time_ms) or await self._begin(time_ms)
+    def _pass_empty(self, end_ms: int, turn_end_ms: int) -> int | None:
+        """Pass empty slots up to one with timers, the end, or the end of a turn: then its time.
+        None: there are more of them than one step passes.
+        """
+        timers = self._timers
+        for _ in range(EMPTY_SLOTS):
+            # Read the time once: a clock that goes back may change it meanwhile.
+            time_ms = timers.read_time_ms
+            if time_ms >= end_ms or timers.wheel.slot(time_ms) is not None:
+                return time_ms
+            if time_ms >= turn_end_ms:
+                break
+            timers.read_time_ms = timers.wheel.empty_to(time_ms, end_ms)
+        return None
+
+    def _next_far(self, now_ms: int) -> int | None:
+        """A slot that is too far ahead: the clock was wrong when it was filled. Its place in the
+        wheel is also that of nearer times, so its timers are rolled.
+        """
+        timers, far = self._timers, self._far
+        reach_ms = timers.reach_ms(now_ms)
+        if not far and timers.latest_ms > reach_ms:
+            far += timers.beyond(reach_ms)
+        while far:
+            if far[-1] > reach_ms and timers.wheel.slot(far[-1]) is not None:
+                return far[-1]
+            far.pop()
+        return None
+
+    async def deliver(self, time_ms: int, *, roll: bool = False) -> bool:
+        """Deliver one slot, or roll it; False when the store refuses puts now. Raises: OSError."""
+        slot = self.begun.get(time_ms) or await self._begin(time_ms, roll=roll)
         chain = slot.chain
         lost = self.lost
         while slot.done < len(chain):
@@ -231,12 +273,13 @@ class TimerDelivery:
             await self.pace.rest()
         return True
 
-    async def _begin(self, time_ms: int) -> BegunSlot:
+    async def _begin(self, time_ms: int, *, roll: bool) -> BegunSlot:
         chain = self._timers.chain(time_ms)
         assert chain is not None, time_ms
         while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
             await self.pace.rest()
-        slot = self.begun[time_ms] = BegunSlot(chain, await self._taken_back(chain))
+        taken_back = None if roll else await self._taken_back(chain)
+        slot = self.begun[time_ms] = BegunSlot(chain, taken_back, roll=roll)
         return slot
 
     def _put_all(
@@ -259,7 +302,7 @@ class TimerDelivery:
         self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot, at: int
     ) -> list[Copy]:
         """Copies of the ordinary timers from `at` on, up to the first of another kind."""
-        if slot.taken_back is not None:
+        if slot.roll or slot.taken_back is not None:
             return []
         return self._timer_puts.copies(zip(part[at:], views[at:], strict=True))
 
@@ -271,17 +314,18 @@ class TimerDelivery:
             self.lost += 1
             return True
         count = self._timer_puts.count
-        if due.magic & (DELETE | ROLL) == DELETE:
+        roll = slot.roll or bool(due.magic & ROLL)
+        if due.magic & DELETE and not roll:
             count(timed.topic, 1)
             slot.deletions.append(timed.topic)
             return True
-        if slot.taken_back and not due.magic & ROLL:
+        if slot.taken_back and not roll:
             key = value_of(record.properties, b"UNIQ_KEY")
             if (timed.topic, key) in slot.taken_back:
                 self.recalled += 1
                 count(timed.topic, -1)
                 return True
-        done = self._timer_puts.put(record, timed, due.enqueued_ms, roll=bool(due.magic & ROLL))
+        done = self._timer_puts.put(record, timed, due.enqueued_ms, roll=roll)
         if done:
             count(timed.topic, 1 if due.magic & DELETE else -1)
         return done

@@ -176,6 +176,9 @@ class TimerEnqueue:
     def _take(self, result: GetResult) -> bool:
         timers = self._timers
         now_ms = timers.floor(self._clock.now_ms())
+        if now_ms < self._searched_ms:
+            # The clock went back: what it takes for late now may have been recalled since.
+            self._searched_ms = self._searched_to = 0
         aside = self._store.aside
         taken = True
         for record in aside.records(SERVICE, result, WHEEL_TOPIC, 0, timers.queue_offset):

@@ -7,7 +7,8 @@ disk, and a start continues from it: units behind it are cut, slots that led to 
 and the messages of those units are read again.
 
 Invariant: every message of the wheel topic before `queue_offset` was delivered, is in a slot, or
-needs none. Every slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
+needs none. Every slot before `read_time_ms` is empty, as is every one behind `latest_ms`. Source:
+store format §1.8; semantics §9.4.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from aerobee.store.format import names
 from aerobee.store.format.timer import (
     DELETE,
     NO_UNIT,
+    ROLL,
     TIMER,
     TIMER_UNIT,
     WHEEL_SLOTS,
@@ -30,7 +32,7 @@ from aerobee.store.format.timer import (
     TimerUnit,
     WheelSlot,
 )
-from aerobee.store.timers.timer_chain import Chain
+from aerobee.store.timers.timer_chain import Chain, Due
 from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.timers.timer_log import TimerLog, UnitsToWrite
 from aerobee.store.timers.timer_wheel import TimerWheel
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import Record
-    from aerobee.store.timers.timer_chain import Due
     from aerobee.store.timers.timer_log import ReadLog
 
 __all__ = ["Save", "TimerStore"]
@@ -88,6 +89,8 @@ class TimerStore:
         """The first unread message of the wheel topic."""
         self.read_time_ms = 0
         """The first time that may have timers."""
+        self.latest_ms = 0
+        """The last time that may have timers."""
         self.waiting = 0
         """Timers in slots, less recalls of some of them."""
         self._saved_offset = 0
@@ -97,6 +100,19 @@ class TimerStore:
     def floor(self, time_ms: int) -> int:
         """The time of the slot that a time belongs to."""
         return time_ms - time_ms % self.precision_ms
+
+    def reach_ms(self, now_ms: int) -> int:
+        """The last time of a slot that is in the way of no other timer: half a turn from now on.
+
+        The window is shorter, so only a clock that went back leaves later slots.
+        """
+        return self.floor(now_ms) + self.wheel.turn_ms // 2
+
+    def beyond(self, time_ms: int) -> list[int]:
+        """The times of the slots behind that time, the latest first."""
+        times = self.wheel.times()
+        self.latest_ms = max(times, default=0)
+        return sorted((time for time in times if time > time_ms), reverse=True)
 
     def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
         """Put a timer into the slot of that time; False while another time uses it. Hot."""
@@ -124,6 +140,8 @@ class TimerStore:
         count += -1 if unit.magic & DELETE else 1
         wheel.put(time_ms, position if first < 0 else first, position, count)
         self.waiting += -1 if unit.magic & DELETE else 1
+        if time_ms > self.latest_ms:
+            self.latest_ms = time_ms
         if time_ms < self.read_time_ms:
             # The clock went back.
             self.read_time_ms = time_ms
@@ -295,6 +313,7 @@ class TimerStore:
         self.waiting = 0
         for time_ms, slot in self.wheel.chains():
             self.read_time_ms = min(self.read_time_ms, time_ms)
+            self.latest_ms = max(self.latest_ms, time_ms)
             self.waiting += slot.timers
         self._saved_offset = self.queue_offset
         if self.waiting:
@@ -313,12 +332,13 @@ class TimerStore:
         check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
         begin_ms = check.last_read_time_ms
         self._keep_precision(self._precision_of_slots(begin_ms))
-        if not (self.wheel.load(begin_ms, self.log.may_be_unit) and self._set_back(check)):
-            self.wheel.forget()
-            self.log.cut(check.flushed_position)
-            self._keep_precision(self._precision_of_units(begin_ms))
-            self._rebuild(begin_ms)
+        believable = self.wheel.load(begin_ms, self.log.may_be_unit, self.log.unit)
+        believable = believable and self._set_back(check)
         self.log.cut(check.flushed_position)
+        if not believable:
+            self.wheel.forget()
+            self._keep_precision(self._precision_of_units(begin_ms))
+            self._rebuild(begin_ms, now_ms)
         offset = min(check.queue_offset, check.master_queue_offset)
         believed = clean and offset <= queue.stop
         last = None if believed else self.log.last_unit()
@@ -396,16 +416,30 @@ class TimerStore:
             return self.precision_ms
         return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
 
-    def _rebuild(self, begin_ms: int) -> None:
+    def _rebuild(self, begin_ms: int, now_ms: int) -> None:
         """Rebuild the wheel from the timer log."""
         wheel = self.wheel
+        in_the_way: list[TimerUnit] = []
         for position, unit in self.log.units(self.log.begin):
             time_ms = unit.due_ms
-            if time_ms >= begin_ms and wheel.free_for(time_ms):
+            if time_ms < begin_ms:
+                continue
+            if not wheel.free_for(time_ms):
+                in_the_way.append(unit)
+            else:
                 slot = wheel.slot(time_ms) or WheelSlot(0, position, position, 0)
                 count = slot.timers + (-1 if unit.magic & DELETE else 1)
                 wheel.put(time_ms, slot.first, position, count)
+        for unit in in_the_way:
+            self._roll_at_once(unit, now_ms)
         log.warning("timer.wheel_rebuilt", path=str(wheel.path), end=self.log.end)
+
+    def _roll_at_once(self, unit: TimerUnit, now_ms: int) -> None:
+        """Put a timer whose slot is used for another time into a slot from which it is rolled."""
+        magic = unit.magic | ROLL
+        due = Due(unit.physical_offset, unit.record_size, magic, unit.write_time_ms)
+        free = range(now_ms, now_ms + self.wheel.turn_ms, self.precision_ms)
+        any(self.add(time_ms, now_ms, due, unit.topic_hash) for time_ms in free)
 
     def close(self) -> None:
         """Close the files."""

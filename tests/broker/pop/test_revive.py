@@ -10,7 +10,7 @@ import pytest
 from aerobee.broker.errors import Refused
 from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, REVIVE_GROUP, Ack, CheckPoint
 from aerobee.broker.pop.revive import AGAIN_S, Timing
-from aerobee.broker.pop.revive_queue import ReviveQueue
+from aerobee.broker.pop.revive_queue import AHEAD_MAX, ReviveQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
@@ -103,6 +103,31 @@ def test_a_check_point_that_the_timers_delivered_twice_counts_once() -> None:
     assert queue.done_with() == 2
 
 
+def test_an_acknowledgement_may_come_in_front_of_its_check_point() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
+    first, second = point(0, diffs=(0, 1)), point(10)
+    assert not queue.acknowledge(Ack.of(first.key, [1]))
+    assert not queue.acknowledge(Ack.of(second.key, [10]))
+    queue.add(first, 0)
+    queue.add(second, 1)
+    assert [list(entry.left) for entry in queue.open.values()] == [[0]]
+
+
+def test_acknowledgements_without_a_check_point_are_remembered_up_to_a_limit() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
+    pops = [point(start) for start in range(AHEAD_MAX + 2)]
+    for pop in pops:
+        queue.acknowledge(Ack.of(pop.key, [pop.start_offset]))
+    many = point(5, pop_time=2_000)
+    queue.acknowledge(Ack.of(many.key, list(range(5, 5 + 3 * AHEAD_MAX))))
+    for number, pop in enumerate([*pops, many]):
+        queue.add(pop, number)
+    assert len(queue.open) == len(pops) + 1, "those of one pop take no more than the limit"
+    queue.acknowledge(Ack.of(point(5, pop_time=3_000).key, [5]))
+    queue.add(point(5, pop_time=3_000), 0)
+    assert len(queue.open) == len(pops) + 1
+
+
 def test_a_check_point_of_an_old_writer_has_no_distances() -> None:
     queue = ReviveQueue(REVIVE_LOG, 0, 0)
     old = point()
@@ -180,6 +205,40 @@ async def test_after_a_clock_was_ahead_what_is_acknowledged_in_time_does_not_ret
         assert await pops.bodies(invisible_time=600_000) == [b"b"]
         await pops.pass_s(30)
         assert await pops.bodies() == []
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("back_s", [3_600, 20 * 86_400])
+async def test_a_check_point_of_a_clock_that_was_ahead_holds_up_no_other(
+    tmp_path: Path, mock_clock: MockClock, back_s: int
+) -> None:
+    wall = TrioClock()
+    async with open_pops(tmp_path / "data", mock_clock, wall=wall) as pops:
+        wall.start_ms += back_s * 1_000
+        await pops.pass_s(3)
+        await pops.send(b"ahead", b"acknowledged", b"acknowledged ahead")
+        messages = {one.body: one for one in await pops.pop(invisible_time=6_000)}
+        assert (await pops.ack(messages[b"acknowledged ahead"])).code == 0
+        while not pops.open_check_points():
+            await pops.pass_s(0.5)
+        wall.start_ms -= back_s * 1_000
+        await pops.pass_s(3)
+        assert pops.open_check_points() == 0
+        revive_log = pops.desk.revive.queues
+        ends = [pops.desk.store.max_offset(REVIVE_LOG, queue.queue_id) for queue in revive_log]
+        assert done_with(pops)[: len(ends)] == ends
+        assert (await pops.ack(messages[b"acknowledged"])).code == 0
+        await pops.send(b"later")
+        assert await pops.bodies(invisible_time=6_000) == [b"later"]
+        await pops.pass_s(12)
+        assert await pops.bodies(invisible_time=40 * 86_400_000) == [b"later"]
+        await pops.stop()
+    async with open_pops(tmp_path / "data", mock_clock, wall=wall) as pops:
+        await pops.pass_s(5)
+        assert await pops.bodies() == []
+        wall.start_ms += back_s * 1_000
+        await pops.pass_s(10)
+        assert await pops.bodies(invisible_time=60_000) == [b"ahead"]
 
 
 # ── Over starts ──
