@@ -32,7 +32,7 @@ COMMANDS = {
     "nameserver": ("aerobee.cli.nameserver:nameserver", "Run a name server alone."),
     "produce": ("aerobee.cli.produce:produce", "Send messages to a topic."),
     "spark": ("aerobee.cli.spark:spark", "Run a Spark job."),
-    "store": ("aerobee.cli.store:store", "Verify, show and repair a data directory."),
+    "store": ("aerobee.cli.store:store", "Verify, show, export and repair a data directory."),
     "top": ("aerobee.cli.top:top", "A cluster live: rates, lag, connections."),
     "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
     "users": ("aerobee.cli.users:users", "Who may sign requests."),

@@ -1,22 +1,29 @@
-"""Commands `aerobee store verify`, `dump`, `stats` and `repair`, for use without the broker."""
+"""Commands `aerobee store verify`, `dump`, `stats`, `export` and `repair`, for use without the
+broker.
+"""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from aerobee.cli.border import STORE_REFUSED
+from aerobee.cli.config import config_option, or_problems, read_config
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import echo, escaped, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aerobee.store.tools.export import Export
     from aerobee.store.tools.findings import Finding
+    from aerobee.store.tools.locations import StoreLocation
     from aerobee.store.tools.repair import Plan
     from aerobee.store.tools.stats import StoreSummary
     from aerobee.store.tools.verify import Verification
@@ -24,63 +31,130 @@ if TYPE_CHECKING:
 __all__ = ["store"]
 
 
-def one_store(_ctx: click.Context, _param: click.Parameter, directory: Path) -> Path:
-    """The directory, if it is that of one broker. Raises: BadParameter, which names those in it."""
-    inside = sorted(path.parent for path in directory.glob("broker-*/commitlog"))
-    if inside and not (directory / "commitlog").exists():
-        names = ", ".join(map(str, inside))
-        raise click.BadParameter(
-            f"{directory} has the stores of several brokers, name one: {names}"
-        )
-    return directory
+class Chosen(NamedTuple):
+    """The stores that a command is for: one, or those of several brokers."""
+
+    stores: list[StoreLocation]
+    several: bool
 
 
-directory_argument = click.argument(
-    "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    callback=one_store,
-)
+def choose(directory: Path | None, log: Path | None, file: Path | None) -> Chosen:
+    """The stores below DIRECTORY, or those of a configuration.
+
+    Raises: UsageError, StoreUnusable where a log is elsewhere than the tool looks.
+    """
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.tools.locations import locations
+
+    if (directory is None) == (file is None):
+        raise click.UsageError("name a DIRECTORY, or the --config of its broker")
+    if file is not None:
+        if log is not None:
+            raise click.UsageError("--log belongs to a DIRECTORY; --config says where its log is")
+        paths = or_problems(lambda: read_config(file)).store
+        directory = Path(paths.store_path_root_dir).expanduser()
+        set_log = paths.store_path_commit_log
+        log = Path(set_log).expanduser() if set_log else None
+    assert directory is not None
+    found = locations(directory, log, Disk())
+    return Chosen(found, found[0].root != directory)
+
+
+def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add DIRECTORY, --log and --config; the command gets `chosen`, called where refusals are
+    reported.
+    """
+
+    @click.argument(
+        "directory",
+        required=False,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+    )
+    @click.option(
+        "--log",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Directory of the log (storePathCommitLog), where it is not below DIRECTORY.",
+    )
+    @config_option
+    @wraps(command)
+    def run(
+        *args: Any, directory: Path | None, log: Path | None, file: Path | None, **named: Any
+    ) -> Any:
+        with refusing():
+            chosen = choose(directory, log, file)
+        return command(*args, chosen=chosen, **named)
+
+    return run
+
+
 json_option = click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object.")
 
 
-@click.group(cls=CommandGroup, short_help="Verify, show and repair a data directory.")
-def store() -> None:
-    """Verify, show and repair a data directory, ours or that of a Java broker.
+filter_options = (
+    click.option("--topic", help="Only this topic."),
+    click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue id."),
+    click.option(
+        "--from-offset", type=click.IntRange(0), default=0, help="Queue offset to begin at."
+    ),
+    click.option(
+        "--behind",
+        type=click.IntRange(0),
+        default=0,
+        help="Physical offset in the log to begin at.",
+    ),
+)
 
-    verify, dump and stats change nothing and work beside a running broker.
+
+def filtered(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose messages."""
+    for option in reversed(filter_options):
+        command = option(command)
+    return command
+
+
+@click.group(cls=CommandGroup, short_help="Verify, show, export and repair a data directory.")
+def store() -> None:
+    """Verify, show, export and repair a data directory, ours or that of a Java broker.
+
+    Each takes DIRECTORY, with --log where the log has a directory of its own, or the --config of
+    the broker. Below one directory there may be the stores of several brokers: then it is for all.
+
+    verify, dump, stats and export change nothing and work beside a running broker.
     Exit codes: 0 clean, 2 wrong usage, 3 damage found or the directory refused.
     """
 
 
 @store.command()
-@directory_argument
+@store_options
 @json_option
-def verify(directory: Path, as_json: bool) -> None:
+def verify(chosen: Chosen, as_json: bool) -> None:
     """Look for damage in DIRECTORY: log, queues, index, checkpoint and configuration."""
     from aerobee.store.tools.verify import verify as verified
 
-    with refusing(), progress("verifying", as_json) as on_progress:
-        found = verified(directory, read_json=read_json, progress=on_progress)
-    if as_json:
-        write_json(found)
-    else:
-        echo(described(found))
-    if not found.sound:
+    sound = True
+    for root, log in chosen.stores:
+        with refusing(), progress("verifying", as_json) as on_progress:
+            found = verified(root, log=log, read_json=read_json, progress=on_progress)
+        sound = sound and found.sound
+        if as_json:
+            write_json(found)
+        else:
+            echo(described(found))
+    if not sound:
         sys.exit(STORE_REFUSED)
 
 
 @store.command()
-@directory_argument
-@click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue id.")
-@click.option("--from-offset", type=click.IntRange(0), default=0, help="Queue offset to begin at.")
+@store_options
+@filtered
 @click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
 @click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object per line.")
 def dump(
-    directory: Path,
+    chosen: Chosen,
     topic: str | None,
     queue_id: int | None,
     from_offset: int,
+    behind: int,
     most: int | None,
     as_json: bool,
 ) -> None:
@@ -91,13 +165,16 @@ def dump(
 
     findings = Findings()
     sound = True
-    with refusing():
-        for message in dumped(directory, Wanted(topic, queue_id, from_offset, most), findings):
-            sound = sound and message["body_sound"]
-            if as_json:
-                write_json(message)
-            else:
-                echo(line_of(message))
+    wanted = Wanted(topic, queue_id, from_offset, most, behind)
+    for root, log in chosen.stores:
+        of_store = {"store": str(root)} if chosen.several else {}
+        with refusing():
+            for message in dumped(root, wanted, findings, log):
+                sound = sound and message["body_sound"]
+                if as_json:
+                    write_json(of_store | message)
+                else:
+                    echo(" ".join((*of_store.values(), line_of(message))))
     for one in (*findings.damage, *findings.notes):
         echo(f"aerobee: {line_of_finding(one)}", err=True)
     if findings.counts or not sound:
@@ -105,18 +182,71 @@ def dump(
 
 
 @store.command()
-@directory_argument
+@store_options
 @json_option
-def stats(directory: Path, as_json: bool) -> None:
+def stats(chosen: Chosen, as_json: bool) -> None:
     """Count the messages of DIRECTORY by topic and queue."""
     from aerobee.store.tools.stats import summarise
 
-    with refusing(), progress("counting", as_json) as on_progress:
-        summary = summarise(directory, progress=on_progress)
-    if as_json:
-        write_json(summary)
-    else:
-        echo(table_of(summary))
+    for root, log in chosen.stores:
+        with refusing(), progress("counting", as_json) as on_progress:
+            summary = summarise(root, log=log, progress=on_progress)
+        if as_json:
+            write_json(summary)
+        else:
+            echo(table_of(summary))
+
+
+@store.command()
+@store_options
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the files, one per topic.",
+)
+@filtered
+@json_option
+def export(
+    chosen: Chosen,
+    output: Path,
+    topic: str | None,
+    queue_id: int | None,
+    from_offset: int,
+    behind: int,
+    as_json: bool,
+) -> None:
+    """Write the readable messages of DIRECTORY, behind damage too, to files of JSON lines.
+
+    `aerobee produce TOPIC --format json --file FILE` sends such a file.
+    """
+    from aerobee.store.tools.dump import Wanted
+    from aerobee.store.tools.export import export as exported
+
+    wanted = Wanted(topic, queue_id, from_offset, behind=behind)
+    sound = True
+    for root, log in chosen.stores:
+        place = output / root.name if chosen.several else output
+        with refusing():
+            found = exported(root, place, wanted, unpack=unpacked, log=log)
+        sound = sound and not found.counts
+        if as_json:
+            write_json(found)
+        else:
+            echo(exported_lines(found))
+    if not sound:
+        sys.exit(STORE_REFUSED)
+
+
+def unpacked(body: bytes, sys_flag: int) -> bytes:
+    """A body as it was sent. Raises: ValueError."""
+    from aerobee.client.compression import unpack
+    from aerobee.errors import AerobeeError
+
+    try:
+        return unpack(body, sys_flag)
+    except AerobeeError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_json(data: bytes) -> Any:
@@ -131,38 +261,83 @@ def read_json(data: bytes) -> Any:
 
 
 @store.command()
-@directory_argument
+@store_options
 @click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
 @json_option
-def repair(directory: Path, yes: bool, as_json: bool) -> None:
+def repair(chosen: Chosen, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
     from aerobee.store.files.system_clock import SystemClock
     from aerobee.store.tools.repair import plan, repair
 
-    with refusing():
-        wanted = plan(directory, read_json)
-        if yes and wanted.needed:
-            wanted.kept_in = str(repair(directory, wanted, SystemClock().now_ms()))
-    if as_json:
-        write_json(wanted)
-    else:
-        echo(remedy(wanted))
-    if wanted.left or (wanted.needed and not yes):
+    done = True
+    for root, log in chosen.stores:
+        with refusing():
+            wanted = plan(root, read_json, log=log)
+            if yes and wanted.needed:
+                wanted.kept_in = str(repair(root, wanted, SystemClock().now_ms()))
+        done = done and not (wanted.left or (wanted.needed and not yes))
+        if as_json:
+            write_json(wanted)
+        else:
+            echo(remedy(wanted, named=chosen.several))
+    if not done:
         sys.exit(STORE_REFUSED)
 
 
 # ── Output ──
 
 
-def remedy(wanted: Plan) -> str:
+def remedy(wanted: Plan, *, named: bool = False) -> str:
     """What a repair does, or did, in words."""
-    lines = [f"cannot be mended, restore it from a copy: {text}" for text in wanted.left]
+    lines = [f"{wanted.path}:"] if named else []
+    lines += [f"cannot be mended, restore it from a copy: {text}" for text in wanted.left]
+    if wanted.lost_messages:
+        lines.append(
+            f"{wanted.lost_messages} messages that consume queues lead to are not in the log: "
+            "only a copy of it has them"
+        )
+    if wanted.starts_unrepaired and not wanted.kept_in:
+        lines.append(
+            "a broker starts without this repair: consumers are given everything but what is "
+            "damaged, in front of it and behind"
+        )
     if wanted.cut_at is not None:
-        lines.append(f"cut the log at {wanted.cut_at}: {wanted.cut_messages} whole messages go")
+        lines.append(cut_line(wanted))
     if wanted.needed:
         lines.append("the next start builds from the whole log what is missing")
-    done = "done; what was cut is in " + wanted.kept_in if wanted.kept_in else "not done: say --yes"
-    return "\n".join([*lines, done if wanted.needed else "nothing to do"])
+    if wanted.kept_in:
+        lines.append("done; what was cut is in " + wanted.kept_in)
+    else:
+        lines.append("not done: say --yes" if wanted.needed else "nothing to do")
+    if wanted.left and not wanted.needed:
+        lines.pop()
+    return "\n".join(lines)
+
+
+def cut_line(wanted: Plan) -> str:
+    """What a cut takes, and how to save it."""
+    line = f"cut the log at {wanted.cut_at}: {wanted.cut_messages} whole messages go"
+    if not wanted.cut_messages:
+        return line
+    where = [wanted.kept_in or wanted.path]
+    if not wanted.kept_in and Path(wanted.log_path) != Path(wanted.path, "commitlog"):
+        where += ["--log", wanted.log_path]
+    save = shlex.join(["aerobee", "store", "export", *where, "--behind", str(wanted.cut_at)])
+    return f"{line}, {wanted.cut_bytes} bytes, which can be written to files: {save} --output DIR"
+
+
+def exported_lines(found: Export) -> str:
+    """What was exported, and what was left out and where."""
+    lines = [f"left out: {line_of_finding(one)}" for one in found.damage]
+    listed, every = len(found.damage), sum(found.counts.values())
+    lines += [f"left out: {every - listed} places more"] if every > listed else []
+    lines += [f"note: {line_of_finding(one)}" for one in found.notes]
+    lines += [f"{found.output}/{name}: {count} messages" for name, count in found.topics.items()]
+    lines.append(
+        f"{found.messages} messages exported, {found.damaged_bodies} with damaged bodies left out, "
+        f"{found.unreadable_bytes} bytes of the log cannot be read"
+    )
+    return "\n".join(lines)
 
 
 def state_of(found: Verification | StoreSummary) -> str:

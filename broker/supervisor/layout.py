@@ -7,13 +7,13 @@ is moved without being asked.
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.supervisor.member_settings import member_directory
 from aerobee.store.format.names import CONFIG, segment_start
+from aerobee.store.tools.locations import MEMBER, STORE_SIGNS, is_store, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["layout_problem"]
 
-STORE: Final = ("commitlog", "consumequeue", "checkpoint", "config/topics.json")
-"""What only a broker makes."""
-MEMBER: Final = re.compile(r"broker-(\d{1,3})", re.ASCII)
 STAYS: Final = frozenset({"conf", "lock", "namesrv.lock"})
 SHARED: Final = ("kvConfig.json", "users.json", "acls.json")
 """In CONFIG: of the name server, which is the supervisor's, and what all brokers share."""
@@ -39,21 +36,21 @@ def layout_problem(config: BrokerConfig, disk: Disk) -> str | None:
     root, count = _path(config.store.store_path_root_dir), config.broker.broker_count
     if not disk.exists(root):
         return None
-    members = sorted(_members(root, disk))
+    found = sorted(members(root, disk))
     if count == 1:
-        if not members:
+        if not found:
             return None
         return (
-            f"{root} has the stores of several brokers ({_names(members)}): set brokers:"
-            f" {members[-1] + 1}; to serve one of them alone,"
-            f" {_alone(config, root, members[0], disk)}"
+            f"{root} has the stores of several brokers ({_names(found)}): set brokers:"
+            f" {found[-1] + 1}; to serve one of them alone,"
+            f" {_alone(config, root, found[0], disk)}"
         )
     if _is_of_one(config, root, disk):
         return (
             f"{root} has the store of one broker: set brokers: 1, or make it that of broker 0:"
             f" {' && '.join(_moves(config, root, disk))}"
         )
-    more = [number for number in members if number >= count]
+    more = [number for number in found if number >= count]
     if more:
         return (
             f"{root} has stores of more brokers ({_names(more)}), whose messages nobody would find:"
@@ -72,18 +69,14 @@ def _log(config: BrokerConfig) -> Path | None:
     return _path(log) if log else None
 
 
-def _is_store(path: Path, disk: Disk) -> bool:
-    return any(disk.exists(path / one) for one in STORE)
-
-
 def _is_of_one(config: BrokerConfig, root: Path, disk: Disk) -> bool:
     """Whether one broker has its store here: a log that stays where it is set says so by its
     segments.
     """
     log = _log(config)
     if log is None:
-        return _is_store(root, disk)
-    signs = (root / one for one in STORE)
+        return is_store(root, disk)
+    signs = (root / one for one in STORE_SIGNS)
     return _has_segments(log, disk) or any(
         disk.exists(sign) for sign in signs if not log.is_relative_to(sign)
     )
@@ -93,13 +86,6 @@ def _has_segments(log: Path, disk: Disk) -> bool:
     return disk.is_directory(log) and any(
         segment_start(name) is not None for name in disk.listdir(log)
     )
-
-
-def _members(root: Path, disk: Disk) -> Iterator[int]:
-    for name in disk.folders(root):
-        match = MEMBER.fullmatch(name)
-        if match and _is_store(root / name, disk):
-            yield int(match[1])
 
 
 def _names(numbers: list[int]) -> str:
@@ -130,7 +116,7 @@ def _moves(config: BrokerConfig, root: Path, disk: Disk) -> Iterator[str]:
     log = _log(config)
     entries = [
         name
-        for name in sorted(disk.listdir(root), key=lambda name: (name in STORE, name))
+        for name in sorted(disk.listdir(root), key=lambda name: (name in STORE_SIGNS, name))
         if name not in STAYS
         and name != CONFIG
         and not MEMBER.match(name)

@@ -14,12 +14,14 @@ __all__ = [
     "BAD_LENGTHS",
     "BAD_MAGIC",
     "BAD_SIZE",
+    "BEGIN",
     "BLANK",
     "CQ_MISMATCH",
     "CQ_MISSING",
     "CQ_TAG_MISMATCH",
     "CRC",
     "END",
+    "HOLE",
     "IN_THE_LOG",
     "IN_THE_QUEUES",
     "MORE",
@@ -53,6 +55,10 @@ CQ_MISMATCH: Final = "cqMismatch"
 """A unit that leads elsewhere than to its message, or nowhere."""
 CQ_TAG_MISMATCH: Final = "cqTagMismatch"
 """A unit with another tags code than its message."""
+BEGIN: Final = "begin"
+"""The oldest segments of the log are gone, though nobody could have deleted them."""
+HOLE: Final = "hole"
+"""A segment of the log, or a file of a queue, that is missing."""
 TAIL: Final = "tail"
 """Bytes behind the end of the log."""
 ZEROS: Final = "zeros"

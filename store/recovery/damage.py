@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.checkpoint import Checkpoint
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.recovery.last_stop import LastStop
 
 __all__ = [
     "LogEnd",
@@ -46,6 +47,7 @@ __all__ = [
     "refuse_number",
     "refuse_short",
     "sound_end",
+    "warn_of_begin",
 ]
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +71,20 @@ def refuse_holes(log: CommitLog) -> None:
                 f"{log.queue.path_of(file.end)} is missing between {file.path.name} and "
                 f"{following.path.name}: restore it, or move the older segments away"
             )
+
+
+def warn_of_begin(log: CommitLog, stop: LastStop) -> None:
+    """Say that the oldest segments are gone since the last stop, where no other broker was since.
+
+    Who needs room may remove them, so that it is no reason to refuse a start.
+    """
+    if stop.log_begin < log.min_offset:
+        _log.warning(
+            "store.oldest_missing",
+            path=str(log.queue.path_of(stop.log_begin)),
+            physical_offset=stop.log_begin,
+            begin_offset=log.min_offset,
+        )
 
 
 def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:

@@ -34,6 +34,7 @@ from aerobee.store.recovery.damage import (
     refuse_number,
     refuse_short,
     sound_end,
+    warn_of_begin,
 )
 from aerobee.store.recovery.recovery_start import (
     FirstRecord,
@@ -109,13 +110,16 @@ def recover(
                 queues=len(queues.table),
             )
         refuse_holes(commit_log)
+        if run.last_stop is not None and point is not None:
+            warn_of_begin(commit_log, run.last_stop)
         run.find_start()
         run.walk()
         run.cut()
         run.make_durable()
     else:
         # After a crash queues may be ahead of the log, but the checkpoint never is.
-        refuse_no_log(commit_log, checkpoint, run.safe - 1)
+        known_end = max(run.safe, run.last_stop.log_end if run.last_stop else 0)
+        refuse_no_log(commit_log, checkpoint, known_end - 1)
         queues.recover(scan=not clean)
         refuse_no_log(commit_log, checkpoint, queues.max_physical_offset() if clean else -1)
         queues.destroy()

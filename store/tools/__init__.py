@@ -1,1 +1,1 @@
-"""Offline tools for a store directory: verify, dump, stats, repair. For the command line."""
+"""Offline tools for a store directory, for the command line."""

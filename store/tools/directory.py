@@ -17,17 +17,21 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.flush.checkpoint_file import CheckpointFile
+from aerobee.store.flush.recovery_point import RecoveryPointFile
+from aerobee.store.format.faults import CQ_MISSING, HOLE
 from aerobee.store.format.names import (
     ABORT,
     CHECKPOINT,
     COMMIT_LOG,
     CONSUME_QUEUE,
     LOCK,
+    RECOVERY_POINT,
     segment_start,
 )
 from aerobee.store.format.queue_reader import QueueReader, queues_below, usual_size
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.recovery.start_check import refuse_foreign
+from aerobee.store.tools.locations import locations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,22 +56,48 @@ class ReadOnlyDisk(Disk):
 class Directory:
     """The files below one root. `live`: a broker runs there; `clean`: its last stop was clean."""
 
-    def __init__(self, root: Path, disk: Disk, findings: Findings, *, live: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        disk: Disk,
+        findings: Findings,
+        *,
+        live: bool,
+        log: Path | None = None,
+        owner: str = "",
+    ) -> None:
+        """`log` is the directory of the log, None for the one in `root`; `owner` the last run's
+        name in the lock file, "" where another broker was here since.
+        """
         self.root = root
         self.disk = disk
         self.live = live
         self.clean = not live and not disk.exists(root / ABORT)
         self.checkpoint = CheckpointFile(disk, root / CHECKPOINT).load()
         self._findings = findings
-        self.log = CommitLog(disk, root / COMMIT_LOG, SEGMENT_BYTES)
+        self.safe_end = 0 if self.clean else self._safe_end(owner)
+        """After a crash: all of the log before this byte was on disk, by the last run's record."""
+        self.ours = bool(owner)
+        """Whether no other broker was here since ours."""
+        self.log = CommitLog(disk, log or root / COMMIT_LOG, SEGMENT_BYTES)
         self._list_segments()
         self.queues = dict(self._list_queues())
+
+    def _safe_end(self, owner: str) -> int:
+        point = RecoveryPointFile(self.disk, self.root / RECOVERY_POINT).load()
+        valid = point is not None and owner == point.owner
+        return point.log_end if point and valid and self.disk.exists(self.root / CHECKPOINT) else 0
 
     # ── Segments ──
 
     def _list_segments(self) -> None:
         queue = self.log.queue
-        sizes = self.sizes(str(queue.directory))
+        sizes = {}
+        for name, size in self.disk.entries(queue.directory).items():
+            if size is not None:
+                sizes[name] = size
+            elif segment_start(name) is not None:
+                self._damaged("name", queue.directory / name, "is a directory")
         queue.file_size = usual_size(sizes.values(), SEGMENT_BYTES)
         for name, size in sizes.items():
             path, start = queue.directory / name, segment_start(name)
@@ -80,7 +110,7 @@ class Directory:
         for file, following in pairwise(queue.files):
             if file.end < following.start and file.size == queue.file_size:
                 path = queue.path_of(file.end)
-                self._damaged("hole", path, f"is missing in front of {following.path.name}")
+                self._damaged(HOLE, path, f"is missing in front of {following.path.name}")
 
     def _wrong_size(self, path: Path, size: int, usual_size: int, *, last: bool) -> None:
         text = f"has {size} bytes, files of its kind {usual_size}"
@@ -105,7 +135,7 @@ class Directory:
             if size != queue.file_bytes:
                 self._wrong_size(path, size, queue.file_bytes, last=name == max(sizes))
             if start != queue.starts[0] and start - queue.file_bytes not in queue.starts:
-                self._damaged("hole", path, "has no file in front of it")
+                self._damaged(CQ_MISSING, path, "has no file in front of it")
 
     def reader(self, queue: Queue) -> QueueReader:
         """A context manager that reads the units of a queue."""
@@ -130,16 +160,19 @@ class Directory:
 
 
 @contextlib.contextmanager
-def opened(root: Path, findings: Findings) -> Iterator[Directory]:
+def opened(root: Path, findings: Findings, log: Path | None = None) -> Iterator[Directory]:
     """Open the directory, locked unless a broker runs there (`live`) or permissions forbid it.
 
-    Raises: StoreForeign, StoreUnusable, OSError.
+    `log` is the directory of the log where it is not in the data directory. Raises: StoreForeign,
+    StoreUnusable, OSError.
     """
     disk = ReadOnlyDisk()
     if not disk.is_directory(root):
         raise StoreUnusable(f"{root} is no directory")
-    if not disk.exists(root / COMMIT_LOG):
-        raise StoreUnusable(f"{root} holds no {COMMIT_LOG}: it is no store directory")
+    found = locations(root, log, disk)
+    if found[0].root != root:
+        names = ", ".join(str(one.root) for one in found)
+        raise StoreUnusable(f"{root} has the stores of several brokers: {names}")
     refuse_foreign(disk, root)
     lock = LockFile(Disk(), root / LOCK)
     live = False
@@ -147,7 +180,8 @@ def opened(root: Path, findings: Findings) -> Iterator[Directory]:
         # A missing lock file is not locked, and a read-only tool must not create it.
         if disk.exists(lock.path):
             live = not taken(lock, findings)
-        directory = Directory(root, disk, findings, live=live)
+        owner = lock.owner() if lock.held else ""
+        directory = Directory(root, disk, findings, live=live, log=found[0].log, owner=owner)
         yield directory
         directory.log.close()
     finally:
@@ -155,7 +189,7 @@ def opened(root: Path, findings: Findings) -> Iterator[Directory]:
 
 
 def taken(lock: LockFile, findings: Findings) -> bool:
-    """Whether the lock was acquired; False: a broker runs there."""
+    """Whether no broker runs there; without the right to lock nobody can tell."""
     try:
         lock.acquire()
     except StoreLocked:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["Wanted", "described", "dump", "iso_time"]
+__all__ = ["Wanted", "described", "dump", "iso_time", "records"]
 
 
 class Wanted(NamedTuple):
@@ -29,38 +29,45 @@ class Wanted(NamedTuple):
     queue_id: int | None = None
     from_queue_offset: int = 0
     most: int | None = None
+    behind: int = 0
+    """The physical offset to begin at."""
 
-    def takes(self, header: RecordHeader) -> bool:
+    def takes(self, position: int, header: RecordHeader) -> bool:
         """Whether this record passes the filter, apart from the limit on their number."""
         return (
-            self.topic in (None, header.topic)
+            position >= self.behind
+            and self.topic in (None, header.topic)
             and self.queue_id in (None, header.queue_id)
             and header.queue_offset >= self.from_queue_offset
         )
 
 
-def dump(root: Path, wanted: Wanted, findings: Findings) -> Iterator[dict[str, Any]]:
+def dump(
+    root: Path, wanted: Wanted, findings: Findings, log: Path | None = None
+) -> Iterator[dict[str, Any]]:
     """The messages that pass the filter, in the form of `described`; damage goes to `findings`.
 
     Damaged bodies are shown as they are. Raises: StoreRefused, OSError.
     """
+    with opened(root, findings, log) as directory:
+        for record, sound in records(Passage(directory, findings, crc=False), wanted):
+            yield described(record, sound=sound)
+
+
+def records(passage: Passage, wanted: Wanted) -> Iterator[tuple[Record, bool]]:
+    """The records that pass the filter, and whether the body of each is sound."""
     left = wanted.most
-    with opened(root, findings) as directory:
-        if left == 0:
-            return
-        for position, header in Passage(directory, findings, crc=False):
-            if not wanted.takes(header):
-                continue
-            file = directory.log.queue.find(position)
-            assert file is not None, position
-            data = file.readable()[position - file.start :][: header.size]
-            yield described(
-                read(data), sound=isinstance(parse(data, 0, position, True), RecordHeader)
-            )
-            if left is not None:
-                left -= 1
-                if not left:
-                    return
+    if left == 0:
+        return
+    for position, header in passage:
+        if not wanted.takes(position, header):
+            continue
+        data = passage.data(position, header.size)
+        yield read(data), isinstance(parse(data, 0, position, True), RecordHeader)
+        if left is not None:
+            left -= 1
+            if not left:
+                return
 
 
 def described(record: Record, *, sound: bool = True) -> dict[str, Any]:

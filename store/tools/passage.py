@@ -85,6 +85,12 @@ class Passage:
                     self.regions.append(Region(file.end, following.start))
                 file.close()
 
+    def data(self, position: int, size: int) -> memoryview:
+        """The bytes of the record that was yielded last, or of an earlier one of its segment."""
+        file = self._log.queue.find(position)
+        assert file is not None, position
+        return file.readable()[position - file.start :][:size]
+
     def _through(self, file: MappedFile, *, last: bool) -> Iterator[tuple[int, RecordHeader]]:
         at = file.start
         while at < file.end:

@@ -1,22 +1,26 @@
 """Repairs a damaged directory so that a broker starts on it, and states what is lost.
 
 There are two remedies: the log is truncated at its first unreadable record; and consume queues or
-index files that disagree with the log are rebuilt by the next start. Invariant: whatever is cut or
-moved is in `repair-TIME` below the root, durably, before anything else changes; a directory of a
-running broker is never changed.
+index files that disagree with the log are rebuilt by the next start. Invariants: whatever is cut or
+moved is in `repair-TIME` below the root, durably, before anything else changes; a log that lacks a
+segment, or all of them, is left as it is, with everything that has a start refuse it; a directory
+of a running broker is never changed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
-from aerobee.store.format.faults import IN_THE_LOG, IN_THE_QUEUES
+from aerobee.store.format.faults import BEGIN, IN_THE_LOG, IN_THE_QUEUES
 from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.recovery.abort_file import AbortFile
@@ -26,25 +30,33 @@ from aerobee.store.tools.passage import Passage
 from aerobee.store.tools.verify import verify
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from aerobee.store.tools.findings import Finding
     from aerobee.store.tools.verify import ReadJson, Verification
 
 __all__ = ["Plan", "plan", "repair"]
 
-REBUILT = IN_THE_QUEUES | {"lost"}
+REBUILT: Final = IN_THE_QUEUES | {"lost"}
 """Kinds of damage that are gone after a start has rebuilt the consume queues."""
-COPY_BYTES = 1 << 20
+COPY_BYTES: Final = 1 << 20
 
 
 class Plan(msgspec.Struct):
     """The plan of a repair; `cut_at` is a physical offset, None when the log is not truncated."""
 
     path: str
+    log_path: str = ""
+    """The directory of the log."""
     needed: bool = False
     cut_at: int | None = None
     cut_messages: int = 0
     """Intact messages after the cut: lost, except in the copy."""
+    cut_bytes: int = 0
+    """The size of those messages."""
+    lost_messages: int = 0
+    """Messages that consume queues know of and the log cannot show any more, repaired or not."""
+    starts_unrepaired: bool = False
+    """Whether all damage of the log is in front of the bytes that a start looks at: then a broker
+    starts as it is, and readers leave out what is damaged."""
     queues: bool = False
     """Whether the next start rebuilds the consume queues."""
     index: bool = False
@@ -55,21 +67,24 @@ class Plan(msgspec.Struct):
     """The directory with the cut bytes and moved files, after the repair."""
 
 
-def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
+def plan(root: Path, read_json: ReadJson = msgspec.json.decode, *, log: Path | None = None) -> Plan:
     """Verify the directory and choose the remedies; changes nothing.
 
-    Raises: StoreRefused, StoreLocked in use, OSError.
+    `log` is the directory of the log where it is not in `root`. Raises: StoreRefused, StoreLocked
+    in use, OSError.
     """
     # Ahead of the long way through the log, and once more behind it.
-    with opened(root, Findings()) as directory:
+    with opened(root, Findings(), log) as directory:
         refuse_live(directory)
-    found = verify(root, read_json=read_json)
+    found = verify(root, log=log, read_json=read_json)
     refuse_live(found)
     made = decided(found)
     if made.cut_at is not None:
-        with opened(root, Findings()) as directory:
-            passage = Passage(directory, Findings())
-            made.cut_messages = sum(position >= made.cut_at for position, _ in passage)
+        with opened(root, Findings(), log) as directory:
+            for position, header in Passage(directory, Findings()):
+                if position >= made.cut_at:
+                    made.cut_messages += 1
+                    made.cut_bytes += header.size
     return made
 
 
@@ -82,28 +97,43 @@ def refuse_live(seen: Directory | Verification) -> None:
 
 def decided(found: Verification) -> Plan:
     """The remedies for the findings of a verification."""
-    offsets = [
+    log, queues = Path(found.log_path), Path(found.path) / CONSUME_QUEUE
+    kinds = REBUILT | {"checkpoint", "index"} | IN_THE_LOG
+    in_queues = [one for one in found.damage if queues in Path(one.place).parents]
+    left = [one for one in found.damage if one.kind not in kinds and one not in in_queues]
+    # No start succeeds on a log that lacks a segment behind others, whatever is mended beside it.
+    hopeless = any(_is_in(log, one) for one in left if one.kind != BEGIN)
+    mended = bool(in_queues or kinds & set(found.counts)) and not hopeless
+    damaged_at = [
         one.physical_offset
         for one in found.damage
         if one.kind in IN_THE_LOG and one.physical_offset is not None
     ]
-    cut_at = min(offsets, default=None)
-    mended = REBUILT | {"checkpoint", "index"}
-    if cut_at is not None:
-        mended |= IN_THE_LOG
+    cut_at = None if hopeless else min(damaged_at, default=None)
     return Plan(
         found.path,
-        # A missing segment must be restored first: no start succeeds without it.
-        needed="hole" not in found.counts and bool(mended & set(found.counts)),
+        found.log_path,
+        needed=mended,
         cut_at=cut_at,
-        queues=cut_at is not None or bool(REBUILT & set(found.counts)),
-        index=cut_at is not None or "index" in found.counts,
-        left=[f"{one.place}: {one.text}" for one in found.damage if one.kind not in mended],
+        lost_messages=found.lost_messages,
+        starts_unrepaired=bool(damaged_at)
+        and max(damaged_at) < found.safe_end
+        and not left
+        and not in_queues
+        and not IN_THE_QUEUES & set(found.counts),
+        queues=mended and (cut_at is not None or bool(in_queues or REBUILT & set(found.counts))),
+        index=mended and (cut_at is not None or "index" in found.counts),
+        left=[f"{one.place}: {one.text}" for one in left],
     )
+
+
+def _is_in(log: Path, one: Finding) -> bool:
+    return log in (Path(one.place), *Path(one.place).parents)
 
 
 def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
     """Repair under the lock; returns the directory of the copies. Raises: StoreRefused, OSError."""
+    assert wanted.needed, wanted
     disk = Disk()
     lock = LockFile(disk, root / LOCK)
     lock.acquire()
@@ -111,18 +141,19 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
         time = datetime.fromtimestamp(now_ms / 1_000, tz=UTC)
         kept = root / f"repair-{time:%Y%m%dT%H%M%S}"
         disk.mkdir(kept)
-        log = CommitLog(disk, root / COMMIT_LOG, 1)
+        log = CommitLog(disk, Path(wanted.log_path), 1)
         if wanted.cut_at is not None:
             log.load()
             keep_segments(disk, log, wanted.cut_at, kept)
         # From here on a start recovers from the whole log, even after a crash of this repair.
         AbortFile(disk, root / ABORT).create()
-        moved = [CHECKPOINT]
-        moved += [CONSUME_QUEUE] if wanted.queues else []
-        moved += [INDEX] if wanted.index else []
-        for name in moved:
-            if disk.exists(root / name):
-                disk.rename(root / name, kept / name)
+        disk.sync_directory(root)
+        if disk.exists(root / CHECKPOINT):
+            disk.rename(root / CHECKPOINT, kept / CHECKPOINT)
+        places = [CONSUME_QUEUE] if wanted.queues else []
+        places += [INDEX] if wanted.index else []
+        for name in places:
+            set_aside(disk, root / name, kept / name)
         disk.sync_directory(kept)
         disk.sync_directory(root)
         if wanted.cut_at is not None:
@@ -138,8 +169,60 @@ def keep_segments(disk: Disk, log: CommitLog, cut_at: int, kept: Path) -> None:
     disk.mkdir(kept / COMMIT_LOG)
     for file in log.queue.files:
         if file.end > cut_at:
-            with disk.open(kept / COMMIT_LOG / file.path.name, create=True) as target:
-                for at in range(0, file.size, COPY_BYTES):
-                    target.pwrite(file.open().pread(COPY_BYTES, at), at)
-                disk.sync(target)
+            copy(disk, file.path, kept / COMMIT_LOG / file.path.name)
     disk.sync_directory(kept / COMMIT_LOG)
+
+
+def set_aside(disk: Disk, place: Path, kept: Path) -> None:
+    """Move the contents of a directory, durably; the directory itself may be a mount point or a
+    link to another disk, and stays. Nothing is removed before all of it is kept.
+    """
+    if not disk.exists(place):
+        return
+    disk.mkdir(kept)
+    try:
+        for name in disk.listdir(place):
+            disk.rename(place / name, kept / name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy_below(disk, place, kept)
+        remove_below(disk, place)
+    disk.sync_directory(kept)
+    disk.sync_directory(place)
+    # A mount point or a link cannot be removed, and stays.
+    with contextlib.suppress(OSError):
+        disk.remove_directory(place)
+
+
+def copy_below(disk: Disk, place: Path, kept: Path) -> None:
+    """Copy a directory with all below it, durably."""
+    disk.mkdir(kept)
+    for name, size in disk.entries(place).items():
+        if size is None:
+            copy_below(disk, place / name, kept / name)
+        else:
+            copy(disk, place / name, kept / name)
+    disk.sync_directory(kept)
+
+
+def remove_below(disk: Disk, place: Path) -> None:
+    """Remove all below a directory."""
+    for name, size in disk.entries(place).items():
+        if size is None:
+            remove_below(disk, place / name)
+            disk.remove_directory(place / name)
+        else:
+            disk.remove(place / name)
+
+
+def copy(disk: Disk, path: Path, target: Path) -> None:
+    """Copy a file, durably, without the zeros that were never written."""
+    with disk.open(path, writable=False) as source, disk.open(target, create=True) as made:
+        size = source.size()
+        made.truncate(size)
+        for at in range(0, size, COPY_BYTES):
+            piece = source.pread(COPY_BYTES, at)
+            if any(piece):
+                made.pwrite(piece, at)
+        disk.sync(made)

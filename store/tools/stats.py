@@ -58,7 +58,10 @@ class StoreSummary(msgspec.Struct):
 
 
 def summarise(
-    root: Path, *, progress: Callable[[int, int], None] = lambda _done, _total: None
+    root: Path,
+    *,
+    log: Path | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> StoreSummary:
     """Count everything below `root`; `progress` is called with the bytes done and in total.
 
@@ -66,7 +69,7 @@ def summarise(
     """
     findings = Findings()
     summary = StoreSummary(str(root))
-    with opened(root, findings) as directory:
+    with opened(root, findings, log) as directory:
         _describe(summary, directory)
         total = sum(file.size for file in directory.log.queue.files)
         passage = Passage(

@@ -26,6 +26,7 @@ WORDS = {
     CQ_MISMATCH: "the unit leads elsewhere than to its message",
     CQ_TAG_MISMATCH: "the unit has another tags code than its message",
 }
+BEHIND = "the unit leads behind the end of the log, where its message is missing"
 
 
 class Seen:
@@ -41,7 +42,7 @@ class Seen:
 class Expectation:
     """The state of the log shared by all queue checks; `unsafe_from` is set during the scan."""
 
-    __slots__ = ("extended", "min_offset", "settled", "unreadable", "unsafe_from")
+    __slots__ = ("extended", "farthest", "min_offset", "settled", "unreadable", "unsafe_from")
 
     def __init__(
         self,
@@ -60,6 +61,9 @@ class Expectation:
         """Whether tags codes may be addresses in consumequeue_ext."""
         self.unsafe_from: int | None = None
         """The first record whose unit a crash may have lost; None before the scan reaches it."""
+        self.farthest = -1
+        """The farthest offset behind the end of the log that a unit leads to, after a clean stop;
+        -1 for none."""
 
     def pending(self, physical_offset: int) -> bool:
         """Whether the unit of a record may be missing or wrong without being damage."""
@@ -76,6 +80,7 @@ class QueueCheck:
     __slots__ = (
         "_opened",
         "base",
+        "behind",
         "broken",
         "expected",
         "first",
@@ -104,7 +109,7 @@ class QueueCheck:
     def _restart(self, queue_offset: int) -> None:
         self.first = self.base = self.next = queue_offset
         self.expected.clear()
-        self.lost = 0
+        self.lost = self.behind = 0
         self.pending = 0
         self.problems: dict[tuple[str, str], Seen] = {}
         """Kind and text of a problem of units → its extent."""
@@ -197,6 +202,10 @@ class QueueCheck:
             return
         elif rules.unreadable(physical_offset):
             self.lost += 1
+        elif rules.settled and log_end is not None and physical_offset >= log_end:
+            self.behind += 1
+            rules.farthest = max(rules.farthest, physical_offset)
+            self._problem(CQ_MISMATCH, queue_offset, BEHIND)
         elif rules.pending(physical_offset) or (
             log_end is not None and not rules.settled and physical_offset >= log_end
         ):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aerobee.store.format.faults import QUEUE_GAP, TAIL
+from aerobee.store.format.faults import BAD_SIZE, BEGIN, HOLE, QUEUE_GAP, TAIL
 from aerobee.store.format.names import CONFIG, LAST_STOP, backup_name
 from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.record import TRANSACTION_PREPARED
@@ -25,6 +25,7 @@ from aerobee.store.tools.directory import opened
 from aerobee.store.tools.fields import FieldCheck
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.index import IndexCheck
+from aerobee.store.tools.locations import ELSEWHERE
 from aerobee.store.tools.passage import Passage
 from aerobee.store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
 
@@ -55,6 +56,8 @@ class Verification(Findings):
     """The result of a verification: counts of what was checked, and findings."""
 
     path: str = ""
+    log_path: str = ""
+    """The directory of the log."""
     live: bool = False
     clean_stop: bool = False
     segments: int = 0
@@ -63,8 +66,11 @@ class Verification(Findings):
     log_bytes: int = 0
     min_offset: int = 0
     end_offset: int = 0
+    safe_end: int = 0
+    """A start does not look at the log in front of this physical offset, unless it builds queues
+    again."""
     lost_messages: int = 0
-    """Units that point into unreadable regions of the log."""
+    """Units that point into unreadable regions of the log, or behind its end."""
     last_store_timestamp: int = 0
     index_files: int = 0
     index_entries: int = 0
@@ -79,16 +85,19 @@ class Verification(Findings):
 def verify(
     root: Path,
     *,
+    log: Path | None = None,
     read_json: ReadJson = msgspec.json.decode,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Verification:
     """Verify everything below `root`; `progress` is called with the bytes done and in total.
 
+    `log` is the directory of the log where it is not in `root`.
+
     `read_json` raises ValueError for a damaged configuration. Raises: StoreRefused for a directory
     that is no supported store, OSError.
     """
     found = Verification(path=str(root))
-    with opened(root, found) as directory:
+    with opened(root, found, log) as directory:
         _Run(directory, found, read_json, progress).run()
     return found
 
@@ -122,17 +131,21 @@ class _Run:
             extended=directory.disk.exists(directory.root / "consumequeue_ext"),
         )
         self.checks: dict[tuple[str, int], QueueCheck] = {}
+        self.behind = 0
+        """Units that lead behind the end of the log."""
 
     def run(self) -> None:
         """Run all checks, causes before consequences."""
         found, directory = self.found, self.directory
         found.live, found.clean_stop = directory.live, directory.clean
+        found.log_path = str(directory.log.queue.directory)
         found.segments = len(directory.log.queue.files)
         found.min_offset = self.passage.begin
         self._read_config()
         self._walk()
         found.end_offset = self.passage.end
         self._finish_queues()
+        self._check_reach()
         self._check_end()
         self._check_checkpoint()
         self._check_indexes()
@@ -146,7 +159,7 @@ class _Run:
         """Check all records. Hot: millions of records per GiB."""
         checks, found = self.checks, self.found
         safe_until = self.directory.checkpoint.min_timestamp
-        messages = log_bytes = last = 0
+        messages = log_bytes = last = position = 0
         rules = self.rules
         for position, header in self.passage:
             size, stored, properties = header.size, header.store_timestamp, header.properties
@@ -169,6 +182,7 @@ class _Run:
             if len(check.expected) >= COMPARE_BYTES:
                 check.compare()
         found.messages, found.log_bytes, found.last_store_timestamp = messages, log_bytes, last
+        found.safe_end = position if self.directory.clean else self.directory.safe_end
 
     def _new_check(self, topic: str, queue_id: int) -> QueueCheck:
         directory = self.directory
@@ -185,6 +199,50 @@ class _Run:
         if wrong:
             place = f"{header.topic}-{header.queue_id}"
             self.found.doubted("text", place, f"properties hold {wrong}", position)
+
+    def _check_reach(self) -> None:
+        """Report a log that lacks its begin, its end, or all of it.
+
+        A start refuses the last two. A missing segment is a hole, which only a copy mends.
+        """
+        if self.directory.live:
+            return
+        files, end, stop = self.passage.files, self.passage.end, self.stop
+        if files and stop and self.directory.ours and stop.log_begin < files[0].start:
+            path = self.directory.log.queue.path_of(stop.log_begin)
+            text = f"is missing: the log began there when it was closed, now at {files[0].start}"
+            self.found.damaged(BEGIN, path, text)
+        directory = self.directory.log.queue.directory
+        reach = self._known_reach()
+        if not files:
+            if reach is not None:
+                self.found.damaged(
+                    HOLE, directory, f"holds no segment, but {reach[1]}; {ELSEWHERE}"
+                )
+        elif reach is not None and reach[0] > files[-1].end:
+            path = self.directory.log.queue.path_of(files[-1].end)
+            self.found.damaged(HOLE, path, f"is missing at the end of the log: {reach[1]}")
+        elif self.directory.safe_end > end:
+            text = f"no message, but the log was on disk up to {self.directory.safe_end}"
+            self.found.damaged(BAD_SIZE, files[-1].path, text, end)
+
+    def _known_reach(self) -> tuple[int, str] | None:
+        """How far the log went at least, and how that is known; None: nothing says so.
+
+        A single unit may itself be wrong, so two of them count.
+        """
+        farthest, safe, stop = self.rules.farthest, self.directory.safe_end, self.stop
+        if farthest >= 0 and (self.behind > 1 or not self.passage.files):
+            return farthest + 1, f"consume queues lead to messages up to the one at {farthest}"
+        if safe:
+            return safe, f"it was on disk up to {safe}"
+        if self.passage.files:
+            return None
+        if stop is not None and stop.log_end:
+            return stop.log_end, f"it went up to {stop.log_end} when it was closed"
+        if any(self.directory.checkpoint[:3]):
+            return 0, "`checkpoint` knows of stored messages"
+        return None
 
     def _check_end(self) -> None:
         if not self.passage.remains:
@@ -217,7 +275,8 @@ class _Run:
             check.finish(self.passage.end)
             self._report(name, check)
             pending += check.pending
-            found.lost_messages += check.lost
+            found.lost_messages += check.lost + check.behind
+            self.behind += check.behind
         if pending:
             found.noted("pending", "consumequeue", f"{pending} units are still to be written")
 

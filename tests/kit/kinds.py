@@ -227,6 +227,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "timer_store",
             "timer_wheel",
         ),
+        "tools": ("locations",),
     },
     Kind.SERVICES: {
         "flush": (
@@ -265,6 +266,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "tools": (
             "directory",
             "dump",
+            "export",
             "fields",
             "findings",
             "index",

@@ -1,8 +1,8 @@
-"""`aerobee store verify`, `dump`, `stats` and `repair`, on directories at rest and in use."""
+"""`aerobee store verify`, `dump`, `stats`, `export`, `repair`: at rest, in use, in each layout."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,141 @@ def test_what_only_a_copy_can_mend_stays_3(root: Path) -> None:
     assert said.exit_code == DAMAGED
     assert "restore it from a copy" in said.stdout
     assert tree(root) == before
+
+
+def test_a_log_without_a_segment_cannot_be_mended(root: Path) -> None:
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+    before = tree(root)
+    said = run("repair", root, "--yes")
+    assert said.exit_code == DAMAGED
+    assert "cannot be mended, restore it from a copy" in said.stdout
+    assert f"{root}/commitlog: holds no segment" in said.stdout
+    assert f"{MESSAGES} messages that consume queues lead to are not in the log" in said.stdout
+    assert "--log" in said.stdout, "the log may be elsewhere"
+    assert "--yes" not in said.stdout
+    assert tree(root) == before
+
+
+def test_a_repair_says_when_it_is_not_needed_and_how_to_save_what_it_cuts(
+    root: Path, tmp_path: Path
+) -> None:
+    spoil(root, 40)
+    said = run("repair", root).stdout
+    assert "a broker starts without this repair" in said
+    command = re.search(r"aerobee store (export .*) --output DIR", said)
+    assert command
+    run(*command[1].split(), "--output", tmp_path / "saved")
+    done = run("repair", root, "--yes").stdout
+    command = re.search(r"aerobee store (export .*) --output DIR", done)
+    assert command
+    assert "a broker starts without" not in done
+    saved = told(*command[1].split(), "--output", tmp_path / "later", code=DAMAGED)
+    assert (saved["messages"], saved["damaged_bodies"]) == (MESSAGES - 41, 1)
+    assert tree(tmp_path / "saved") == tree(tmp_path / "later")
+
+
+# ── Layouts ──
+
+
+def in_place(base: Path) -> list[object]:
+    return [stopped(base / "data")]
+
+
+def log_elsewhere(base: Path) -> list[object]:
+    root = stopped(base / "data")
+    (root / "commitlog").rename(base / "log")
+    return [root, "--log", base / "log"]
+
+
+def linked(base: Path) -> list[object]:
+    root = stopped(base / "data")
+    for name in ("commitlog", "consumequeue", "index"):
+        (root / name).rename(base / name)
+        (root / name).symlink_to(base / name)
+    return [root]
+
+
+def configured(base: Path) -> list[object]:
+    log_elsewhere(base)
+    file = base / "broker.yaml"
+    file.write_text(f"store_path_root_dir: {base}/data\nstore_path_commit_log: {base}/log\n")
+    return ["--config", file]
+
+
+def several(base: Path) -> list[object]:
+    for number in (0, 1):
+        stopped(base / "data" / f"broker-{number}")
+    return [base / "data"]
+
+
+def several_configured(base: Path) -> list[object]:
+    several(base)
+    (base / "log").mkdir()
+    for number in (0, 1):
+        (base / "data" / f"broker-{number}" / "commitlog").rename(base / "log" / f"broker-{number}")
+    file = base / "broker.yaml"
+    paths = f"store_path_root_dir: {base}/data\nstore_path_commit_log: {base}/log\n"
+    file.write_text(f"{paths}brokers: 2\n")
+    return ["--config", file]
+
+
+LAYOUTS = (in_place, log_elsewhere, linked, configured, several, several_configured)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_tool_finds_the_stores_of_every_layout(
+    tmp_path: Path, layout: Callable[[Path], list[object]]
+) -> None:
+    where = layout(tmp_path)
+    stores = 2 if layout in (several, several_configured) else 1
+    for command in ("verify", "stats"):
+        lines = run(command, *where, "--json").stdout.splitlines()
+        assert [json.loads(line)["messages"] for line in lines] == [MESSAGES] * stores
+    dumped = run("dump", *where, "--jsonl")
+    assert dumped.exit_code == SOUND
+    assert dumped.stdout.count("\n") == MESSAGES * stores
+    assert (f"{tmp_path}/data/broker-1" in dumped.stdout) == (stores == 2)
+    assert run("export", *where, "--output", tmp_path / "out").exit_code == SOUND
+    written = "".join(path.read_text() for path in (tmp_path / "out").rglob("*.jsonl"))
+    assert written.count("\n") == MESSAGES * stores
+    assert run("repair", *where).stdout.count("nothing to do") == stores
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_repair_cuts_the_log_where_it_lies_and_leaves_the_layout(
+    tmp_path: Path, layout: Callable[[Path], list[object]]
+) -> None:
+    where = layout(tmp_path)
+    [log, *_] = sorted(
+        path.parent for path in tmp_path.rglob(f"{0:020d}") if path.stat().st_size == LOG_BYTES
+    )
+    before = tree(log)
+    links = [path for path in tmp_path.rglob("*") if path.is_symlink()]
+    flip(log / f"{0:020d}", 90)
+    flip(log / f"{0:020d}", 5)
+    assert run("repair", *where, "--yes").exit_code == SOUND
+    [kept] = tmp_path.glob("**/repair-*/commitlog")
+    assert set(tree(kept)) == set(before), "every segment is kept"
+    assert tree(log) != before
+    assert not any(any(data) for data in tree(log).values() if data), "the first message was cut"
+    assert links == [path for path in tmp_path.rglob("*") if path.is_symlink()]
+
+
+@pytest.mark.parametrize("command", [*LOOKS, "repair", "export"])
+def test_a_log_elsewhere_is_asked_for(tmp_path: Path, command: str) -> None:
+    root, *_ = log_elsewhere(tmp_path)
+    more = ["--output", tmp_path / "out"] if command == "export" else []
+    refused = run(command, root, *more)
+    assert refused.exit_code == DAMAGED
+    assert "name that with --log, or the broker's file with --config" in refused.stderr
+
+
+def test_a_directory_and_a_configuration_are_not_given_together(tmp_path: Path) -> None:
+    where = configured(tmp_path)
+    assert run("verify", tmp_path / "data", *where).exit_code == USAGE
+    assert run("verify", "--log", tmp_path / "log", *where).exit_code == USAGE
+    assert run("verify").exit_code == USAGE
 
 
 # ── In use ──

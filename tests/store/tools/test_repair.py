@@ -1,14 +1,17 @@
+import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trio
 
-from aerobee.store.errors import StoreLocked
+from aerobee.store.errors import StoreLocked, StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records, open_store
-from tests.store.tools.stores import MESSAGES, filled, flip, stopped
+from tests.store.tools.states import KILLED, STOPPED, check, served
+from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 
 NOW_MS = 1_700_000_000_000
 
@@ -55,3 +58,61 @@ def test_a_sound_directory_needs_nothing_and_a_live_one_is_refused(tmp_path: Pat
             plan(store.root)
     assert trio.run(store.close)
     assert not plan(store.root).needed
+
+
+# ── Each state of a damaged store ──
+
+
+class Sources(NamedTuple):
+    """A stopped store and one that a kill left, never changed."""
+
+    stopped: Path
+    killed: Path
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    base = tmp_path_factory.mktemp("states")
+    return Sources(stopped(base / "stopped"), left_behind(base / "used", base / "killed"))
+
+
+@pytest.mark.parametrize("state", STOPPED)
+def test_nothing_of_a_stopped_store_goes_without_a_word(
+    sources: Sources, tmp_path: Path, state: str
+) -> None:
+    check(sources.stopped, STOPPED[state], tmp_path)
+
+
+@pytest.mark.parametrize("state", KILLED)
+def test_nothing_of_a_killed_store_goes_without_a_word(
+    sources: Sources, tmp_path: Path, state: str
+) -> None:
+    check(sources.killed, KILLED[state], tmp_path)
+
+
+def test_a_start_says_that_the_oldest_segments_are_gone(
+    sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "d"
+    shutil.copytree(sources.stopped, root)
+    served(root)
+    assert "store.oldest_missing" not in capsys.readouterr().out
+    STOPPED["no first segment"](root)
+    served(root)
+    assert "store.oldest_missing" in capsys.readouterr().out
+    served(root)
+    assert "store.oldest_missing" not in capsys.readouterr().out, "it is said once"
+
+
+@pytest.mark.parametrize("state", [name for name in STOPPED if name.startswith("no segment")])
+def test_a_log_without_a_segment_keeps_every_guard(
+    sources: Sources, tmp_path: Path, state: str
+) -> None:
+    root = tmp_path / "d"
+    shutil.copytree(sources.stopped, root)
+    STOPPED[state](root)
+    wanted = plan(root)
+    assert not wanted.needed
+    assert wanted.left
+    with pytest.raises(StoreRefused):
+        served(root)

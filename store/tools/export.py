@@ -1,0 +1,158 @@
+"""Exports the readable messages of a store directory into files that can be sent again.
+
+Each topic has a file of JSON lines, in the order of the log, in the form of `consume --json`, which
+`aerobee produce` takes. The passage goes on behind damage; what was left out is reported with its
+place. The directory is not changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aerobee.store.errors import StoreUnusable
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.faults import CRC
+from aerobee.store.format.properties import decode
+from aerobee.store.tools.directory import opened
+from aerobee.store.tools.dump import iso_time, records
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.passage import Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aerobee.store.format.record import Record
+    from aerobee.store.tools.dump import Wanted
+
+    Unpack = Callable[[bytes, int], bytes]
+
+__all__ = ["Export", "export"]
+
+BUFFER_BYTES: Final = 8 << 20
+"""Lines are written when so much is waiting, over all topics."""
+NAME_MAX: Final = 200
+OTHERS: Final = re.compile(r"[^%|A-Za-z0-9_-]")
+"""What brokers do not take in the name of a topic: there it is damage."""
+
+
+class Export(Findings):
+    """The result of an export; `damage` says where something was left out."""
+
+    path: str = ""
+    output: str = ""
+    messages: int = 0
+    topics: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of messages by name of file."""
+    damaged_bodies: int = 0
+    """Messages that were left out because their bodies are not what was sent."""
+    unreadable_bytes: int = 0
+    """The size of the regions of the log where no message can be read."""
+
+
+def export(
+    root: Path,
+    output: Path,
+    wanted: Wanted,
+    *,
+    unpack: Unpack,
+    log: Path | None = None,
+) -> Export:
+    """Write the wanted messages below `output`, durably.
+
+    `unpack` takes a body and its sysFlag, and raises ValueError where it cannot be unpacked.
+    Raises: StoreRefused, StoreUnusable where `output` has messages already, OSError.
+    """
+    found = Export(path=str(root), output=str(output))
+    disk = Disk()
+    if any(name.endswith(".jsonl") for name in disk.listdir(output)):
+        raise StoreUnusable(f"{output} has exported messages already: name another directory")
+    with opened(root, found, log) as directory:
+        disk.mkdir(output)
+        lines = _Lines(disk, output)
+        passage = Passage(directory, found, crc=False)
+        for record, sound in records(passage, wanted):
+            try:
+                if not sound:
+                    raise ValueError("the body is not what its CRC says")
+                body = unpack(bytes(record.body), record.sys_flag)
+            except ValueError as error:
+                found.damaged_bodies += 1
+                place = f"{record.topic}-{record.queue_id}"
+                text = f"queue offset {record.queue_offset} left out: {error}"
+                found.damaged(CRC, place, text, record.physical_offset)
+                continue
+            lines.add(record.topic, line_of(record, body))
+        lines.finish()
+        found.unreadable_bytes = sum(
+            end - begin for begin, end in passage.regions if end > wanted.behind
+        )
+    found.topics = dict(sorted(lines.counts.items()))
+    found.messages = sum(lines.counts.values())
+    return found
+
+
+def line_of(record: Record, body: bytes) -> dict[str, Any]:
+    """A message as `consume --json` prints it, without the broker."""
+    properties = decode(record.properties)
+    try:
+        shown = {"body": body.decode()}
+    except UnicodeDecodeError:
+        shown = {"body_base64": base64.b64encode(body).decode()}
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "message_id": properties.get("UNIQ_KEY"),
+        "tag": properties.get("TAGS"),
+        "keys": properties.get("KEYS", "").split(),
+        "properties": properties,
+        "born_at": iso_time(record.born_timestamp),
+        "stored_at": iso_time(record.store_timestamp),
+        **shown,
+    }
+
+
+class _Lines:
+    """The files of an export, appended to by turns, so that any number of topics takes one
+    descriptor.
+    """
+
+    def __init__(self, disk: Disk, output: Path) -> None:
+        self._disk = disk
+        self._output = output
+        self._waiting: dict[str, list[bytes]] = {}
+        self._waiting_bytes = 0
+        self._sizes: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, topic: str, line: dict[str, Any]) -> None:
+        """Add a line to the file of its topic."""
+        name = f"{OTHERS.sub('_', topic)[:NAME_MAX]}.jsonl"
+        data = msgspec.json.encode(line) + b"\n"
+        self._waiting.setdefault(name, []).append(data)
+        self.counts[name] = self.counts.get(name, 0) + 1
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= BUFFER_BYTES:
+            self._write()
+
+    def finish(self) -> None:
+        """Write what waits, and make all of it durable."""
+        self._write()
+        for name in self._sizes:
+            with self._disk.open(self._output / name) as handle:
+                self._disk.sync(handle)
+        self._disk.sync_directory(self._output)
+
+    def _write(self) -> None:
+        for name, lines in self._waiting.items():
+            data, size = b"".join(lines), self._sizes.get(name, 0)
+            with self._disk.open(self._output / name, create=True) as handle:
+                handle.pwrite(data, size)
+            self._sizes[name] = size + len(data)
+        self._waiting.clear()
+        self._waiting_bytes = 0

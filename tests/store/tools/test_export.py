@@ -1,0 +1,99 @@
+"""An export of what is readable, behind damage too, in the form that `produce` takes."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from aerobee.cli.store import unpacked
+from aerobee.store.errors import StoreUnusable
+from aerobee.store.files.disk import Disk
+from aerobee.store.tools import export as export_module
+from aerobee.store.tools.dump import Wanted
+from aerobee.store.tools.export import Export, export
+from tests.kit.store_model import LOG_BYTES, draft, log_records, open_store
+from tests.store.tools.stores import MESSAGES, flip, stopped
+
+NUMBERS = [f"7F00{number:028d}" for number in range(MESSAGES)]
+
+
+def exported(root: Path, output: Path, **wanted: Any) -> Export:
+    return export(root, output, Wanted(**wanted), unpack=unpacked)
+
+
+def ids(output: Path) -> list[str]:
+    """The ids of all exported messages, sorted."""
+    lines = [line for path in output.iterdir() for line in path.read_text().splitlines()]
+    return sorted(json.loads(line)["message_id"] for line in lines)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return stopped(tmp_path / "d")
+
+
+def test_every_message_is_in_the_file_of_its_topic_in_order(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    found = exported(root, output)
+    assert found.topics == {"T0.jsonl": 30, "T1.jsonl": 30}
+    assert (found.messages, found.damage, found.unreadable_bytes) == (MESSAGES, [], 0)
+    lines = [json.loads(line) for line in (output / "T1.jsonl").read_text().splitlines()]
+    assert [line["message_id"] for line in lines] == NUMBERS[1::2]
+    assert (lines[0]["tag"], lines[0]["keys"]) == ("t1", ["k1"])
+    assert "body" in lines[0] or "body_base64" in lines[0]
+
+
+def test_what_cannot_be_read_is_left_out_and_counted_with_its_place(
+    root: Path, tmp_path: Path
+) -> None:
+    records = log_records(root)
+    for number, byte in ((10, 90), (20, 5)):
+        at, _ = records[number]
+        flip(root / "commitlog" / f"{at - at % LOG_BYTES:020d}", at % LOG_BYTES + byte)
+    found = exported(root, tmp_path / "out")
+    assert (found.messages, found.damaged_bodies) == (MESSAGES - 2, 1)
+    assert found.unreadable_bytes == records[21][0] - records[20][0]
+    assert {one.physical_offset for one in found.damage} == {records[10][0], records[20][0]}
+    assert ids(tmp_path / "out") == [one for n, one in enumerate(NUMBERS) if n not in (10, 20)]
+
+
+def test_only_what_lies_behind_a_place_comes_out_where_that_is_asked_for(
+    root: Path, tmp_path: Path
+) -> None:
+    at, _ = log_records(root)[50]
+    exported(root, tmp_path / "out", behind=at)
+    assert ids(tmp_path / "out") == NUMBERS[50:]
+
+
+def test_bodies_come_out_as_they_were_sent_and_others_are_left_out(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "d", Disk())
+    for body in (zlib.compress(b"sent " * 50), b"no zlib"):
+        assert (
+            store.put(msgspec.structs.replace(draft("Z", body=body), sys_flag=1)).physical_offset
+            >= 0
+        )
+    assert trio.run(store.close)
+    found = exported(tmp_path / "d", tmp_path / "out")
+    [line] = (tmp_path / "out" / "Z.jsonl").read_text().splitlines()
+    assert json.loads(line)["body"] == "sent " * 50
+    assert found.damaged_bodies == 1
+
+
+def test_lines_beyond_the_buffer_are_appended_to_the_same_files(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "BUFFER_BYTES", 1_000)
+    exported(root, tmp_path / "out")
+    assert ids(tmp_path / "out") == NUMBERS
+
+
+def test_an_earlier_export_is_not_written_over(root: Path, tmp_path: Path) -> None:
+    exported(root, tmp_path / "out")
+    before = (tmp_path / "out" / "T0.jsonl").read_bytes()
+    with pytest.raises(StoreUnusable, match="name another directory"):
+        exported(root, tmp_path / "out", topic="T0")
+    assert (tmp_path / "out" / "T0.jsonl").read_bytes() == before
