@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies import queue_lock
-from aerobee.remoting.wire.bodies.offset_table import offset_table
+from aerobee.remoting.wire.bodies.offset_table import offset_row, offset_table
 from aerobee.remoting.wire.bodies.queue_tables import ResetOffsets, queue_of
 from aerobee.remoting.wire.relaxed_json import decode
 
@@ -66,7 +67,7 @@ class OffsetFile:
         new = self.path.with_name(f"{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(offset_table(named))
+            new.write_bytes(offset_table(starmap(offset_row, named.items())))
             if self.path.exists():
                 os.replace(self.path, self.backup)
             os.replace(new, self.path)

@@ -2,26 +2,34 @@
 
 The broker stores the new offsets, and the next pull of each queue is answered with it, so it works
 for every client and for groups without members. With `useServerSideResetOffset: false` the clients
-are notified instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor,
+are notified instead, as in 4.9. A topic may have thousands of queues, whose offsets are looked up
+on disk: they are reset in short turns. Source: admin §5, semantics §3.4 (AdminBrokerProcessor,
 Broker2Client).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.remoting.server.turns import Turns, in_slices
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
+from aerobee.remoting.wire.bodies.offset_table import (
+    offset_row,
+    offset_row_for_cpp,
+    offset_table,
+    offset_table_for_cpp,
+)
 from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import offset as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
@@ -57,33 +65,59 @@ class ResetProcessor:
         if topic is None:
             raise TopicNotExist(header.topic)
         if not self.config.broker.use_server_side_reset_offset:
-            return self.store.reading(lambda: self._tell_clients(header, topic))
+            return self._tell_clients(header, topic)
         if self.groups.get(header.group) is None:
             raise GroupNotExist(header.group)
-        return self.store.reading(lambda: self._reset(header, topic))
+        if header.queue_id < 0:
+            return self._reset_all(header, topic)
+        return self.store.reading(lambda: self._reset_one(header))
 
     # ── By the broker ──
 
-    def _reset(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
-        """Nothing changes before all targets are known: the look-up may run twice."""
-        if header.queue_id >= 0:
-            targets = {header.queue_id: self._target(header, header.queue_id)}
-        else:
-            targets = {
-                queue_id: self._by_time(header, queue_id)
-                for queue_id in range(topic.read_queue_nums)
-            }
+    def _reset_one(self, header: headers.ResetOffset) -> Answer:
+        at = self._target(header, header.queue_id)
+        self.offsets.reset(header.group, header.topic, header.queue_id, at, self.clock.now_ms())
+        self._log(header, 1)
+        queue = self._queue(header.topic, header.queue_id)
+        return Answer(body=offset_table([offset_row(queue, at)]))
+
+    async def _reset_all(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
+        """Nothing changes before all targets are known."""
+        targets = await self._targets(header, topic.read_queue_nums)
         now_ms = self.clock.now_ms()
-        for queue_id, at in targets.items():
-            self.offsets.reset(header.group, header.topic, queue_id, at, now_ms)
+
+        def reset() -> Iterator[None]:
+            for queue_id, at in targets.items():
+                # Topic and group may have been deleted meanwhile, or the topic made anew.
+                if self.topics.get(header.topic) is None:
+                    raise TopicNotExist(header.topic)
+                if self.groups.get(header.group) is None:
+                    raise GroupNotExist(header.group)
+                end = self.store.max_offset(header.topic, queue_id)
+                targets[queue_id] = min(at, end)
+                self.offsets.reset(header.group, header.topic, queue_id, targets[queue_id], now_ms)
+                yield
+
+        await in_slices(reset())
+        self._log(header, len(targets))
+        return Answer(body=offset_table(await self._rows(header.topic, targets)))
+
+    async def _targets(self, header: headers.ResetOffset, queues: int) -> dict[int, int]:
+        """The offsets by time of so many queues: queue by queue, each of which may be on disk."""
+        targets, turns = {}, Turns()
+        for queue_id in range(queues):
+            targets[queue_id] = await self.store.complete(partial(self._by_time, header, queue_id))
+            await turns.give_way()
+        return targets
+
+    def _log(self, header: headers.ResetOffset, queues: int) -> None:
         log.info(
             "consumer_offset.reset",
             topic=header.topic,
             group=header.group,
-            queues=len(targets),
+            queues=queues,
             timestamp=header.timestamp,
         )
-        return Answer(body=offset_table(self._by_queue(header.topic, targets)))
 
     def _target(self, header: headers.ResetOffset, queue_id: int) -> int:
         """The requested offset, if the queue has it; else the one by time."""
@@ -106,15 +140,14 @@ class ResetProcessor:
 
     # ── By the clients ──
 
-    def _tell_clients(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
-        targets = {}
-        for queue_id in range(topic.write_queue_nums):
+    async def _tell_clients(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
+        targets = await self._targets(header, topic.write_queue_nums)
+        for queue_id, target in targets.items():
             now_at = self.offsets.query(header.group, header.topic, queue_id)
             if now_at == NO_OFFSET:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
                 )
-            target = self._by_time(header, queue_id)
             targets[queue_id] = target if header.is_force or target < now_at else now_at
         group = self.clients.group(header.group)
         if group is None:
@@ -132,15 +165,24 @@ class ResetProcessor:
         reset = headers.ResetOffsetInClient(
             topic=header.topic, group=header.group, timestamp=header.timestamp
         )
-        offsets = self._by_queue(header.topic, targets)
-        for client in group.clients.values():
-            write = offset_table_for_cpp if client.language == "CPP" else offset_table
-            client.connection.notify(reset.code, reset, write(offsets))
-        return Answer(body=offset_table(offsets))
+        bodies: dict[bool, bytes] = {}
+        turns = Turns()
+        for client in list(group.clients.values()):
+            cpp = client.language == "CPP"
+            if cpp not in bodies:
+                rows = await self._rows(header.topic, targets, cpp=cpp)
+                bodies[cpp] = offset_table_for_cpp(rows) if cpp else offset_table(rows)
+            client.connection.notify(reset.code, reset, bodies[cpp])
+            await turns.give_way()
+        return Answer(body=offset_table(await self._rows(header.topic, targets)))
 
-    def _by_queue(self, topic: str, targets: dict[int, int]) -> dict[MessageQueue, int]:
+    async def _rows(self, topic: str, targets: dict[int, int], *, cpp: bool = False) -> list[bytes]:
+        """The rows of an offset table; `cpp`: as the C++ client reads it."""
+        row = offset_row_for_cpp if cpp else offset_row
+        return await in_slices(
+            row(self._queue(topic, queue_id), at) for queue_id, at in targets.items()
+        )
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         broker = self.config.broker.broker_name
-        return {
-            MessageQueue(broker_name=broker, queue_id=queue_id, topic=topic): at
-            for queue_id, at in targets.items()
-        }
+        return MessageQueue(broker_name=broker, queue_id=queue_id, topic=topic)

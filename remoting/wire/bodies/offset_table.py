@@ -11,30 +11,37 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
-__all__ = ["offset_table", "offset_table_for_cpp"]
+__all__ = ["offset_row", "offset_row_for_cpp", "offset_table", "offset_table_for_cpp"]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def offset_table(offsets: Mapping[MessageQueue, int]) -> bytes:
+def offset_row(queue: MessageQueue, offset: int) -> bytes:
+    """One row of an `offset_table`."""
+    return _encode(queue) + b":%d" % offset
+
+
+def offset_table(rows: Iterable[bytes]) -> bytes:
     """Body of RESET_CONSUMER_CLIENT_OFFSET and of the answer to 222 (ResetOffsetBody)."""
-    pairs = (_encode(queue) + b":%d" % offset for queue, offset in offsets.items())
-    return b'{"offsetTable":{' + b",".join(pairs) + b"}}"
+    return b'{"offsetTable":{' + b",".join(rows) + b"}}"
 
 
-def offset_table_for_cpp(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """The same in the only form that the C++ client reads (ResetOffsetBodyForC)."""
-    rows = [
+def offset_row_for_cpp(queue: MessageQueue, offset: int) -> bytes:
+    """One row of an `offset_table_for_cpp`."""
+    return _encode(
         {
             "brokerName": queue.broker_name,
             "offset": offset,
             "queueId": queue.queue_id,
             "topic": queue.topic,
         }
-        for queue, offset in offsets.items()
-    ]
-    return _encode({"offsetTable": rows})
+    )
+
+
+def offset_table_for_cpp(rows: Iterable[bytes]) -> bytes:
+    """The same in the only form that the C++ client reads (ResetOffsetBodyForC)."""
+    return b'{"offsetTable":[' + b",".join(rows) + b"]}"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
+from aerobee.broker.answers import refusal
 from aerobee.broker.consumers.clients import Client
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.remoting.server import turns
+from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.offset import (
     QueryConsumerOffset,
@@ -16,8 +22,10 @@ from aerobee.remoting.wire.headers.offset import (
 )
 from tests.broker.desk import Desk, body_of, open_desk, said
 from tests.broker.peers import Peer
+from tests.kit.cold_disk import ColdDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from aerobee.remoting.wire.answer import Answer
@@ -137,6 +145,99 @@ async def test_a_deleted_group_forgets_its_resets(tmp_path: Path) -> None:
         assert not desk.offsets.resets
 
 
+# ── many queues ──
+
+MANY = 2_000
+
+
+class Searches:
+    """Counts the searches by time; each takes a quarter of a turn."""
+
+    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.then: Callable[[], None] = lambda: None
+        self._now = 100.0
+        self._search = desk.store.offset_by_time
+        monkeypatch.setattr(desk.store, "offset_by_time", self)
+        monkeypatch.setattr(turns, "monotonic", lambda: self._now)
+
+    def __call__(self, *of: Any) -> int:
+        self.count += 1
+        self._now += TURN_S / 4
+        self.then()
+        return self._search(*of)
+
+
+@pytest.mark.parametrize("by_the_broker", [True, False])
+async def test_thousands_of_queues_are_reset_in_turns_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_broker: bool
+) -> None:
+    changes = {"use_server_side_reset_offset": by_the_broker, "max_queues_of_topic": MANY}
+    async with open_desk(tmp_path, **changes) as desk:
+        await filled(desk, messages=1)
+        desk.topic(read_queue_nums=MANY, write_queue_nums=MANY)
+        for queue_id in range(MANY):
+            desk.offsets.commit("g", "t", queue_id, 1, 0)
+        join(desk)
+        searches, seen = Searches(desk, monkeypatch), [0]
+
+        async def look() -> None:
+            while True:
+                seen.append(searches.count)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            answer = await pushed(desk)
+            nursery.cancel_scope.cancel()
+        assert answer.code == Code.SUCCESS
+        assert body_of(answer).count(b"queueId") == searches.count == MANY
+        assert max(after - before for before, after in pairwise(seen)) <= 2 * 5, (
+            "two turns, as tasks run in any order"
+        )
+
+
+async def test_where_each_read_waits_a_queue_is_searched_anew_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, disk = 60, ColdDisk(cold=False)
+    changes: dict[str, Any] = {"access_message_in_memory_max_ratio_percent": 0}
+    async with open_desk(tmp_path, disk, **changes) as desk:
+        await filled(desk, messages=1)
+        desk.topic(read_queue_nums=queues, write_queue_nums=queues)
+        for queue_id in range(queues):
+            await desk.send(queue_id=queue_id)
+        disk.cold = True
+        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
+        searches = Searches(desk, monkeypatch)
+        answer = await pushed(desk)
+        disk.cold = False
+        assert answer.code == Code.SUCCESS
+        assert disk.waited
+        assert searches.count <= 8 * queues, "it grows with the queues, not with their square"
+
+
+@pytest.mark.parametrize("what", ["topic", "group"])
+async def test_what_is_deleted_during_a_reset_keeps_no_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        await filled(desk)
+
+        def delete() -> None:
+            if what == "topic":
+                desk.topics.delete("t", 0, 0)
+            else:
+                desk.groups.delete("g", 0)
+            desk.offsets.delete_group("g")
+
+        Searches(desk, monkeypatch).then = delete
+        with pytest.raises(TopicNotExist if what == "topic" else GroupNotExist):
+            await desk.ask(reset_header())
+        assert not desk.offsets.resets
+        assert not desk.offsets.queues("g", "t")
+
+
 # ── by the clients ──
 
 
@@ -154,7 +255,12 @@ def join(desk: Desk, *, version: int = 479, language: str = "JAVA") -> Peer:
 
 
 async def pushed(desk: Desk, **fields: Any) -> Answer:
-    return await desk.ask(reset_header(**fields))
+    try:
+        return await desk.ask(reset_header(**fields))
+    except Refused as error:
+        answer = refusal(error)
+        assert answer is not None
+        return answer
 
 
 async def test_with_the_switch_off_every_client_is_told(tmp_path: Path) -> None:
