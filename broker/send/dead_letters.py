@@ -7,16 +7,19 @@ so with messages that they have given up. Source: semantics §7.3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.names import RETRY_PREFIX, dead_letter_topic
 from aerobee.broker.send.retries import max_tries
 from aerobee.store.clock import monotonic_ms
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.consumers.queue_locks import QueueLockTable
-    from aerobee.broker.metrics.stats import BrokerStats, GroupTopicStats
+    from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
     from aerobee.remoting.wire.command import Command
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft
 
 __all__ = ["DeadLetters"]
+
+NO_DELAY: Final = {"DELAY": "-1"}
+"""What keeps a dead letter out of the delay levels."""
 
 
 class DeadLetters:
@@ -45,15 +51,11 @@ class DeadLetters:
         self._stats = stats
         self._clock = clock
 
-    def turn(self, draft: MessageDraft, group: str, counters: GroupTopicStats) -> None:
-        """Redirect a draft there; `counters` are those of the topic that the group had it from.
-
-        Raises: LimitReached.
-        """
+    def turn(self, draft: MessageDraft, group: str) -> None:
+        """Redirect a draft there. Raises: LimitReached."""
         name = dead_letter_topic(group)
         self._topics.for_broker(name, 1, self._clock.now_ms())
         draft.topic, draft.queue_id = name, 0
-        counters.dead_letters += 1
 
     def take(
         self,
@@ -75,9 +77,16 @@ class DeadLetters:
         in_order = self._locks.is_locked(name, monotonic_ms(self._clock))
         if draft.reconsume_times <= limit and not in_order:
             return False
-        properties["DELAY"] = "-1"
+        if "DELAY" in properties or has_room(properties, NO_DELAY):
+            properties |= NO_DELAY
         origin = properties.get("RETRY_TOPIC", header.topic)
         # The sender names the origin itself; that it sends to its retry topic is certain.
         count = self._stats.group_out if origin == header.topic else self._stats.given_up
-        self.turn(draft, name, count(name, origin))
+        self.turn(draft, name)
+        count(name, origin).dead_letters += 1
         return True
+
+
+def has_room(properties: Mapping[str, str], more: Mapping[str, str]) -> bool:
+    """Whether these fit into a record beside the properties of a message."""
+    return len(encode(properties).encode()) + len(encode(more)) <= PROPERTIES_BYTES_MAX

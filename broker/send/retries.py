@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
-__all__ = ["max_tries", "next_level", "returned", "tried_again"]
+__all__ = ["max_tries", "next_level", "returned", "tried_again", "without_origin"]
 
+ORIGIN: Final = "RETRY_TOPIC"
+ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
 KNOWS_TRIES: Final = 121
 """V3_4_9: from here on a client's own limit counts."""
 TRIES_MAX: Final = (1 << 31) - 1
@@ -45,10 +47,14 @@ def returned(
     properties: dict[str, str], topic: str, message_id: str, level: int | None
 ) -> dict[str, str]:
     """The properties of a message that was sent back: its origin, and its next delivery."""
-    return {
-        "RETRY_TOPIC": topic,
-        "ORIGIN_MESSAGE_ID": message_id,
-        **properties,
-        "WAIT": "false",
-        "DELAY": str(level or 0),
-    }
+    return {ORIGIN: topic, ORIGIN_ID: message_id, **properties, **_next(level)}
+
+
+def without_origin(properties: dict[str, str], level: int) -> dict[str, str]:
+    """The same for a message whose properties leave no room for its origin."""
+    own = {name: text for name, text in properties.items() if name not in (ORIGIN, ORIGIN_ID)}
+    return own | _next(level)
+
+
+def _next(level: int | None) -> dict[str, str]:
+    return {"WAIT": "false", "DELAY": str(level or 0)}

@@ -8,13 +8,20 @@ commits past a message that was sent back. Source: semantics §7.2
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_sendable, retry_topic, was_delivered
 from aerobee.broker.errors import NoPermission, PutPostponed, Refused
-from aerobee.broker.send.retries import max_tries, next_level, returned, tried_again
+from aerobee.broker.send.retries import (
+    max_tries,
+    next_level,
+    returned,
+    tried_again,
+    without_origin,
+)
 from aerobee.broker.topics.topics import PERM_WRITE
 from aerobee.remoting.server.routes import Begun
 from aerobee.remoting.wire.answer import Answer
@@ -36,12 +43,13 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
-    from aerobee.store.format.record import Record
+    from aerobee.store.format.record import MessageDraft, Record
 
 __all__ = ["SendBack"]
 
 DONE: Final = Answer()
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+TOO_LONG: Final = PutStatus.PROPERTIES_SIZE_EXCEEDED
 
 
 class SendBack:
@@ -127,10 +135,8 @@ class SendBack:
         if self._guarded and not delivered:
             # The rights were checked for the topic that the request names.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        first_id = offset_id(record.store_host, record.physical_offset)
         level = next_level(record.reconsume_times, header.delay_level, limit)
-        properties = returned(decode(record.properties), record.topic, first_id, level)
-        origin = properties["RETRY_TOPIC"]
+        origin = decode(record.properties).get("RETRY_TOPIC", record.topic)
         # Any producer can name an origin; that a message lies in its own topic is certain.
         count = self._stats.group_out if origin == record.topic else self._stats.given_up
         queues = min(topic.read_queue_nums, topic.write_queue_nums)
@@ -138,14 +144,41 @@ class SendBack:
         draft = draft_again(record, topic.topic_name, queue_id, b"")
         draft.store_host = self._store_host
         draft.reconsume_times = tried_again(draft.reconsume_times)
-        if level is None:
-            self._dead_letters.turn(draft, header.group, count(header.group, origin))
-        result = self._puts.put(draft, properties, accepted=True)
-        if result.status is PutStatus.SEGMENT_LATE:
+        status = TOO_LONG if level is None else self._put_for_retry(draft, record, level)
+        # Without room for a delay a message cannot be retried; refused, it would come for ever.
+        is_dead = status is TOO_LONG
+        if is_dead:
+            status = self._put_dead(draft, record, header.group)
+        if status is PutStatus.SEGMENT_LATE:
             raise PutPostponed
-        if result.status is not PutStatus.PUT_OK:
-            raise Refused(SYSTEM_ERROR, result.status.name)
-        count(header.group, origin).sent_back += 1
+        if status is not PutStatus.PUT_OK:
+            raise Refused(SYSTEM_ERROR, status.name)
+        counters = count(header.group, origin)
+        counters.dead_letters += is_dead
+        counters.sent_back += 1
+
+    def _put_for_retry(self, draft: MessageDraft, record: Record, level: int) -> PutStatus:
+        """Store a message for its next retry, without its origin if there is no room for that.
+
+        TOO_LONG: its properties leave no room for a delay either.
+        """
+        said = decode(record.properties)
+        full = returned(said, record.topic, _id(record), level)
+        status = self._puts.put(copy(draft), full, accepted=True).status
+        if status is TOO_LONG:
+            bare = without_origin(said, level)
+            status = self._puts.put(copy(draft), bare, accepted=True).status
+        return status
+
+    def _put_dead(self, draft: MessageDraft, record: Record, group: str) -> PutStatus:
+        """Store a message as a dead letter, just as it is if there is no room for its origin."""
+        self._dead_letters.turn(draft, group)
+        properties = returned(decode(record.properties), record.topic, _id(record), None)
+        status = self._puts.put(draft, properties, accepted=True).status
+        if status is TOO_LONG:
+            draft.properties = bytes(record.properties)
+            status = self._puts.put_again(draft).status
+        return status
 
     async def _from_disk(
         self,
@@ -165,3 +198,7 @@ class SendBack:
         except OSError as error:
             raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
         return DONE
+
+
+def _id(record: Record) -> str:
+    return offset_id(record.store_host, record.physical_offset)

@@ -293,6 +293,9 @@ class HalfMessages:
         self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
         status = self._put(half, GIVEN_UP_TOPIC, given_up(half)).status
         if status in UNSTORABLE:
+            # A Java broker took it without room for what we add.
+            status = self._put(half, GIVEN_UP_TOPIC, half.record.properties).status
+        if status in UNSTORABLE:
             self._set_aside(half, status.name)
         elif status is not PutStatus.PUT_OK:
             return False

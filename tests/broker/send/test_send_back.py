@@ -76,6 +76,37 @@ async def test_the_whole_ladder_is_sixteen_tries_and_then_a_dead_letter(tmp_path
         assert (counters.sent_back, counters.dead_letters) == (17, 1)
 
 
+@pytest.mark.parametrize(
+    ("left", "tries", "has_origin"),
+    [
+        *((left, 0, False) for left in (0, 1, 49)),
+        *((left, 16, False) for left in (51, 115)),
+        *((left, 16, True) for left in (117, 300)),
+    ],
+)
+async def test_a_message_whose_properties_leave_little_room_is_retried_or_becomes_a_dead_letter(
+    tmp_path: Path, left: int, tries: int, has_origin: bool
+) -> None:
+    """What we add gives way, first the origin, then the retries; its own properties never do."""
+    own = "UNIQ_KEY\x01U\x02TAGS\x01red\x02big\x01{}\x02"
+    async with still_desk(tmp_path) as desk:
+        small = await one(desk, properties=own.format("x"))
+        big = "x" * (32_767 - left - len(small.properties) + 1)
+        record = await one(desk, properties=own.format(big))
+        assert len(record.properties) == 32_767 - left
+        while not records_of(desk.store, "%DLQ%g"):
+            assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
+            later(desk, 7_200_000)
+            await desk.schedule.tick()
+            record = (records_of(desk.store, "%RETRY%g") or [record])[-1]
+        (dead,) = records_of(desk.store, "%DLQ%g")
+        said = decode(dead.properties)
+        assert (dead.reconsume_times, said["TAGS"], said["big"]) == (tries + 1, "red", big)
+        assert ("RETRY_TOPIC" in said) == ("ORIGIN_MESSAGE_ID" in said) == has_origin
+        counters = desk.stats.groups_out["g", "t" if has_origin or not tries else "%RETRY%g"]
+        assert counters.dead_letters == 1
+
+
 async def test_what_goes_back_keeps_what_the_message_was(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         record = await one(desk, properties="TAGS\x01red\x02", flag=3, sys_flag=1)
