@@ -7,6 +7,7 @@ A lost trace is no error, and trace messages are not traced. Source: client §15
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
 from aerobee.client.config import RetryPolicy
@@ -18,18 +19,22 @@ from aerobee.client.steps.traces import Traces
 from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.traces import Trace
 
-__all__ = ["CONSUME", "Tracing", "make_tracing", "traced"]
+__all__ = ["CONSUME", "Tracing", "keys_within", "make_tracing", "traced"]
 
 FLUSH_S = 5.0
 """How long a record waits for further ones."""
 SEND_WITHIN_S = 5.0
 MESSAGE_BYTES = 128_000
 """The most characters of one trace message."""
+KEYS_BYTES = 16_384
+"""The most bytes of keys of one trace message: a batch has many ids, and properties are bounded."""
 RECORDS_MAX = 20
 """The most records of one trace message."""
 GROUP = "_INNER_TRACE_PRODUCER-{group}-{kind}"
@@ -67,7 +72,7 @@ class Tracing:
             message = Message(
                 self.traces.topic,
                 "".join(one.text for one in taken).encode(),
-                keys=tuple(dict.fromkeys(key for one in taken for key in one.keys)),
+                keys=keys_within(KEYS_BYTES, (key for one in taken for key in one.keys)),
             )
             try:
                 yield from self.sender.send(message, None, left_s, require_ok=False)
@@ -87,6 +92,13 @@ class Tracing:
                 break
             taken.append(waiting.popleft())
         return taken
+
+
+def keys_within(size_bytes: int, keys: Iterable[str]) -> tuple[str, ...]:
+    """The first of these keys without duplicates, as many as fit into so many bytes."""
+    found = tuple(dict.fromkeys(keys))
+    ends = accumulate(len(key.encode()) + 1 for key in found)
+    return found[: sum(1 for _ in takewhile(size_bytes.__ge__, ends))]
 
 
 def traced(sender: Sender) -> Tracing | None:
