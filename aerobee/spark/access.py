@@ -44,9 +44,9 @@ class Access(NamedTuple):
         if self.credentials_file is not None:
             options["credentials"] = account_in(self.credentials_file)
         elif self.access_key is not None and self.secret_key is not None:
-            options["credentials"] = Credentials(
-                self.access_key, str(self.secret_key), self.security_token
-            )
+            # Plain strings: the encoder of requests takes no class of its own.
+            token = None if self.security_token is None else str(self.security_token)
+            options["credentials"] = Credentials(self.access_key, str(self.secret_key), token)
         if self.tls:
             options["tls"] = TLSConfig(
                 ca_file=self.tls_ca_file,

@@ -55,6 +55,7 @@ __all__ = [
     "Parse",
     "addresses",
     "assignment",
+    "brokers",
     "declared",
     "group",
     "names",
@@ -91,6 +92,7 @@ UNITS: Final[dict[str, dict[str, float]]] = {
     SECONDS: {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0},
 }
 LARGEST: Final = 2**63 - 1
+BROKERS_MAX: Final = 10_000
 
 PUSH_FILTERS: Final = "pushfilters"
 NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
@@ -268,6 +270,16 @@ def names(name: str, given: str) -> tuple[str, ...]:
     if not found:
         raise wrong(name, given, "a name or a comma list of names")
     return found
+
+
+def brokers(name: str, given: str) -> tuple[str, ...] | int:
+    """Names of brokers separated by commas, or how many."""
+    word = given.strip()
+    if not word.isascii() or not word.isdigit():
+        return names(name, given)
+    if not 1 <= int(word) <= BROKERS_MAX:
+        raise wrong(name, given, f"a number from 1 to {BROKERS_MAX}, or a comma list of names")
+    return int(word)
 
 
 def topics(name: str, given: str) -> tuple[str, ...]:

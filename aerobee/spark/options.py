@@ -96,6 +96,11 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """
     assign: Annotated[tuple[Queue, ...] | None, values.assignment] = None
     """These queues and no others: `{"orders": {"broker-a": [0, 1]}}`."""
+    brokers: Annotated[tuple[str, ...] | int | None, values.brokers] = None
+    """The brokers that must be there: names, comma between, or how many. A broker that is down is
+    in no route, so without this option its messages are missing in a batch without a word; see
+    Brokers that are down.
+    """
     group: Annotated[str, values.group]
     """Consumer group named in pulls and commits. Reading with it takes nothing away from other
     members. Without it: `spark_` and 8 hex digits of name servers and topics.
@@ -269,6 +274,9 @@ class StoreOptions(Options, frozen=True, kw_only=True):
 
 class LagOptions(ClusterOptions, frozen=True, kw_only=True):
     """The options of a read of consumer lag; an empty selection means all."""
+
+    brokers: Annotated[tuple[str, ...] | int | None, values.brokers] = None
+    """The brokers that must be there: names, comma between, or how many."""
 
     groups: Annotated[tuple[str, ...], values.names] = ()
     """Only these groups, comma between."""

@@ -1,10 +1,11 @@
 """Job `restore`: sends messages of an archive back to topics, each to the queue that it came from.
 
-Ids, keys, tags, born times and the users' properties are kept; properties of the broker are
-removed, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
-that of the archive: one task has all of a queue, and the sink has one request to it in flight.
-Nothing is sent without `--yes`. A run that was killed is completed by one with the same `--run`;
-within a run sending is at-least-once: a task that Spark repeats sends again.
+Messages that still waited for a delay, a timer or a retry go to their own topic with the rest of
+their time. Ids, keys, tags, born times and the users' properties are kept; properties of the broker
+are removed, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the
+order is that of the archive: one task has all of a queue, and the sink has one request to it in
+flight. Nothing is sent without `--yes`. A run that was killed is completed by one with the same
+`--run`; within a run sending is at-least-once: a task that Spark repeats sends again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import click
 
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.config import name_servers
+from aerobee.client.message import FORBIDDEN_TOPICS
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.jobs.archive import Archive
@@ -34,8 +36,18 @@ from aerobee.spark.jobs.common import (
 )
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
-from aerobee.spark.jobs.sending import BORN, announce, outgoing, send, sending_options
+from aerobee.spark.jobs.sending import (
+    BORN,
+    PLACE,
+    announce,
+    outgoing,
+    place,
+    send,
+    sending_options,
+)
+from aerobee.spark.jobs.stats import LEVELS, level_ms
 from aerobee.spark.jobs.tables import KINDS, check_kind
+from aerobee.spark.jobs.waiting import DUE, HOLDERS, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,13 +57,13 @@ if TYPE_CHECKING:
     from aerobee.spark.jobs.common import Output, Session
     from aerobee.spark.jobs.sending import Sending
 
-__all__ = ["Restore", "command", "main", "planned", "restore", "restored"]
+__all__ = ["Restore", "command", "counted", "main", "planned", "restore", "restored"]
 
 INVISIBLE = 4
 """The sysFlag bit of transactions that are not committed: no consumer ever saw those messages."""
 OF_GROUPS = "%"
 """The prefix of topics for retries and dead letters."""
-ORDER = ("topic", "brokerName", "queueId", "queueOffset")
+ORDER = ("topic", "brokerName", "queueId", DUE, "queueOffset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +76,18 @@ class Restore:
     until_ms: int | None = None
     born: bool = True
     """Whether to keep the born times; then a request holds only messages with the same one."""
+    levels: str = LEVELS
+    """The `messageDelayLevel` of the broker whose archive it is."""
 
 
 def restored(spark: SparkSession, task: Restore) -> DataFrame:
     """The messages to send. Raises: AerobeeError, if the archive has none of the time range.
 
-    Only segments in the manifest are read, without leftovers of a killed run.
+    Only segments in the manifest are read, without leftovers of a killed run. Messages that still
+    waited at the end of the archive have the time at which they are due in DUE.
     """
+    from pyspark.sql import functions as sql
+
     source = task.archive
     check_kind(spark, source.kind)
     entries = Manifest(Place(spark, source.manifest_path)).load()
@@ -87,36 +104,70 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
     ]
     if not starts:
         raise AerobeeError(f"{source.manifest_path} names no archived segment of that time")
-    rows = KINDS[source.kind].read(spark, source.output, starts)
-    rows = rows.where(rows["sysFlag"].bitwiseAND(INVISIBLE) == 0)
-    if task.since_ms is not None:
-        rows = rows.where(f"storeTimestamp >= timestamp_millis({task.since_ms})")
-    if task.until_ms is not None:
-        rows = rows.where(f"storeTimestamp < timestamp_millis({task.until_ms})")
+    kind = KINDS[source.kind]
+    rows = _chosen(with_place(kind.read(spark, source.output, starts)), task)
+    rows = rows.withColumn(DUE, sql.lit(None).cast("timestamp_ltz"))
+    if not rows.where(rows["topic"].isin(*HOLDERS)).isEmpty():
+        # Whether a message has left, any later segment may tell.
+        everything = with_place(kind.read(spark, source.output, list(entries)))
+        rows = rows.unionByName(_chosen(waiting(everything, level_ms(task.levels)), task))
+    rows = rows.where(~rows["topic"].isin(*HOLDERS))
     if task.topics:
         rows = rows.where(rows["topic"].isin(*task.topics))
     return rows if task.born else rows.drop(BORN)
 
 
-def planned(rows: DataFrame, task: Restore) -> list[dict[str, Any]]:
+def with_place(rows: DataFrame) -> DataFrame:
+    """Rows of an archive with PLACE, except messages of transactions that are not committed."""
+    return rows.where(rows["sysFlag"].bitwiseAND(INVISIBLE) == 0).withColumn(PLACE, place())
+
+
+def _chosen(rows: DataFrame, task: Restore) -> DataFrame:
+    """The rows of the time range."""
+    if task.since_ms is not None:
+        rows = rows.where(f"storeTimestamp >= timestamp_millis({task.since_ms})")
+    if task.until_ms is not None:
+        rows = rows.where(f"storeTimestamp < timestamp_millis({task.until_ms})")
+    return rows
+
+
+def planned(counts: Sequence[dict[str, Any]], task: Restore) -> list[dict[str, Any]]:
+    """The `counted` topics to send; system topics and those of groups only if they are named."""
+    return [row for row in counts if task.topics or not _is_left_out(row["topic"])]
+
+
+def left_out(counts: Sequence[Mapping[str, Any]]) -> str:
+    """The messages of groups among `counted` rows, in words; empty without any."""
+    named = [
+        f"{row['messages']} of {row['topic']}"
+        + (f" ({row['waiting']} wait for a retry)" if row["waiting"] else "")
+        for row in counts
+        if row["topic"].startswith(OF_GROUPS)
+    ]
+    return f"left out: {', '.join(named)}; --topic restores them" if named else ""
+
+
+def _is_left_out(topic: str) -> bool:
+    """Whether a topic is restored only if it is named."""
+    from aerobee.spark.storefiles.choice import is_system
+
+    return is_system(topic) or topic.startswith(OF_GROUPS)
+
+
+def counted(rows: DataFrame) -> list[dict[str, Any]]:
     """Per topic the number of messages, the bytes of their bodies, and the queues that they need.
 
-    System topics, and those of groups (retries, dead letters), only if they are named.
+    `waiting` of them waited for a delay, a timer or a retry.
     """
     from pyspark.sql import functions as sql
-
-    from aerobee.spark.storefiles.choice import is_system
 
     found = rows.groupBy("topic").agg(
         sql.count("*").alias("messages"),
         sql.sum(sql.length("body").cast("bigint")).alias("bodyBytes"),
         (sql.max("queueId") + 1).alias("queues"),
+        sql.count(DUE).alias("waiting"),
     )
-    return [
-        row.asDict()
-        for row in found.orderBy("topic").collect()
-        if task.topics or not (is_system(row["topic"]) or row["topic"][:1] == OF_GROUPS)
-    ]
+    return [row.asDict() for row in found.orderBy("topic").collect()]
 
 
 def restore(
@@ -142,6 +193,20 @@ def restore(
     if to_broker is not None:
         sent = sent.withColumn("brokerName", sql.lit(to_broker))
     return send(sent, name_server, sending.options)
+
+
+def check_topics(topics: Sequence[str], to_topic: str | None) -> None:
+    """Check that clients may send messages of these topics. Raises: ConfigurationError."""
+    for topic in topics:
+        if topic in HOLDERS:
+            raise ConfigurationError(
+                f"--topic {topic}: messages that wait there are restored with their own topics; "
+                "name those"
+            )
+        if to_topic is None and topic in FORBIDDEN_TOPICS:
+            raise ConfigurationError(
+                f"--topic {topic}: no client may send there; say where they go by --to-topic"
+            )
 
 
 def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:
@@ -187,6 +252,9 @@ def make_topic(name_server: str, name: str, queues: int) -> None:
 @since_option
 @until_option
 @click.option("--to-broker", metavar="NAME", help="To its queues, where there are several brokers.")
+@click.option(
+    "--levels", default=LEVELS, metavar="LIST", help="The old broker's messageDelayLevel."
+)
 @click.option("--born/--no-born", default=True, help="Keep the time of birth; without is faster.")
 @sending_options
 @output_options
@@ -202,13 +270,15 @@ def command(
     until: str | None,
     to_broker: str | None,
     born: bool,
+    levels: str,
     sending: Sending,
     output: Output,
     session: Session,
 ) -> None:
     """Send archived messages again, each to the queue id that it came from, in order.
 
-    Topics of users, unless --topic names others. Says how many go where; sends with --yes.
+    Topics of users, unless --topic names others. Messages that waited for a delay, a timer or a
+    retry wait for the rest of their time. Says how many go where; sends with --yes.
     """
     task = Restore(
         archive=Archive(store=Path(), output=archive, kind=kind, manifest=manifest),
@@ -216,28 +286,35 @@ def command(
         since_ms=instant_ms(since, "--since"),
         until_ms=instant_ms(until, "--until"),
         born=born,
+        levels=levels,
     )
+    # Checked before a JVM is started.
+    level_ms(levels)
+    check_topics(task.topics, sending.to_topic)
     target = ";".join(name_servers(namesrv))
     with session.opened("restore") as spark:
         output.check(spark)
         rows = sending.chosen(restored(spark, task))
-        plan = planned(rows, task)
+        counts = counted(rows)
+        plan = planned(counts, task)
         if missing := sorted(set(task.topics) - {row["topic"] for row in plan}):
             raise ConfigurationError(
                 f"--topic: {archive} has no such messages of {', '.join(missing)}"
             )
         if sending.again:
             rows = sending.left(rows, target, [row["topic"] for row in plan])
-            plan = planned(rows, task)
+            plan = planned(counted(rows), task)
         sent = None
         if sending.yes and plan:
             announce(sending.run)
             sent = restore(rows, plan, target, sending, to_broker=to_broker)
         sending.tell(sent)
+        if not task.topics and (told := left_out(counts)):
+            click.echo(told, err=True)
         if sent is not None:
             output.deliver(sent)
         else:
-            output.show(plan, ["topic", "messages", "bodyBytes", "queues"])
+            output.show(plan, ["topic", "messages", "bodyBytes", "queues", "waiting"])
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -15,6 +15,7 @@ import click
 
 from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import cluster_at, gathered, pairs
+from aerobee.spark.jobs.waiting import DUE, WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BORN",
     "NEEDED",
+    "PLACE",
     "REPLAY",
     "Sending",
     "announce",
@@ -31,6 +33,7 @@ __all__ = [
     "new_run",
     "not_sent_yet",
     "outgoing",
+    "place",
     "planned",
     "send",
     "sending_options",
@@ -50,6 +53,8 @@ NEEDED = (
 """The columns of a read that `outgoing` needs."""
 BORN = "bornTimestamp"
 """A further column, for messages that keep their born time."""
+PLACE = "_place"
+"""A further column with the location that a message was read from, where its columns do not say."""
 SPENT = r"^(AB_|INNER_|TIMER_|__CRC32#)"
 """Properties of an earlier delivery of the message, in addition to the reserved ones."""
 
@@ -140,8 +145,8 @@ def is_ours_to_send(name: Column) -> Column:
 def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool) -> DataFrame:
     """Rows for `format("aerobee")`, from rows with NEEDED; with BORN they keep their born time.
 
-    `keep_queues` sends each to the same queue id; otherwise its sharding key, if any, decides. The
-    key is kept in any case.
+    With DUE, those whose time has not come are sent as timers. `keep_queues` sends each to the same
+    queue id; otherwise its sharding key, if any, decides. The key is kept in any case.
     """
     from pyspark.sql import functions as sql
 
@@ -151,13 +156,21 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
         topic.alias("topic"),
         *("body", "tags", "keys"),
         sql.map_concat(
-            kept, sql.create_map(sql.lit(REPLAY), sql.lit(run), sql.lit(FROM), place())
+            kept, sql.create_map(sql.lit(REPLAY), sql.lit(run), sql.lit(FROM), place_of(messages))
         ).alias("properties"),
         *("msgId", "flag"),
         given["__SHARDINGKEY"].alias("shardingKey"),
         *(["queueId"] if keep_queues else []),
         *([BORN] if BORN in messages.columns else []),
+        *([_not_past(DUE)] if DUE in messages.columns else []),
     )
+
+
+def _not_past(name: str) -> Column:
+    """A column of times, with null for those that have passed."""
+    from pyspark.sql import functions as sql
+
+    return sql.when(sql.col(name) > sql.current_timestamp(), sql.col(name)).alias(name)
 
 
 def place() -> Column:
@@ -166,6 +179,13 @@ def place() -> Column:
 
     broker = sql.coalesce("brokerName", sql.lit(""))
     return sql.concat_ws("/", broker, "topic", sql.col("queueId"), sql.col("queueOffset"))
+
+
+def place_of(messages: DataFrame) -> Column:
+    """The location of each message in the source: PLACE, or what its columns say."""
+    from pyspark.sql import functions as sql
+
+    return sql.col(PLACE) if PLACE in messages.columns else place()
 
 
 def not_sent_yet(
@@ -178,8 +198,10 @@ def not_sent_yet(
     """
     from pyspark.sql import functions as sql
 
+    # Of messages that wait again, the timers are in a topic of the broker.
+    holders = (WHEEL_TOPIC,) if DUE in messages.columns else ()
     there = set(cluster_at(name_server).topics())
-    found = sorted(there.intersection(targets))
+    found = sorted(there.intersection((*targets, *holders)))
     if not found:
         return messages
     options = {"nameServer": name_server, "subscribe": ",".join(found), "columns": "properties"}
@@ -194,7 +216,7 @@ def not_sent_yet(
     read = messages.sparkSession.read.format("aerobee").options(**options).load()
     properties = read["properties"]
     sent = read.where(properties[REPLAY] == run).select(properties[FROM].alias("_from"))
-    return messages.join(sent, place() == sql.col("_from"), "left_anti")
+    return messages.join(sent, place_of(messages) == sql.col("_from"), "left_anti")
 
 
 def planned(rows: DataFrame) -> DataFrame:

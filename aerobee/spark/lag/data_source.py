@@ -42,10 +42,11 @@ class LagSource(DataSource):
         """The schema with every column. Raises: ConfigurationError for a wrong option."""
         from aerobee.spark.lag.read import COLUMNS, arrow_schema
         from aerobee.spark.options import lag_options
+        from aerobee.spark.rows.columns import ddl
 
         lag_options(given(self.options))
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
-        return with_options(ddl, partial(arrow_schema, tuple(COLUMNS)), self.options)
+        columns = ddl({f"`{name}`": kind for name, kind in COLUMNS.items()})
+        return with_options(columns, partial(arrow_schema, tuple(COLUMNS)), self.options)
 
     def reader(self, schema: StructType) -> LagReader:
         """The reader of these columns. Raises: ConfigurationError for a wrong option or column."""

@@ -73,8 +73,11 @@ def check(options: LagOptions) -> None:
 
 def read(options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
     """Read these columns of the current rows of all brokers. Raises: AerobeeError."""
+    from aerobee.spark.source.positions import check_brokers
+
     cluster = cluster_of(options.name_servers, options.access)
     snapshot_ms = time.time_ns() // 1_000_000
+    check_brokers(options.brokers, cluster.brokers())
     # Masters store the offsets, so these are queried.
     masters = _masters(cluster)
     with ThreadPoolExecutor(AT_ONCE) as threads:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
@@ -27,6 +27,7 @@ __all__ = [
     "accepted",
     "arrow_schema",
     "chosen",
+    "ddl",
     "ddl_of",
     "sources_of",
 ]
@@ -40,6 +41,8 @@ class Column(NamedTuple):
     default: bool = False
 
 
+SPELLED = {"timestamp": "timestamp_ltz"}
+"""Types whose usual name in DDL means another type with a setting (spark.sql.timestampType)."""
 MAP = "map<string,string>"
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -127,10 +130,15 @@ def _ddl(name: str, preset: str) -> str:
     return PRESET_DDL.get((preset, name)) or COLUMNS[_table(preset)[name]].ddl
 
 
+def ddl(columns: Mapping[str, str]) -> str:
+    """A schema in Spark's DDL from names and types, the same whatever the session's settings."""
+    return ", ".join(f"{name} {SPELLED.get(kind, kind)}" for name, kind in columns.items())
+
+
 def ddl_of(names: Iterable[str], preset: str = AEROBEE) -> str:
     """The schema in Spark's DDL: `topic string, body binary`."""
     known = _checked(tuple(names), preset)
-    return ", ".join(f"{name} {_ddl(name, preset)}" for name in known)
+    return ddl({name: _ddl(name, preset) for name in known})
 
 
 def arrow_schema(names: Iterable[str], preset: str = AEROBEE) -> pa.Schema:
@@ -182,7 +190,7 @@ def accepted(fields: Iterable[tuple[str, str]], preset: str = AEROBEE) -> tuple[
         wanted = _ddl(name, preset)
         if given[name].replace(" ", "") != wanted:
             raise ConfigurationError(
-                f"schema: column {name!r} is {wanted}, not {given[name]}; "
+                f"schema: column {name!r} is {SPELLED.get(wanted, wanted)}, not {given[name]}; "
                 "read it as it is and cast it in the query"
             )
     return tuple(given)

@@ -71,10 +71,10 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
         SinkColumn("brokerName", "string", is_text),
         SinkColumn("flag", "int", is_number),
         SinkColumn("delayLevel", "int", is_number),
-        SinkColumn("deliverTime", "timestamp (with a time zone)", is_instant),
+        SinkColumn("deliverTime", "timestamp (with a time zone: timestamp_ltz)", is_instant),
         SinkColumn("delayMs", "bigint", is_number),
         SinkColumn("msgId", "string", is_text),
-        SinkColumn("bornTimestamp", "timestamp (with a time zone)", is_instant),
+        SinkColumn("bornTimestamp", "timestamp (with a time zone: timestamp_ltz)", is_instant),
     )
 }
 ALIASES = {"value": "body"}

@@ -167,8 +167,8 @@ class Encoder:
         if too_long.any():
             row = int(too_long.argmax())
             raise ConfigurationError(
-                f"{place(row)}: the properties take {byte_lengths(properties)[row]} bytes, at most "
-                f"{PROPERTIES_BYTES_MAX} fit"
+                f"{place(row)}: the properties of message {ids[row]} take "
+                f"{byte_lengths(properties)[row]} bytes, at most {PROPERTIES_BYTES_MAX} fit"
             )
         codes, targets = self._targets(columns, topics, count, place)
         return Rows(

@@ -16,6 +16,7 @@ from aerobee.client.message import check_property
 from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, value_bytes
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
     Place = Callable[[int], str]
 
-__all__ = ["STAMP", "PropertyTexts", "milliseconds"]
+__all__ = ["STAMP", "PropertyTexts", "milliseconds", "with_room"]
 
 IS = "\x01"
 END = "\x02"
 STAMP = "AB_SINK"
 """The property with write, partition and row: copies of one row have the same value."""
+GIVE_WAY = ("WAIT", "AB_REPLAY_FROM", "AB_REPLAY")
+"""Properties that we add and that a message can do without, the first to go first."""
+BROKER_BYTES = 256
+"""Room for what a broker adds to a message that it takes: its cluster, its region."""
 TEXTS = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
 """The property of each column."""
 DELAYS = {"delayLevel": "DELAY", "deliverTime": "TIMER_DELIVER_MS", "delayMs": "TIMER_DELAY_MS"}
@@ -87,7 +92,7 @@ class PropertyTexts:
         whole = pc.binary_join_element_wise(
             own, *texts, "", null_handling="replace", null_replacement=""
         )
-        return whole, alone
+        return with_room(whole), alone
 
     def _own(self, column: Any, place: Place) -> Any:
         """Format the entries of the properties column. Raises: ConfigurationError."""
@@ -126,6 +131,23 @@ class PropertyTexts:
                     check_property(name, value)
                 except ConfigurationError as error:
                     raise ConfigurationError(f"{place(row)}: {error}") from None
+
+
+def with_room(texts: Any) -> Any:
+    """The property strings without our own additions, where these leave brokers no room.
+
+    A message of somebody else's may be as long as a broker takes it, and is copied all the same.
+    """
+    long = byte_lengths(texts) > PROPERTIES_BYTES_MAX - BROKER_BYTES
+    if not long.any():
+        return texts
+    found = texts.to_pylist()
+    for row in np.flatnonzero(long).tolist():
+        for name in GIVE_WAY:
+            if len(found[row].encode()) > PROPERTIES_BYTES_MAX - BROKER_BYTES:
+                pairs = found[row].split(END)
+                found[row] = END.join(pair for pair in pairs if not pair.startswith(name + IS))
+    return pa.array(found, texts.type)
 
 
 def is_good_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aerobee.errors import DataLossError
 from aerobee.spark.offsets import (
@@ -30,7 +30,7 @@ from aerobee.spark.offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = [
     "EARLIEST",
@@ -61,10 +61,13 @@ __all__ = [
     "ranges_of",
     "refuse",
     "split",
+    "tiny_together",
     "to_json",
     "to_nested",
     "waits",
 ]
+
+T = TypeVar("T")
 
 TINY_OFFSETS = 1000
 """The size below which a range costs more as a task of its own than its records do."""
@@ -335,37 +338,39 @@ def interleave(ranges: Iterable[Range]) -> list[Range]:
 def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
     """Group ranges into partitions: one range each; tiny ones share, up to 1000 offsets in each.
 
-    Each partition costs tens of milliseconds, however little it reads. Ranges that share one are of
-    the same broker as far as possible.
+    Ranges that share one are of the same broker as far as possible.
     """
-    tiny = [one for one in ranges if one.size < TINY_OFFSETS]
+    ordered = sorted(ranges, key=lambda one: one.broker if one.size < TINY_OFFSETS else "")
+    return tiny_together(ordered, lambda one: one.size)
+
+
+def tiny_together(things: Sequence[T], size_of: Callable[[T], int]) -> list[tuple[T, ...]]:
+    """Group things into partitions: one each; tiny ones share, up to 1000 offsets in each.
+
+    Each partition costs tens of milliseconds, however little it reads.
+    """
+    tiny = [one for one in things if size_of(one) < TINY_OFFSETS]
     if len(tiny) <= MANY_TINY:
-        return [(one,) for one in ranges]
-    partitions: list[tuple[Range, ...]] = [(one,) for one in ranges if one.size >= TINY_OFFSETS]
-    together: list[Range] = []
+        return [(one,) for one in things]
+    partitions: list[tuple[T, ...]] = [(one,) for one in things if size_of(one) >= TINY_OFFSETS]
+    together: list[T] = []
     room = TINY_OFFSETS
-    for one in sorted(tiny, key=lambda one: one.broker):
-        if one.size >= room:
+    for one in tiny:
+        if size_of(one) >= room:
             partitions.append(tuple(together))
             together, room = [], TINY_OFFSETS
         together.append(one)
-        room -= one.size
+        room -= size_of(one)
     partitions.append(tuple(together))
     return partitions
 
 
 def partitions_of(
-    ranges: Iterable[Range],
-    min_partitions: int | None = None,
-    max_records: int | None = None,
-    *,
-    together: bool = False,
+    ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[tuple[Range, ...]]:
-    """The ranges of each partition: split, in turns of the brokers, tiny ones put `together`.
+    """The ranges of each partition: split, in turns of the brokers, tiny ones together.
 
     With `min_partitions` tiny ranges are not put together.
     """
     ordered = interleave(split(ranges, min_partitions, max_records))
-    if together and min_partitions is None:
-        return coalesce(ordered)
-    return [(one,) for one in ordered]
+    return coalesce(ordered) if min_partitions is None else [(one,) for one in ordered]

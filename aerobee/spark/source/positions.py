@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aerobee.errors import ConfigurationError, RouteNotFoundError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoundError
 from aerobee.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -21,13 +21,13 @@ from aerobee.spark.offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aerobee.spark.brokers import Cluster
     from aerobee.spark.offsets import Offsets, Position, Queue
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["check_expression", "queues_of", "resolved", "topics_of"]
+__all__ = ["check_brokers", "check_expression", "queues_of", "resolved", "topics_of"]
 
 ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
 """Prefixes of the topics of groups; a pattern matches them only if it has the prefix, too."""
@@ -56,6 +56,27 @@ def check_expression(cluster: Cluster, queues: Sequence[Queue], options: ReadOpt
         cluster.check_expression(
             options.group, queues, options.sub_expression, options.expression_type
         )
+
+
+def check_brokers(wanted: tuple[str, ...] | int | None, there: Iterable[str]) -> None:
+    """Check that the brokers of the option are among those with something to read.
+
+    Raises: BrokerNotFoundError.
+    """
+    found = sorted(set(there))
+    if isinstance(wanted, int):
+        if len(found) >= wanted:
+            return
+        missing = f"{wanted} brokers are asked for, and {len(found)} are there"
+    else:
+        absent = [name for name in wanted or () if name not in found]
+        if not absent:
+            return
+        missing = f"broker {' and '.join(absent)} is not there"
+    raise BrokerNotFoundError(
+        f"option brokers: {missing}: {', '.join(found) or 'none'}. A broker that is down is in no "
+        "route, and what it has would be missing"
+    )
 
 
 def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:
@@ -87,8 +108,10 @@ def queues_of(
     """The readable queues and the addresses to read each from (`host:port`, best first), sorted.
 
     `missing` is called with topics without a route, which then have no queues. Without it such a
-    topic is an error, as is a queue of `assign` that does not exist.
-    Raises: RouteNotFoundError, ConfigurationError, and the errors of name servers.
+    topic is an error, as is a queue of `assign` that does not exist, or a missing broker of
+    `brokers`.
+    Raises: RouteNotFoundError, BrokerNotFoundError, ConfigurationError, and the errors of name
+    servers.
     """
     found: dict[Queue, tuple[str, ...]] = {}
     for topic in topics_of(cluster, options):
@@ -110,6 +133,8 @@ def queues_of(
         if absent and missing is None:
             raise ConfigurationError(f"assign: there is no {_named(absent)} that can be read")
         found = {queue: found[queue] for queue in options.assign if queue in found}
+    if missing is None:
+        check_brokers(options.brokers, (queue.broker for queue in found))
     return dict(sorted(found.items()))
 
 

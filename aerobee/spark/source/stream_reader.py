@@ -7,9 +7,9 @@ strings and numbers and compares them as JSON text: equal offsets must be the sa
 
 Invariant: what a batch reads depends on its two offsets only, not on what is learned later. So the
 end of the first batch records where that batch began (`@start`), because Spark asks a restarted
-query again where it begins, when "latest" has another value. The end of a batch also records the queues
-whose topic was deleted and made anew (`@renewed`): they begin again, which is data loss. A broker
-that is down is no data loss: its queues keep their offsets until it is back.
+query again where it begins, when "latest" has another value. The end of a batch also records the
+queues whose topic was deleted and made anew (`@renewed`): they begin again, which is data loss. A
+broker that is down is no data loss: its queues keep their offsets until it is back.
 Source: spark §5.3, §5.4.
 """
 
@@ -173,7 +173,6 @@ class StreamReader(DataSourceStreamReader):
             ranges_of(found.start, found.end, self._at.addresses),
             self.options.min_partitions,
             self.options.max_records_per_partition,
-            together=True,
         )
         return [InputPartition(ranges) for ranges in planned]
 

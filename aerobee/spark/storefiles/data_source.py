@@ -53,7 +53,7 @@ class StoreSource(DataSource):
     def schema(self) -> str | StructType:
         """The columns of the mode. Raises: ConfigurationError for a wrong option or directory."""
         from aerobee.spark.options import store_options
-        from aerobee.spark.rows.columns import arrow_schema, chosen, ddl_of
+        from aerobee.spark.rows.columns import arrow_schema, chosen, ddl, ddl_of
         from aerobee.spark.storefiles.files import all_segments
 
         own = _own(self.options)
@@ -63,9 +63,10 @@ class StoreSource(DataSource):
         if self.options.keys() >= TABLE_KEYS:
             # Marked as options of a table, including the path: a later read gets them back.
             own |= {TABLE_MARK + name: text for name, text in own.items()}
-        ddl = DDL.get(options.mode)
-        if ddl is not None:
-            return with_options(ddl, partial(_arrow_schema, ddl, _columns(ddl)), own)
+        fixed = DDL.get(options.mode)
+        if fixed is not None:
+            columns = _columns(fixed)
+            return with_options(ddl(columns), partial(_arrow_schema, fixed, columns), own)
         names = chosen(options.columns)
         return with_options(ddl_of(names), partial(arrow_schema, names), own)
 
@@ -99,9 +100,9 @@ class StoreReader(DataSourceReader):
 
             planned = plan_segments(self.options)
         else:
-            from aerobee.spark.storefiles.read import plan
+            from aerobee.spark.storefiles.read import tasks
 
-            planned = plan(self.options)
+            planned = tasks(self.options)
         return [InputPartition(piece) for piece in planned]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -122,7 +123,8 @@ class StoreReader(DataSourceReader):
         else:
             from aerobee.spark.storefiles.read import read
 
-            yield from read(partition.value, self.options, self.names)
+            for piece in partition.value:
+                yield from read(piece, self.options, self.names)
 
 
 def _own(options: Mapping[str, str]) -> dict[str, str]:

@@ -59,6 +59,11 @@ class QueuePiece(NamedTuple):
     low: int
     high: int
 
+    @property
+    def size(self) -> int:
+        """The number of offsets."""
+        return self.end - self.begin
+
 
 def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]:
     """Plan pieces whose entries lead to about `splitBytes` of the log each.

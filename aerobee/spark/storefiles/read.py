@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aerobee.spark.rows.decode import Decoder
+from aerobee.spark.source.plan import tiny_together
 from aerobee.spark.storefiles.choice import topic_filter, within_times
 from aerobee.spark.storefiles.damage import Damage, data_lost, removed
 from aerobee.spark.storefiles.end import End, end_of_data
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.files import Fragment
     from aerobee.store.format.record_arrays import Bools, Heads, Ints
 
-__all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in"]
+__all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in", "tasks"]
 
 log = logging.getLogger("aerobee.spark.store")
 
@@ -80,6 +81,14 @@ def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
         high = min(found.end, found.parts[-1].limit) if found.parts else 0
         return queue_pieces(options, low, high)
     return [split for part in found.parts for split in splits_in(part, found, options)]
+
+
+def tasks(options: StoreOptions) -> list[tuple[Split | QueuePiece, ...]]:
+    """Plan tasks: a piece of the plan each, tiny pieces of queues together. Raises: as `plan`."""
+    pieces = plan(options)
+    queues = [piece for piece in pieces if isinstance(piece, QueuePiece)]
+    splits = [(piece,) for piece in pieces if isinstance(piece, Split)]
+    return [*splits, *tiny_together(queues, lambda piece: piece.size)]
 
 
 def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:

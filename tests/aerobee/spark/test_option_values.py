@@ -37,6 +37,8 @@ def of(hint: Any) -> values.Parse:
         (values.time_ms, "2023-11-15 06:13:20.5+08:00", 1_700_000_000_500),
         (of(MODE), "sql92", "SQL92"),
         (values.names, "a, b,a,", ("a", "b")),
+        (values.brokers, "broker-a, b", ("broker-a", "b")),
+        (values.brokers, " 2 ", 2),
         (values.topics, "%DLQ%g,orders", ("%DLQ%g", "orders")),
         (values.addresses, "h1;h2:1", ("h1:9876", "h2:1")),
         (values.assignment, '{"t":{"b":[1,0]}}', (Queue("t", "b", 0), Queue("t", "b", 1))),

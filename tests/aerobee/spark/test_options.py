@@ -1,3 +1,4 @@
+import dataclasses
 from copy import deepcopy
 from pathlib import Path
 
@@ -105,6 +106,16 @@ def test_an_account_and_tls_are_taken_and_the_secret_is_not_shown() -> None:
         assert told["tls"] == TLSConfig(ca_file="/etc/ca.pem")
         assert "hush" not in repr(options) + repr(options.access)
         assert deepcopy(options) == options
+
+
+def test_a_token_goes_along_as_a_plain_string() -> None:
+    """Requests are encoded by a library that takes no class of ours."""
+    told = read_options({"nameserver": "h", "topic": "t", **ACCOUNT, "securitytoken": "T"}, False)
+    assert "'T'" not in repr(told.access)
+    found = told.access.client_options()["credentials"]
+    assert isinstance(found, Credentials)
+    assert {type(getattr(found, one.name)) for one in dataclasses.fields(found)} == {str}
+    assert found.security_token == "T"
 
 
 def test_an_account_comes_from_the_environment_unless_the_query_has_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -11,7 +12,14 @@ from aerobee.blocking import ConsumeFrom, PullConsumer
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import restore as job
 from aerobee.spark.jobs.archive import Archive, archive
-from aerobee.spark.jobs.restore import Restore, needed, planned, restored
+from aerobee.spark.jobs.restore import (
+    Restore,
+    counted,
+    needed,
+    planned,
+    restored,
+)
+from aerobee.store.format.timer import WHEEL_TOPIC
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.jobs.lakes import SEGMENT_BYTES, Message, messages, say, talk
 from tests.kit.java import VERSIONS, toolkit
@@ -36,6 +44,11 @@ SENT = {
     ("orders", 0): messages("orders", 0, 300),
     ("orders", 1): [*messages("orders", 1, 150), RETRIED],
 }
+LATER_MS = (time.time_ns() // 1_000_000_000 + 86_400) * 1_000
+"""When the timer of these tests is due."""
+LEVEL, LEVEL_MS = 15, 20 * 60_000
+DELAYED = Message("later", 1, b"by level", "IDlevel", "kl", "d")
+TIMED = Message("later", 0, b"by timer", "IDtimer", "kt", "t")
 BY_BROKERS = {
     "REAL_TOPIC": "elsewhere",
     "RECONSUME_TIME": "2",
@@ -43,6 +56,9 @@ BY_BROKERS = {
     "AB_REPLAY": "an-earlier-run",
     "__SHARDINGKEY": "customer-7",
 }
+
+
+SEND_BACK = 36
 
 
 class Restored(NamedTuple):
@@ -66,12 +82,27 @@ def lake(
         talk(broker, [one for one in said if one is not RETRIED])
     say(broker, RETRIED, more=BY_BROKERS)
     say(broker, Message("%DLQ%shop", 0, b"dead", "IDdead", "kd", "d"))
+    make_topic(broker, "later", 2)
+    say(broker, DELAYED, more={"DELAY": str(LEVEL)})
+    say(broker, TIMED, more={"TIMER_DELIVER_MS": str(LATER_MS)})
+    send_back(broker, TIMED.topic)
     assert broker.stop() == 0
     lake = tmp_path_factory.mktemp("lake")
     outcome = archive(spark, Archive(store=broker.data, output=str(lake), tail=True, job="job-1"))
     assert outcome.failed == {}
     shutil.rmtree(broker.data)
     return lake
+
+
+def send_back(broker: AnyBroker, topic: str) -> None:
+    """A consumer could not handle a message, so that it waits for its first retry."""
+    one = Message(topic, 0, b"failed once", "IDretry", "kf", "f")
+    say(broker, one)
+    with RawConnection(broker.address) as connection:
+        [record] = read_topic(connection, topic, 0)
+        fields = {"offset": record.physical_offset, "group": "shop", "delayLevel": 0}
+        answer = connection.call(SEND_BACK, fields | {"maxReconsumeTimes": 16})
+    assert answer.code == 0, answer.remark
 
 
 @pytest.fixture(scope="module")
@@ -136,16 +167,56 @@ def test_a_java_client_reads_them(back: Restored, tmp_path: Path, version: str) 
         ]
 
 
+def test_messages_that_waited_wait_for_the_rest_of_their_time_in_their_own_topic(
+    back: Restored,
+) -> None:
+    """Once, although two runs had them: what is in the wheel counts as sent."""
+    with RawConnection(back.broker.address) as connection:
+        assert [one.body for one in read_topic(connection, "later", 0)] == [b"failed once"]
+        assert read_topic(connection, "later", 1) == []
+        timers = {one.body: one for one in read_topic(connection, WHEEL_TOPIC, 0)}
+        assert len(read_topic(connection, WHEEL_TOPIC, 0)) == len(timers) == 2
+    for sent in (DELAYED, TIMED):
+        told = dict(
+            part.split("\x01") for part in timers[sent.body].properties.split("\x02") if part
+        )
+        assert (told["REAL_TOPIC"], told["REAL_QID"]) == (sent.topic, str(sent.queue_id))
+        assert (told["UNIQ_KEY"], told["KEYS"], told["TAGS"]) == (sent.msg_id, sent.keys, sent.tags)
+        assert told["AB_REPLAY"] == "run-1"
+        left_ms = int(told["TIMER_DELIVER_MS"]) - timers[sent.body].store_timestamp
+        if sent is DELAYED:
+            assert 0 < left_ms < LEVEL_MS, "the restore came later than the message"
+        else:
+            assert told["TIMER_DELIVER_MS"] == str(LATER_MS)
+
+
+def test_what_is_left_out_is_said_and_where_nobody_may_send_is_refused(
+    back: Restored, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--namesrv", back.broker.namesrv_address, "--archive", str(back.lake)]
+    job.command.main([*options, "--json"], standalone_mode=False)
+    out, err = capsys.readouterr()
+    assert '{"topic":"later","messages":3,"bodyBytes":27,"queues":2,"waiting":2}' in out
+    retry = "1 of %RETRY%shop (1 wait for a retry)"
+    assert f"left out: 1 of %DLQ%shop, {retry}; --topic restores them" in err
+    for topic in ("SCHEDULE_TOPIC_XXXX", WHEEL_TOPIC):
+        with pytest.raises(ConfigurationError, match="restored with their own topics; name those"):
+            job.command.main([*options, "--topic", topic, "--to-topic", "x"], standalone_mode=False)
+    with pytest.raises(ConfigurationError, match="no client may send there"):
+        job.command.main([*options, "--topic", "RMQ_SYS_TRANS_HALF_TOPIC"], standalone_mode=False)
+
+
 def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
     spark: SparkSession, lake: Path, back: Restored, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def plan(condition: str = "true", **changes: object) -> list[tuple[str, int, int]]:
         changes = {"archive": Archive(store=lake, output=str(lake))} | changes
         task = Restore(**changes)  # type: ignore[arg-type]  # as the test names them
-        rows = planned(restored(spark, task).where(condition), task)
+        rows = planned(counted(restored(spark, task).where(condition)), task)
         return [(row["topic"], row["messages"], row["queues"]) for row in rows]
 
-    assert plan() == [("bills", 120, 1), ("orders", 451, 2)]
+    assert plan() == [("bills", 120, 1), ("later", 3, 2), ("orders", 451, 2)]
+    assert plan(topics=("%RETRY%shop",)) == [("%RETRY%shop", 1, 1)]
     assert plan(topics=("%DLQ%shop",)) == [("%DLQ%shop", 1, 1)]
     assert plan("queueOffset < 10 AND tags = 'a'") == [("bills", 5, 1), ("orders", 10, 2)]
     with pytest.raises(AerobeeError, match="names no archived segment of that time"):

@@ -370,9 +370,32 @@ def test_a_key_with_a_space_and_a_tag_that_no_subscription_names_are_refused() -
 def test_properties_that_do_not_fit_are_refused() -> None:
     batch = table(body=[b"1"], tags=["t" * 33_000])
     with pytest.raises(
-        ConfigurationError, match=r"to topic T: the properties take 33.* at most 32767"
+        ConfigurationError,
+        match=r"to topic T: the properties of message \w+ take 33.* at most 32767",
     ):
         shipments(batch)
+
+
+@pytest.mark.parametrize(
+    ("left", "kept"),
+    [
+        *((0, ""), (70, ""), (290, "AB_REPLAY"), (330, "AB_REPLAY_FROM AB_REPLAY")),
+        (1_000, "WAIT AB_REPLAY_FROM AB_REPLAY"),
+    ],
+)
+def test_a_copied_message_fits_wherever_it_came_from_a_broker_that_took_it(
+    left: int, kept: str
+) -> None:
+    """What we add gives way to what brokers add; what they had added before is gone."""
+    ours = {"AB_REPLAY": "20260301T120000.000000Z", "AB_REPLAY_FROM": "broker-a/orders/3/12"}
+    theirs = {"UNIQ_KEY": "0A" * 16, "TAGS": "red"}
+    big = "v" * (32_767 - left - len(properties.encode(theirs)) - len("big__"))
+    own = pa.array([[("big", big), *ours.items()], [("a", "b"), *ours.items()]], TEXT_MAP)
+    batch = table(body=[b"1", b"2"], properties=own, msgId=["0A" * 16] * 2, tags=["red"] * 2)
+    first, second = (said for _, _, said in all_rows(shipments(batch)))
+    everything = ours | {"WAIT": "true"}
+    assert first == {"big": big, **theirs, **{name: everything[name] for name in kept.split()}}
+    assert second == {"a": "b", **theirs, **everything}
 
 
 @pytest.mark.parametrize("body", [b"", None])

@@ -102,6 +102,38 @@ def test_a_wrong_schema_is_refused_when_the_reader_is_made() -> None:
             source().reader(StructType([field]))
 
 
+TIMES = {"bornTimestamp", "storeTimestamp", "timestamp", "lastTimestamp", "snapshotTime"}
+NTZ = "spark.sql.timestampType"
+
+
+def test_reads_do_not_depend_on_which_timestamp_the_session_means(
+    spark: SparkSession, broker: AnyBroker
+) -> None:
+    """With TIMESTAMP_NTZ the word `timestamp` in a schema means the type without a time zone."""
+    lag = {"nameServer": broker.namesrv_address}
+    given = spark.conf.get(NTZ)
+    spark.conf.set(NTZ, "TIMESTAMP_NTZ")
+    try:
+        tables = [
+            reading(spark, broker).load(),
+            reading(spark, broker, schemaPreset="kafka").load(),
+            reading(spark, broker, columns=",".join(COLUMNS)).load(),
+            spark.read.format("aerobee.lag").options(**lag).load(),
+            spark.read.format("aerobee.store").load(str(broker.data)),
+            spark.read.format("aerobee.store").option("mode", "segments").load(str(broker.data)),
+        ]
+        for table in tables:
+            table.collect()
+            kinds = {field.simpleString() for field in table.schema if field.name in TIMES}
+            assert all(kind.endswith(":timestamp") for kind in kinds)
+        sent = spark.createDataFrame([(b"x", datetime.now(UTC))], "body binary, t timestamp_ltz")
+        sent = sent.withColumnRenamed("t", "bornTimestamp")
+        options = lag | {"topic": "orders-ntz"}
+        sent.write.format("aerobee").options(**options).mode("append").save()
+    finally:
+        spark.conf.set(NTZ, str(given))
+
+
 def test_all_of_it_can_be_pickled() -> None:
     pickler: Any = CPickleSerializer()
     for made in (

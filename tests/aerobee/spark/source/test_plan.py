@@ -264,9 +264,8 @@ def test_nothing_is_lost_by_sharing(sizes: list[int]) -> None:
 
 def test_a_plan_puts_together_only_where_no_number_of_tasks_was_asked_for() -> None:
     ranges = [a_range(5, number) for number in range(9)]
-    assert len(partitions_of(ranges, together=True)) == 1
-    assert len(partitions_of(ranges)) == 9
-    assert len(partitions_of(ranges, 9, together=True)) == 9
+    assert len(partitions_of(ranges)) == 1
+    assert len(partitions_of(ranges, 9)) == 9
     assert len(partitions_of(ranges, 18)) == 9 * 2
     assert partitions_of([]) == []
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.errors import ConfigurationError, RouteNotFoundError
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoundError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.options import read_options
-from aerobee.spark.source.positions import matching, queues_of, resolved
+from aerobee.spark.source.positions import check_brokers, matching, queues_of, resolved
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.kit.raw_client import RawConnection, topic_fields
 
@@ -135,3 +135,33 @@ def test_a_position_that_leaves_a_queue_open_is_refused(broker: AnyBroker, topic
         resolved(ask, Since(queues={first: 1}), [first, second], read)
     with pytest.raises(ConfigurationError, match="no message is as new"):
         resolved(ask, Since(ms=LATE_MS), [first], read)
+
+
+def test_brokers_that_must_be_there_are_named_or_counted() -> None:
+    for wanted in (None, 2, 1, ("a",), ("b", "a")):
+        check_brokers(wanted, ("b", "a", "a"))
+    told = r"option brokers: {}: a, b\. A broker that is down is in no route"
+    with pytest.raises(
+        BrokerNotFoundError, match=told.format("3 brokers are asked for, and 2 are there")
+    ):
+        check_brokers(3, ("b", "a"))
+    with pytest.raises(BrokerNotFoundError, match=told.format("broker c and d is not there")):
+        check_brokers(("a", "c", "d"), ("b", "a"))
+    with pytest.raises(BrokerNotFoundError, match="0 are there: none"):
+        check_brokers(1, ())
+
+
+def test_a_read_that_names_its_brokers_does_not_begin_without_one(
+    broker: AnyBroker, topic: str
+) -> None:
+    options = {"nameserver": broker.namesrv_address, "topic": topic}
+    cluster = cluster_of((broker.namesrv_address,))
+    [name] = {queue.broker for queue in queues_of(cluster, read_options(options, False))}
+    for brokers in (name, "1"):
+        found = queues_of(cluster, read_options(options | {"brokers": brokers}, False))
+        assert len(found) == 2
+    for brokers in ("2", f"{name},broker-down"):
+        asked = read_options(options | {"brokers": brokers}, False)
+        with pytest.raises(BrokerNotFoundError, match="is in no route"):
+            queues_of(cluster, asked)
+        assert queues_of(cluster, asked, lambda *_: None), "a stream that runs waits for it"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
 from aerobee.spark.storefiles.choice import CLOCK_SLACK_MS
 from aerobee.spark.storefiles.files import LogFiles, SegmentFile
-from aerobee.spark.storefiles.read import log_of, plan, read
+from aerobee.spark.storefiles.read import log_of, plan, read, tasks
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import HEAD, blank
 from aerobee.store.format.unit import BLANK, UNIT
@@ -427,3 +427,16 @@ def test_what_arrives_behind_the_plan_is_not_read(own: StoreMaker, via: str) -> 
 def test_an_empty_log_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert rows_of(tmp_path) == []
+
+
+def test_small_queues_share_tasks_and_keep_their_order(tmp_path: Path) -> None:
+    maker = StoreMaker(tmp_path)
+    for number in range(60):
+        maker.put(b"%d" % number, "small", number % 30)
+    maker.write()
+    options = store_options_of(tmp_path, via="consumequeue")
+    assert len(plan(options)) == 30
+    [together] = tasks(options)
+    assert list(together) == list(plan(options))
+    few = store_options_of(tmp_path, via="commitlog")
+    assert tasks(few) == [(split,) for split in plan(few)]
