@@ -91,9 +91,17 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Explicit offsets; -2 stands for the earliest, -1 for the latest."""
+    """Explicit offsets; -2 stands for the earliest, -1 for the latest.
+
+    `topics` holds -2 or -1 for all further queues of a topic.
+    """
 
     offsets: Mapping[Queue, int]
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, queue: Queue) -> int | None:
+        """The offset of this queue; None without one."""
+        return self.offsets.get(queue, self.topics.get(queue.topic))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,9 @@ from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
 from aerobee.spark.access import Secret
 from aerobee.spark.offsets import (
+    EARLIEST,
     LARGEST_QUEUE,
+    LATEST,
     At,
     Committed,
     Earliest,
@@ -370,7 +372,18 @@ def offsets(name: str, given: str) -> Earliest | Latest | Committed | At:
     if not word.startswith("{"):
         wanted = 'earliest, latest, committed or {"topic": {"broker": {"0": 23}}}'
         raise wrong(name, given, wanted)
-    return At(from_json(word, f"option {name}", lowest=-2))
+    words: dict[object, int] = {"earliest": EARLIEST, "latest": LATEST} | {
+        mark: mark for mark in (EARLIEST, LATEST)
+    }
+    shape = 'an object such as {"orders": {"broker-a": {"0": 23}}} or {"orders": "earliest"}'
+    by_topic: dict[str, int] = {}
+    by_queue: dict[Queue, int] = {}
+    for topic, value in _object(name, word, shape).items():
+        if isinstance(value, str | int) and value in words:
+            by_topic[topic] = words[value]
+        else:
+            by_queue |= from_json(json.dumps({topic: value}), f"option {name}", lowest=-2)
+    return At(dict(sorted(by_queue.items())), by_topic)
 
 
 def times(name: str, given: str) -> Since:

@@ -406,14 +406,18 @@ def _check_times(starting: Position, ending: Position) -> None:
 
 
 def _has(position: object, mark: int) -> bool:
-    return isinstance(position, At) and mark in position.offsets.values()
+    return isinstance(position, At) and mark in (
+        *position.offsets.values(),
+        *position.topics.values(),
+    )
 
 
 def _check_assigned(name: str, position: Position, options: ReadOptions) -> None:
     """With `assign`, report missing and surplus offsets at once."""
     if not isinstance(position, At) or options.assign is None:
         return
-    if wrong := set(options.assign) ^ set(position.offsets):
+    missing = {queue for queue in options.assign if position.of(queue) is None}
+    if wrong := missing | (set(position.offsets) - set(options.assign)):
         one = min(wrong)
         verb = "misses" if one in options.assign else "has an offset for a queue outside of assign:"
         raise ConfigurationError(f"option {name}: {verb} {one}")

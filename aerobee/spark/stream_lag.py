@@ -7,6 +7,7 @@ the ends of the queues when that was planned.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aerobee.spark.offsets import NOTES
@@ -35,6 +36,12 @@ def lag_of(progress: Any) -> dict[str, int]:
 
 
 def _offsets(told: Any) -> Mapping[str, Any]:
-    """The offsets of a source in a report: a mapping, or its JSON text."""
-    given = json.loads(told) if isinstance(told, str) else told
-    return {name: at for name, at in (given or {}).items() if name not in NOTES}
+    """The offsets of a source in a report: a mapping, or its JSON text; else none."""
+    given = told
+    if isinstance(told, str):
+        # Without offsets PySpark 4.1 says "None" or "" here.
+        with suppress(ValueError):
+            given = json.loads(told)
+    if not isinstance(given, dict):
+        return {}
+    return {name: at for name, at in given.items() if name not in NOTES}

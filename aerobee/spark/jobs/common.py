@@ -399,6 +399,7 @@ class Output:
 
     def show(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """Print rows on stdout: a JSON object per line, or a table for people."""
+        rows = [{name: _zoned(value) for name, value in row.items()} for row in rows]
         if self.as_json:
             for row in rows:
                 click.echo(msgspec.json.encode(row))
@@ -426,6 +427,13 @@ output_options = gathered(
     Output,
     ("path", "form", "mode", "as_json", "rows_max"),
 )
+
+
+def _zoned(value: Any) -> Any:
+    """A time with its zone: Spark gives the local time of this process without one."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.astimezone()
+    return value
 
 
 def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

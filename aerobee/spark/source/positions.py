@@ -172,16 +172,21 @@ def _committed(
 
 
 def _at(cluster: Cluster, position: At, queues: Sequence[Queue]) -> Offsets:
-    if open_ones := [queue for queue in queues if queue not in position.offsets]:
+    if open_ones := [queue for queue in queues if position.of(queue) is None]:
         raise ConfigurationError(
             f"the offsets name no place in {_named(open_ones)}; name every queue, with -2 for the "
-            "earliest and -1 for the latest offset"
+            "earliest and -1 for the latest offset, or say one of these for the topic"
         )
+    if strange := sorted(position.topics.keys() - {queue.topic for queue in queues}):
+        raise ConfigurationError(f"the offsets name topic {strange[0]}, which is not read")
     if unknown := [queue for queue in position.offsets if queue not in set(queues)]:
         raise ConfigurationError(
             f"the offsets name {_named(unknown)}, which is not read or not there"
         )
-    found = dict(position.offsets)
+    found = {
+        queue: position.topics[queue.topic] for queue in queues if queue.topic in position.topics
+    }
+    found |= position.offsets
     by_word = {EARLIEST: cluster.min_offsets, LATEST: cluster.max_offsets}
     for word, ask in by_word.items():
         if asked := [queue for queue, offset in found.items() if offset == word]:

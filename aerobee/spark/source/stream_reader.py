@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -53,6 +53,9 @@ __all__ = ["StreamReader"]
 
 log = logging.getLogger("aerobee.spark")
 
+IDLE_S = 0.1
+"""The least time between two looks for new messages while there are none."""
+
 try:
     LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
 except ImportError:
@@ -64,15 +67,17 @@ Json: TypeAlias = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader):
-    """The reader of a stream, for PySpark 4.0 to 4.3. `clock` counts in seconds."""
+    """The reader of a stream, for PySpark 4.0 to 4.3. `clock` and `wait` count in seconds."""
 
     def __init__(
         self,
         options: ReadOptions,
         names: tuple[str, ...],
         clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], None] = sleep,
     ) -> None:
         self.options = options
+        self._wait = wait
         self.names = names
         """The columns, by the names of the schema preset."""
         self._at = StreamCluster(options, clock)
@@ -83,6 +88,8 @@ class StreamReader(DataSourceStreamReader):
         """The last result of `latestOffset`, without limits."""
         self._renewal: Json | None = None
         """The end of a planned batch that begins again in topics that were made anew."""
+        self._idle_at: float | None = None
+        """When the last `latestOffset` found nothing for a batch."""
         self._last_end: Json | None = None
         self._last_batch_at: float | None = None
 
@@ -127,6 +134,7 @@ class StreamReader(DataSourceStreamReader):
         """
         if start is None:
             start = self._last_end or self.initialOffset()
+        self._pause()
         begin = from_nested(start, "offsets of the checkpoint")
         self._at.look_up()
         self._at.tell_of_missing(begin)
@@ -143,6 +151,7 @@ class StreamReader(DataSourceStreamReader):
             # Also without messages: the end of a batch outlives this process.
             notes[RENEWED] = to_nested(renewed)
         if end == begin and not notes:
+            self._idle_at = self._at.clock()
             return start
         found = {**to_nested(end), **notes}
         if renewed:
@@ -224,10 +233,21 @@ class StreamReader(DataSourceStreamReader):
         """A description of the position."""
         starting = self.options.starting
         if isinstance(starting, At):
-            return f"offsets {to_nested(dict(starting.offsets))}"
+            return f"offsets {to_nested(dict(starting.offsets)) | dict(starting.topics)}"
         return repr(starting)
 
     # ── End of a batch ──
+
+    def _pause(self) -> None:
+        """Wait until an idle stream may ask brokers again.
+
+        Without an interval between triggers Spark asks for new messages a hundred times a second.
+        """
+        if self._idle_at is not None:
+            left_s = self._idle_at + IDLE_S - self._at.clock()
+            self._idle_at = None
+            if left_s > 0:
+                self._wait(left_s)
 
     def _renewed(self, start: Json, begin: Offsets) -> Offsets:
         """The queues that begin again because their topic was made anew, and where: at 0."""

@@ -46,6 +46,11 @@ def of(hint: Any) -> values.Parse:
         (values.offsets, "latest", Latest()),
         (values.offsets, "committed", Committed()),
         (values.offsets, '{"t":{"b":{"0":-2}}}', At({Queue("t", "b", 0): -2})),
+        (
+            values.offsets,
+            '{"t":"earliest","u":-1,"v":{"b":{"0":3}}}',
+            At({Queue("v", "b", 0): 3}, {"t": -2, "u": -1}),
+        ),
         (values.times, '{"t":17,"u":"1970-01-01T00:00:01Z"}', Since(topics={"t": 17, "u": 1000})),
         (values.times, '{"t":{"b":{"0":17}}}', Since(queues={Queue("t", "b", 0): 17})),
     ],

@@ -29,3 +29,5 @@ def test_the_first_batch_and_texts_are_understood() -> None:
 def test_nothing_is_known_where_spark_does_not_ask() -> None:
     assert lag_of({"sources": [{"endOffset": END, "latestOffset": None}]}) == {}
     assert lag_of({}) == {}
+    for absent in ("", "null", "None", "-", "[]"):
+        assert lag_of({"sources": [{"endOffset": END, "latestOffset": absent}]}) == {}

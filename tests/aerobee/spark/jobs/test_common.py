@@ -56,6 +56,17 @@ def test_tables_for_people_are_aligned() -> None:
     ]
 
 
+def test_times_that_are_printed_have_their_zone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of Spark have the local time of the driver, without a zone."""
+    at = datetime(2025, 1, 31, 12, tzinfo=UTC)
+    local = at.astimezone().replace(tzinfo=None)
+    for as_json in (True, False):
+        Output(as_json=as_json).show([{"at": local}, {"at": at}], ["at"])
+    lines = capsys.readouterr().out.splitlines()
+    found = [json.loads(line)["at"] for line in lines[:2]] + lines[3:]
+    assert [datetime.fromisoformat(text) for text in found] == [at] * 4
+
+
 @pytest.mark.spark
 def test_a_table_is_written_and_printed(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -12,13 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from aerobee.errors import (
     AerobeeError,
@@ -42,6 +36,12 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker, StartBroker
 
+LIMITS: Any = pytest.importorskip(
+    "pyspark.sql.streaming.datasource",
+    reason="PySpark before 4.2 gives sources no limits; test_streaming.py is about that",
+)
+ReadAllAvailable, ReadMaxRows = LIMITS.ReadAllAvailable, LIMITS.ReadMaxRows
+ReadMaxBytes, ReadMinRows = LIMITS.ReadMaxBytes, LIMITS.ReadMinRows
 DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
 ALL = ReadAllAvailable()
 LONG_S = 100.0
@@ -53,9 +53,13 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.waited: list[float] = []
 
     def __call__(self) -> float:
         return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
 
 
 @dataclass
@@ -71,7 +75,9 @@ class Topic:
         given = {"namesrv": self.broker.namesrv_address, "topic": self.name} | options
         texts = {"nameserver": given.pop("namesrv")} | given
         raw = {name.lower(): str(value) for name, value in texts.items()}
-        return StreamReader(read_options(raw, stream=True), chosen(None), clock or Clock())
+        clock = clock or Clock()
+        wait = clock.wait if isinstance(clock, Clock) else time.sleep
+        return StreamReader(read_options(raw, stream=True), chosen(None), clock, wait)
 
     def fill(self, messages: int, queue_id: int = 0) -> None:
         fill(self.broker, self.name, bodies(messages), queue_id=queue_id)
@@ -245,6 +251,24 @@ def test_a_limit_in_bytes_counts_by_the_size_of_what_comes_next(topic: Topic) ->
     assert 95 <= messages <= 110, "records of 900 bytes and about a hundred more"
 
 
+def test_a_stream_that_is_idle_looks_for_messages_ten_times_a_second(topic: Topic) -> None:
+    """Spark with a trigger of no interval, its default, would ask a hundred times."""
+    clock = Clock()
+    reader = topic.reader(clock, startingOffsets="earliest")
+    topic.fill(10)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(end, ALL) == end
+    assert clock.waited == [], "there were messages"
+    clock.now += 0.04
+    assert reader.latestOffset(end, ALL) == end
+    assert clock.waited == [pytest.approx(0.06)]
+    clock.now += 0.2
+    topic.fill(1)
+    assert reader.latestOffset(end, ALL) == topic.at(11, 0)
+    assert reader.latestOffset(topic.at(11, 0), ALL) == topic.at(11, 0)
+    assert len(clock.waited) == 1
+
+
 def test_a_batch_waits_for_enough_but_not_for_ever(topic: Topic) -> None:
     clock = Clock()
     options = {"minOffsetsPerTrigger": 50, "maxTriggerDelay": "30s", "startingOffsets": "earliest"}
@@ -271,7 +295,7 @@ def test_a_run_of_what_is_available_now_ends_where_it_was_when_it_began(topic: T
     topic.fill(30)
     clock = Clock()
     reader = topic.reader(clock, startingOffsets="earliest", minOffsetsPerTrigger=1000)
-    assert isinstance(reader, SupportsTriggerAvailableNow)
+    assert isinstance(reader, LIMITS.SupportsTriggerAvailableNow)
     reader.prepareForTriggerAvailableNow()
     at, steps = reader.initialOffset(), 0
     topic.fill(30)
