@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.arguments import check_variables
 from aerobee.cli.output import echo, escaped
 from aerobee.errors import (
     AccessDeniedError,
@@ -40,6 +43,7 @@ __all__ = [
     "complain",
     "drop_output",
     "exit_code_of",
+    "open_closed",
 ]
 
 DONE, FAILED, WRONG_USAGE, STORE_REFUSED, NOT_REACHABLE, REFUSED = range(6)
@@ -57,7 +61,8 @@ EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
 CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
 """For errors that only carry the code of a failure, as those of Spark's tasks."""
 UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
-"""What a write to stdout fails with; any other error of the system is a fault of ours."""
+"""What a write to stdout fails with."""
+FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 SERVERS = (("broker", "run"), ("nameserver", "run"))
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
@@ -74,12 +79,16 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
     if words not in SERVERS and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        check_variables()
         result = run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.ClickException as error:
         if isinstance(error, click.UsageError):
-            error.show()
+            told = io.StringIO()
+            error.show(told)
+            with suppress(OSError):
+                echo(told.getvalue(), err=True, nl=False)
         else:
             echo(f"Error: {escaped(error.format_message())}", err=True)
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
@@ -89,27 +98,66 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         complain(explained(error))
         return code_of(error)
     except OSError as error:
-        if error.filename is not None or error.errno not in UNWRITABLE:
-            raise
-        drop_output()
-        complain(f"the output cannot be written: {error.strerror}")
-        return FAILED
+        return code_of_system(error)
+    except UnicodeEncodeError as error:
+        # Of what was typed; arguments and variables are checked before.
+        complain(f"{error.object!r} is no UTF-8")
+        return WRONG_USAGE
     return result if isinstance(result, int) else DONE
+
+
+def code_of_system(error: OSError) -> int:
+    """Tell an error of the system, about a file or about stdout; returns the exit code."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        complain(f"{escaped(os.fsdecode(error.filename))}: {reason}")
+        return REFUSED if error.errno in FORBIDDEN else FAILED
+    if error.errno in UNWRITABLE:
+        drop_output()
+        reason = f"the output cannot be written: {reason}"
+    complain(reason)
+    return FAILED
+
+
+def open_closed() -> None:
+    """Open those of stdin, stdout and stderr that are closed, so that no other file is taken for
+    one of them: stdin is empty then, and a write to stdout fails.
+
+    Python leaves out in silence what is printed to a closed one, such as messages that count as
+    consumed. What stdout cannot show in its encoding is escaped.
+    """
+    for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one: those below are open by now.
+            os.set_inheritable(os.open(os.devnull, flags), True)
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - until the process ends
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as stdin
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def drop_output() -> None:
     """Drop what is still buffered for stdout: the interpreter would try to write it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, also for a remark of a broker with line breaks."""
-    echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
+    """Print one line on stderr, also for a remark of a broker with line breaks.
+
+    Where nobody can read it the exit code alone says what happened.
+    """
+    with suppress(OSError):
+        echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
 
 
 def explained(error: AerobeeError) -> str:
-    """The error's text, with advice if there is any."""
-    text = str(error)
+    """The error's text, with what was added to it, and advice if there is any."""
+    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
     if not isinstance(error, NoNameServerError | ConnectError) or " TLS: " in text:
         return text
     return f"{text}; {TLS_HINT if 'reset by peer' in text else START_HINT}"

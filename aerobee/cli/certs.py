@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import echo
 from aerobee.errors import ConfigurationError
 
@@ -77,7 +78,7 @@ and the options of the JVM:
 """
 
 
-@click.group(short_help="Make certificates to try TLS with.")
+@click.group(cls=CommandGroup, short_help="Make certificates to try TLS with.")
 def certs() -> None:
     """Make certificates to try TLS with."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
+import msgspec
 
 from aerobee.cli.border import complain
 from aerobee.cli.options import namespace_option, namesrv_option
@@ -168,6 +169,13 @@ def contexts_file() -> Path:
     return (Path(base) if base else Path.home() / ".config") / "aerobee" / "contexts.json"
 
 
+class KeptContexts(msgspec.Struct):
+    """The file."""
+
+    current: str | None
+    contexts: dict[str, dict[str, str]]
+
+
 @dataclass(slots=True)
 class Contexts:
     """Named connection profiles: each maps names of options to their values."""
@@ -180,11 +188,11 @@ class Contexts:
         """Read the file; empty if it does not exist. Raises: ConfigurationError."""
         file = contexts_file()
         try:
-            document = json.loads(file.read_text())
-            return cls(document["current"], dict(document["contexts"]))
+            kept = msgspec.json.decode(file.read_bytes(), type=KeptContexts)
+            return cls(kept.current, kept.contexts)
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigurationError(f"{file} cannot be read: {error}; {FORMAT_HINT}") from None
 
     def save(self) -> None:

@@ -63,7 +63,7 @@ def healthcheck(
     """
     try:
         status, body = _ask(host, port, f"/{probe}", timeout_ms / 1000, tls=tls)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         echo(f"no answer from {host}:{port}: {_advised(error, tls=tls)}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)

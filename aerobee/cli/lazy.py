@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from aerobee.cli.arguments import only_texts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
@@ -30,7 +32,17 @@ def import_structlog() -> None:
 
 
 class CommandGroup(click.Group):
-    """A group that says which command may have been meant."""
+    """A group that says which command may have been meant, and whose commands take only UTF-8."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what comes before the command. Raises: UsageError for an option of the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            path = f"{ctx.command_path} COMMAND {error.option_name} …"
+            ctx.fail(f"No such option: {error.option_name}. Of a command, it comes after: {path}")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,7 +55,10 @@ class CommandGroup(click.Group):
             close = get_close_matches(name, self.list_commands(ctx), n=1)
             meant = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{name}'.{meant}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        if found[1] is not None:
+            only_texts(found[1])
+        return found
 
 
 class LazyGroup(CommandGroup):

@@ -56,7 +56,7 @@ class Trunk(LazyGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a closed stdout ends it without an error."""
+        """Run the command; a pipe whose reader has gone ends it without an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -100,8 +100,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """The entry point: runs the command line and exits with its code."""
-    from aerobee.cli.border import exit_code_of
+    from aerobee.cli.border import exit_code_of, open_closed
 
+    open_closed()
     sys.exit(exit_code_of(run, arguments))
 
 

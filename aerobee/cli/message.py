@@ -11,8 +11,9 @@ from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.output import Output, escaped_bytes, output_options
+from aerobee.cli.output import Output, escaped_bytes, local_time, output_options
 from aerobee.cli.times import time_of
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,11 +57,12 @@ def by_place(admin: AdminClient, identity: str) -> ReceivedMessage | None:
     """The message at TOPIC/BROKER/QUEUE@OFFSET; None for another form."""
     from aerobee.client.message import MessageQueue
 
-    where, sign, offset = identity.rpartition("@")
-    parts = where.rsplit("/", 2)
-    if not sign or len(parts) != 3 or not parts[2].isdigit() or not offset.isdigit():
+    where, _, number = identity.rpartition("@")
+    topic, broker, queue = (["", "", *where.rsplit("/", 2)])[-3:]
+    queue_id, offset = whole_number(queue), whole_number(number)
+    if not topic or queue_id is None or offset is None:
         return None
-    return admin.message_at(MessageQueue(parts[0], parts[1], int(parts[2])), int(offset))
+    return admin.message_at(MessageQueue(topic, broker, queue_id), offset)
 
 
 def members(found: ReceivedMessage) -> dict[str, Any]:
@@ -72,8 +74,8 @@ def members(found: ReceivedMessage) -> dict[str, Any]:
         "offset id": found.offset_message_id,
         "tag": found.tag,
         "keys": list(found.keys),
-        "born": f"{found.born_at.astimezone():%Y-%m-%d %H:%M:%S.%f} at {found.born_host}",
-        "stored": f"{found.stored_at.astimezone():%Y-%m-%d %H:%M:%S.%f} at {found.store_host}",
+        "born": f"{local_time(found.born_at, 'milliseconds')} at {found.born_host}",
+        "stored": f"{local_time(found.stored_at, 'milliseconds')} at {found.store_host}",
         "tries": found.reconsume_times,
         **own,
         "bytes": len(found.body),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.broker import data_option, log_level_option, log_setting, set_option
-from aerobee.cli.lazy import import_structlog
+from aerobee.cli.lazy import CommandGroup, import_structlog
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["nameserver"]
 
 
-@click.group(short_help="Run a name server alone.")
+@click.group(cls=CommandGroup, short_help="Run a name server alone.")
 def nameserver() -> None:
     """Run a name server without a broker."""
 

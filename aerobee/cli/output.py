@@ -29,6 +29,7 @@ __all__ = [
     "escaped",
     "escaped_bytes",
     "json_text",
+    "local_time",
     "output_options",
     "progress",
     "shown",
@@ -123,12 +124,17 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return local_time(value)
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(shown, value))
     return escaped(str(value))
+
+
+def local_time(at: datetime, timespec: str = "seconds") -> str:
+    """A time on this machine's clock, with its zone: options such as --since take it as it is."""
+    return at.astimezone().isoformat(sep=" ", timespec=timespec)
 
 
 def escaped(text: str) -> str:

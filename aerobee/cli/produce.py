@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from itertools import islice, repeat
+from itertools import islice
 from time import monotonic, sleep
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.arguments import InputFile
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.options import COUNT, RATE, SIZE_MAX
 from aerobee.cli.output import Output, echo, output_options, progress, write_json
 from aerobee.cli.times import duration_of, time_of
+from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from aerobee.blocking import Producer
+    from aerobee.cli.arguments import InputLines
     from aerobee.client.message import Message, MessageQueue
     from aerobee.client.send_result import SendResult
 
 __all__ = ["produce"]
-
-NEW_LINES = b"\r\n"
 
 
 @click.command(short_help="Send messages to a topic.")
@@ -41,7 +42,7 @@ NEW_LINES = b"\r\n"
     "--size", type=click.IntRange(1, SIZE_MAX), help="Send bodies of so many bytes instead."
 )
 @click.option("--rate", type=RATE, help="Messages per second.")
-@click.option("--file", "lines", type=click.File("rb"), help="One message per line; - is stdin.")
+@click.option("--file", "lines", type=InputFile(), help="One message per line; - is stdin.")
 @click.option(
     "--format",
     "style",
@@ -60,7 +61,7 @@ def produce(
     count: int | None,
     size: int | None,
     rate: float | None,
-    lines: IO[bytes] | None,
+    lines: InputLines | None,
     style: str,
     queue_id: int | None,
     batch: int,
@@ -82,14 +83,29 @@ def produce(
         raise click.UsageError("--format json is for --file")
     total = None if lines else count or 1
     fields = message_fields(**given)
-    contents = bodies(body, size, lines, total)
-    messages = map(from_json if style == "json" else plain, repeat(topic), contents, repeat(fields))
+    if lines is None:
+        messages = messages_from(topic, body, size, count or 1, fields)
+    else:
+        from aerobee.cli.message_lines import messages_of
+
+        messages = messages_of(topic, lines, fields, described=style == "json")
     tell_outages()
     with connection.producer() as producer:
-        if lines is None and total == 1:
-            show_one(send_all(producer, messages, None, queue_id, 1), output)
+        sent = send_all(producer, messages, None if total == 1 else rate, queue_id, batch)
+        sent = sent if lines is None else naming_lines(sent, lines)
+        if total == 1:
+            show_one(sent, output)
         else:
-            show_many(send_all(producer, messages, rate, queue_id, batch), total, output)
+            show_many(sent, total, output)
+
+
+def naming_lines(sent: Iterator[SendResult], lines: InputLines) -> Iterator[SendResult]:
+    """The results; an error says which line was the last one to be sent."""
+    try:
+        yield from sent
+    except AerobeeError as error:
+        error.add_note(lines.here)
+        raise
 
 
 def message_fields(
@@ -118,52 +134,14 @@ def message_fields(
     }
 
 
-def plain(topic: str, body: bytes, fields: dict[str, Any]) -> Message:
-    """A message with this body."""
+def messages_from(
+    topic: str, body: str | None, size: int | None, total: int, fields: dict[str, Any]
+) -> Iterator[Message]:
+    """So many messages with this body, or with one of this size."""
     from aerobee.client.message import Message
 
-    return Message(topic, body, **fields)
-
-
-def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
-    """A message from the output of `consume --json`; options override its fields.
-
-    Properties that clients and brokers set are left out. Raises: UsageError.
-    """
-    from base64 import b64decode
-
-    import msgspec
-
-    from aerobee.client.message import RESERVED_PROPERTIES, Message
-
-    try:
-        read = msgspec.json.decode(line, type=dict[str, Any])
-        text = read.get("body")
-        body = b64decode(read["body_base64"]) if text is None else text.encode()
-        own = {
-            name: value
-            for name, value in dict(read.get("properties") or {}).items()
-            if name not in RESERVED_PROPERTIES
-        }
-        keys = fields["keys"] or tuple(read.get("keys") or ())
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise click.UsageError(f"--file: a line is no message: {error!r}") from None
-    merged = {
-        "tag": fields["tag"] or read.get("tag"),
-        "keys": keys,
-        "properties": own | fields["properties"],
-    }
-    return Message(topic, body, **(fields | merged))
-
-
-def bodies(
-    body: str | None, size: int | None, lines: IO[bytes] | None, total: int | None
-) -> Iterable[bytes]:
-    """The bodies to send, without empty lines, because brokers refuse empty bodies."""
-    if lines is not None:
-        return (line for raw in lines if (line := raw.rstrip(NEW_LINES)))
     content = b"x" * size if size else (body or "").encode()
-    return repeat(content, total or 1)
+    return (Message(topic, content, **fields) for _ in range(total))
 
 
 def send_all(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.whole_number import whole_number
+
 if TYPE_CHECKING:
     from aerobee.client.config import ConsumeFrom
 
@@ -22,8 +24,10 @@ OFFSET = "offset:"
 def time_of(text: str, option: str) -> datetime:
     """ISO 8601 (local time without a zone), ms since 1970, or `10m ago`. Raises: UsageError."""
     try:
-        if text.isdigit():
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        if (epoch_ms := whole_number(text)) is not None:
+            return datetime.fromtimestamp(epoch_ms / 1000, UTC)
+        if text.isdigit():  # Such a long one is a date for `fromisoformat`.
+            raise ValueError(text)
         if text.endswith(" ago"):
             return datetime.now(UTC) - duration_of(text.removesuffix(" ago"), option)
         return datetime.fromisoformat(text).astimezone()
@@ -50,8 +54,9 @@ def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:
 
     if text in NAMES:
         return ConsumeFrom[NAMES[text]]
-    if text.startswith(OFFSET) and text.removeprefix(OFFSET).isdigit():
-        return int(text.removeprefix(OFFSET))
+    offset = whole_number(text.removeprefix(OFFSET)) if text.startswith(OFFSET) else None
+    if offset is not None:
+        return offset
     try:
         return time_of(text, option)
     except click.UsageError:

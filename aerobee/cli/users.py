@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.arguments import InputFile
 from aerobee.cli.completing import user_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
@@ -19,9 +20,8 @@ from aerobee.cli.output import Output, output_options
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from aerobee.admin import AclEntry, User
+    from aerobee.cli.arguments import InputLines
 
 __all__ = ["acl_row", "broker_option", "users"]
 
@@ -31,7 +31,7 @@ broker_option = click.option(
     "--broker", metavar="NAME", help="Only this broker; HOST:PORT may be a name server, too."
 )
 secret_file_option = click.option(
-    "--secret-file", type=click.File(), help="The secret is its first line; - is stdin."
+    "--secret-file", type=InputFile(), help="The secret is its first line; - is stdin."
 )
 
 
@@ -104,7 +104,7 @@ def acl_row(one: AclEntry) -> dict[str, Any]:
 def create(
     name: str,
     is_super: bool,
-    secret_file: TextIO | None,
+    secret_file: InputLines | None,
     broker: str | None,
     connection: Connection,
     output: Output,
@@ -133,7 +133,7 @@ def create(
 def update(
     name: str,
     ask_secret: bool,
-    secret_file: TextIO | None,
+    secret_file: InputLines | None,
     is_super: bool | None,
     enabled: bool | None,
     broker: str | None,
@@ -169,12 +169,15 @@ def delete(
     told(output, name, "deleted")
 
 
-def secret_from(file: TextIO | None) -> str:
+def secret_from(lines: InputLines | None) -> str:
     """The secret of a user: the first line of a file, the variable, or what is typed."""
-    if file is not None:
-        secret = file.readline().rstrip("\r\n")
+    if lines is not None:
+        try:
+            secret = next(iter(lines), b"").decode()
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{lines.place}: the first line is no UTF-8") from None
         if not secret.strip():
-            raise ConfigurationError(f"--secret-file {file.name}: the first line is blank")
+            raise ConfigurationError(f"{lines.place}: the first line is blank")
         return secret
     return os.environ.get(SECRET_VARIABLE) or asked(
         "secret", f"give --secret-file, or set {SECRET_VARIABLE}", twice=True

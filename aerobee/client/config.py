@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from aerobee.client.callables import check_function
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,6 +179,6 @@ def _address(text: str) -> str:
     host, colon, port = plain.rpartition(":")
     if not colon or plain.endswith("]"):
         return f"{plain}:{NAMESRV_PORT}"
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not 0 < (whole_number(port) or 0) < 65536:
         raise ConfigurationError(f"{text!r} is no address; write host:port")
     return plain

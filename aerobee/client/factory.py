@@ -92,7 +92,7 @@ def own_address(peer: str) -> str:
             with socket.socket(family, kind, proto) as probe:
                 probe.connect(address)
                 found = str(probe.getsockname()[0]).partition("%")[0]
-        except OSError:
+        except (OSError, ValueError):  # The latter for what is no name of a host.
             continue
         return f"[{found}]" if ":" in found else found
     return "127.0.0.1"

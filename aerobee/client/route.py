@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aerobee.client.message import MessageQueue
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.remoting.wire.bodies.route import TopicRouteData
 
-__all__ = ["MASTER_ID", "TopicRoute", "in_order", "read_route"]
+__all__ = ["MASTER_ID", "QUEUES_MAX", "TopicRoute", "in_order", "read_route"]
 
 MASTER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2
+QUEUES_MAX = 65_536
+"""Of one topic on one broker; no route or order setting makes a client list more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,9 @@ def _readable_queues(
 
 
 def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
-    return [MessageQueue(topic, broker_name, queue_id) for queue_id in range(count)]
+    return [
+        MessageQueue(topic, broker_name, queue_id) for queue_id in range(min(count, QUEUES_MAX))
+    ]
 
 
 def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
@@ -81,6 +86,5 @@ def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     found: list[MessageQueue] = []
     for part in conf.split(";"):
         name, _, count = part.partition(":")
-        if count.isdigit():
-            found += _queues(topic, name, int(count))
+        found += _queues(topic, name, whole_number(count) or 0)
     return tuple(found)

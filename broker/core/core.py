@@ -82,7 +82,8 @@ def _resolved(host: str, port: int) -> tuple[str, int]:
     """Host name or address → address, IPv4 if there is one. Raises: OSError naming the key."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise OSError(error.errno, f"brokerIP1 is {host}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        number, reason = getattr(error, "errno", None), getattr(error, "strerror", None) or error
+        raise OSError(number, f"brokerIP1 is {host}: {reason}") from error
     preferred = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     return str(preferred[0][4][0]), port

@@ -139,7 +139,7 @@ class AsyncChannel:
                         tls_hostname=link.server_hostname or host,
                         tls_standard_compatible=False,
                     )
-        except (OSError, UnicodeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        except (OSError, ValueError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             raise ConnectFailed(f"{address}: {reason_of(error)}") from error
         if stream is None:
             raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")

@@ -31,7 +31,7 @@ def open_socket(
         sock = socket.create_connection((host, port), timeout_s)
     except TimeoutError as error:
         raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s") from error
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConnectFailed(f"{address}: {reason_of(error)}") from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 import msgspec
 
+from aerobee.cli.arguments import only_texts
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
 from aerobee.client.config import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,11 +93,11 @@ def instant_ms(text: str | None, option: str) -> int | None:
 
     Raises: ConfigurationError.
     """
-    if text is None or text.isdecimal():
-        return None if text is None else int(text)
+    if text is None or (epoch_ms := whole_number(text)) is not None:
+        return None if text is None else epoch_ms
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ConfigurationError(
             f"{option} {text!r}: write 2025-01-31T12:00, or milliseconds since 1970"
         ) from error
@@ -471,6 +473,7 @@ def _cell(value: Any) -> str:
 
 def run_as_program(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
     """The `main` of a job: run its command and exit with its code, errors in a line on stderr."""
+    only_texts(command)
 
     def run(given: list[str] | None) -> Any:
         return command.main(args=given, standalone_mode=False)

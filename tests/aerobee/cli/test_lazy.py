@@ -80,3 +80,11 @@ def test_a_word_like_no_command_is_just_wrong() -> None:
     done = CliRunner().invoke(cli, ["xyzzy"])
     assert done.exit_code == 2
     assert "Did you mean" not in done.output
+
+
+@pytest.mark.parametrize("words", [["-n", "h:1", "topic", "list"], ["topic", "-n", "h", "list"]])
+def test_an_option_before_its_command_is_told_where_it_belongs(words: list[str]) -> None:
+    done = CliRunner().invoke(cli, words, prog_name="aerobee")
+    path = "aerobee" if words[0] == "-n" else "aerobee topic"
+    assert done.exit_code == 2
+    assert f"No such option: -n. Of a command, it comes after: {path} COMMAND -n …" in done.output

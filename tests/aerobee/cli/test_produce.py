@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.cli import arguments
 from tests.aerobee.cli.conftest import Call, Run, consumed
 from tests.kit.process import Child
 
@@ -147,3 +148,53 @@ def test_what_consume_prints_as_json_can_be_produced_again(call: Call, topic: st
     for wrong in ("nonsense\n", '{"no":"body"}\n', "[]\n"):
         done = call("produce", other, "--file", "-", "--format", "json", given=wrong)
         assert (done.code, "no message" in done.err) == (2, True)
+
+
+BAD_LINES = {
+    '{"body":"x","tag":5}': "Expected `str",
+    '{"body":"x","keys":"order-17"}': "Expected `array",
+    '{"body":"x","keys":["a b"]}': "key 'a b'",
+    '{"body":"x","properties":{"a":1}}': "Expected `str`, got `int`",
+    '{"body":7}': "Expected `str",
+    '{"body_base64":"?"}': "base64",
+    "{oops": "JSON is malformed",
+    "[" * 100_000: "Expected `object`",
+    "{}": "neither body nor body_base64",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_is_named_by_its_number_and_what_is_wrong(
+    call: Call, topic: str, tmp_path: Path, line: str
+) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(f'{{"body":"1"}}\n\n{line}\n{{"body":"2"}}\n')
+    done = call("produce", topic, "--file", str(file), "--format", "json")
+    assert done.code == 2
+    assert f"--file {file}, line 3" in done.err
+    assert BAD_LINES[line] in done.err
+    assert call("consume", topic, "--no-follow", "--format", "body").out == "1\n"
+
+
+def test_keys_of_a_line_stay_whole(call: Call, topic: str) -> None:
+    given = '{"body":"x","keys":["order-17","order-18"]}'
+    assert call("produce", topic, "--file", "-", "--format", "json", given=given).code == 0
+    (line,) = call("consume", topic, "--no-follow", "--json").out.splitlines()
+    assert json.loads(line)["keys"] == ["order-17", "order-18"]
+
+
+def test_a_line_that_a_broker_refuses_is_named(call: Call, topic: str) -> None:
+    given = "short\n" + "x" * (5 << 20) + "\n"
+    done = call("produce", topic, "--file", "-", given=given)
+    assert (done.code, "--file -, line 2" in done.err) == (2, True), done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_line_without_an_end_is_not_read_into_memory(
+    call: Call, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arguments, "LINE_MAX", 10)
+    done = call("produce", topic, "--file", "-", given="0123456789\n" + "x" * 12)
+    assert (done.code, "line 1: longer than 10 bytes" in done.err) == (2, True)
+    done = call("produce", topic, "--file", "-", given="short\n" + "x" * 12)
+    assert "line 2: longer than 10 bytes" in done.err

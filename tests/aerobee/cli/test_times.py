@@ -1,10 +1,12 @@
 """Times and durations as people write them."""
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
+from aerobee.cli.output import shown
 from aerobee.cli.times import duration_of, position_of, time_of
 from aerobee.client.config import ConsumeFrom
 
@@ -20,6 +22,30 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
     with pytest.raises(click.UsageError, match="--delay"):
         duration_of(text, "--delay")
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Chatham", "UTC", "America/St_Johns"])
+def test_a_printed_time_names_its_zone_and_is_taken_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        # Two hours that one clock shows alike when summer time ends there.
+        for hour in (13, 14):
+            at = datetime(2025, 4, 5, hour, 30, tzinfo=UTC)
+            assert time_of(shown(at), "--since") == at
+        if zone == "UTC":
+            assert shown(at) == "2025-04-05 14:30:00+00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("text", ["²", "offset:²", "9" * 5_000, "offset:" + "9" * 5_000])
+def test_digits_that_are_no_number_are_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError, match="--from"):
+        position_of(text, "--from")
 
 
 def test_times() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.client.steps.admin.topics import instant
 from aerobee.diagnosis import MemberState, QueueState
 from aerobee.remoting.wire.version import describe
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ def members_of(look: GroupLook) -> list[MemberState]:
     for _, one in look.members():
         info = look.infos.get(one.client_id)
         said = {} if info is None else info.properties
-        started = said.get(STARTED, "")
+        started = whole_number(said.get(STARTED, ""))
         found[one.client_id] = MemberState(
             client_id=one.client_id,
             address=one.client_addr.removeprefix("/"),
@@ -80,7 +81,7 @@ def members_of(look: GroupLook) -> list[MemberState]:
             answered=info is not None,
             orderly=said.get(ORDERLY) == "true",
             strategy=said.get("strategy") or strategy_of(said.get(STRATEGY)),
-            started_at=instant(int(started)) if started.isdigit() else None,
+            started_at=None if started is None else instant(started),
             waiting_acks=sum(queue.waiting_acks for queue in info.popped) if info else 0,
         )
     return [found[client_id] for client_id in sorted(found)]

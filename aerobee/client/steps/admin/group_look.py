@@ -26,6 +26,7 @@ from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryConsumeT
 from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
 from aerobee.remoting.wire.headers.pop import PollingInfo, PollingInfoResponse
 from aerobee.remoting.wire.headers.topic import GetTopicConfig
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,8 +129,8 @@ def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[Non
     look.offsets |= {one.queue: one for one in lags}
     look.consume_tps += tps
     settings = yield from broker_config(routes, target.address)
-    permission = settings.get(PERMISSION, str(PERM_READ))
-    if permission.isdigit() and not int(permission) & PERM_READ:
+    permission = whole_number(settings.get(PERMISSION, str(PERM_READ)))
+    if permission is not None and not permission & PERM_READ:
         look.unreadable.append(target.name)
 
 

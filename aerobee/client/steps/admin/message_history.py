@@ -15,6 +15,7 @@ from aerobee.client.steps.messages import month_of
 from aerobee.diagnosis import CopyKind, MessageHistory, TraceRecord
 from aerobee.store.format.message_id import read_uniq_id
 from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -160,8 +161,7 @@ def in_transaction(look: MessageLook) -> Iterator[str]:
 def has_ended(look: MessageLook, half: MessageCopy) -> bool:
     """Whether a transaction end names this half message, by its offset or its first copy's."""
     one = half.message
-    numbers = [one.properties.get(name, "") for name in NUMBERS]
-    offsets = {one.queue_offset, *(int(text) for text in numbers if text.isdigit())}
+    offsets = {one.queue_offset, *(whole_number(one.properties.get(name, "")) for name in NUMBERS)}
     return any((one.queue.broker_name, offset) in look.ended for offset in offsets)
 
 
@@ -182,7 +182,7 @@ def absent(look: MessageLook) -> str:
     if without_index:
         return f"{text}, and {', '.join(without_index)} keeps no index to find one by ({INDEXED})"
     said = [one.stats.get(EARLIEST, "") for one in look.brokers.values()]
-    oldest_ms = min((int(one) for one in said if one.isdigit() and int(one)), default=0)
+    oldest_ms = min(filter(None, map(whole_number, said)), default=0)
     born_ms = born(look.message_id, look.at_ms)
     if born_ms is None:
         return f"{text}, and it is no id that a client makes: nothing can be told from it"
@@ -219,8 +219,7 @@ def dated(look: MessageLook, copy: MessageCopy) -> MessageCopy:
     if message.topic == SCHEDULE_TOPIC:
         due_ms, waits = delay_of(look, copy)
     elif copy.kind is CopyKind.TIMED:
-        text = message.properties.get("TIMER_OUT_MS", "")
-        due_ms = int(text) if text.isdigit() else 0
+        due_ms = whole_number(message.properties.get("TIMER_OUT_MS", "")) or 0
         waits = due_ms + 1_000 > look.at_ms
     else:
         return copy
@@ -236,19 +235,20 @@ def delay_of(look: MessageLook, copy: MessageCopy) -> tuple[int, bool]:
     levels = DelayLevels(settings[LEVELS]) if settings.get(LEVELS) else DelayLevels()
     due_ms = levels.deliver_at(level, int(message.stored_at.timestamp() * 1000))
     stats = broker.stats if broker else {}
-    delivered = stats.get(f"scheduleMessageOffset_{level}", "").partition(",")[0]
-    if delivered.isdigit():
-        return due_ms, message.queue_offset >= int(delivered)
+    told_offset = stats.get(f"scheduleMessageOffset_{level}", "").partition(",")[0]
+    delivered = whole_number(told_offset)
+    if delivered is not None:
+        return due_ms, message.queue_offset >= delivered
     return due_ms, due_ms > look.at_ms
 
 
 def trace_of(kind: str, said: Mapping[str, str]) -> TraceRecord:
     """A record of the trace, as a public value."""
-    time = said.get("time", "")
+    time_ms = whole_number(said.get("time", ""))
     succeeded = said.get("success")
     return TraceRecord(
         kind=kind,
-        at=instant(int(time)) if time.isdigit() else None,
+        at=None if time_ms is None else instant(time_ms),
         group=said.get("group"),
         succeeded=None if succeeded is None else succeeded == "true",
         fields=dict(said),

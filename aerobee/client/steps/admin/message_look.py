@@ -37,6 +37,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import QueryTopicConsumeByWho
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
 from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,8 +266,9 @@ def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
         if read is None:
             look.ends_unread.add(broker)
         for end in read or ():
-            numbers = (piece.strip() for piece in end.body.split(b","))
-            look.ended |= {(broker, int(one)) for one in numbers if one.isdigit()}
+            pieces = end.body.decode(errors="replace").split(",")
+            offsets = (whole_number(piece.strip()) for piece in pieces)
+            look.ended |= {(broker, offset) for offset in offsets if offset is not None}
 
 
 def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
 from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.route import QUEUES_MAX
 from aerobee.client.steps.admin.brokers import ask, asked_of, masters, readers_of
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -50,7 +51,6 @@ __all__ = [
     "topics",
 ]
 
-QUEUES_MAX = 65_536
 PERMS = frozenset({0, 2, 4, 6})
 ROUTE_CHECK_S = 0.1
 ROUTE_WITHIN_S = 10.0
