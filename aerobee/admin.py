@@ -27,6 +27,7 @@ __all__ = [
     "GroupConfig",
     "GroupDescription",
     "GroupSubscription",
+    "LostBroker",
     "MessageType",
     "OffsetChange",
     "PoppedQueue",
@@ -378,10 +379,22 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostBroker(BrokerInfo):
+    """A broker that is registered no more and did not unregister; `silent_s` since it was heard."""
+
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo:
-    """All registered brokers, sorted by cluster, name and id."""
+    """All registered brokers, sorted by cluster, name and id.
+
+    `lost` are those that left without unregistering, within a day, as far as the name server tells:
+    RocketMQ's does not.
+    """
 
     brokers: Sequence[BrokerInfo]
+    lost: Sequence[LostBroker] = ()
 
     @property
     def clusters(self) -> Sequence[str]:

@@ -33,6 +33,7 @@ from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.namesrv_metrics import NamesrvSources
 from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.process.host import build
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
@@ -82,6 +83,7 @@ class NamesrvController:
 
     def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
         self.config = config
+        self.began_ms = clock.now_ms()
         self.root = Path(config.store.store_path_root_dir).expanduser().absolute()
         self.disk = disk
         tables = Tables(self.root / "config", disk, clock)
@@ -240,6 +242,8 @@ class NamesrvController:
             node_id=broker.broker_name,
             labels=labels_of(self.config.metrics.metrics_label),
             short_names=self.config.metrics.metrics_legacy_names,
+            build=build(),
+            began_ms=self.began_ms,
             remoting=self.reactor.stats,
             loop=self.loop,
             access=self.access,

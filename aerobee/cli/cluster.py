@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.border import NOT_REACHABLE, complain, explained
+from aerobee.cli.border import complain
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import Look, end_with, leave_dead_out, look_at
 from aerobee.cli.kv import kv
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.times import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from aerobee.admin import ClientConnection
+    from aerobee.admin import BrokerInfo, ClientConnection
     from aerobee.blocking import AdminClient
-    from aerobee.errors import TransportError
 
 __all__ = ["cluster", "connections"]
+
+RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 
 
 @click.group(cls=CommandGroup, short_help="What brokers there are.")
@@ -34,49 +38,63 @@ cluster.add_command(kv)
 @connection_options
 @output_options
 def info(connection: Connection, output: Output) -> None:
-    """Print every broker with its version, rates and disk.
+    """Print every broker with its versions, uptime, rates and disk.
 
-    One that does not answer has neither; the exit code is 4 then.
+    One that does not answer, or that left without unregistering, is dead; the exit code is 4 then.
     """
-    silent: list[TransportError] = []
     with connection.admin() as admin:
-        output.rows(described_brokers(admin, silent.append))
-    for error in silent:
-        complain(explained(error))
-    if silent:
-        click.get_current_context().exit(NOT_REACHABLE)
+        look = look_at(admin)
+    output.rows(for_people(row, output) for row in broker_rows(look))
+    end_with(look.dead)
 
 
-def described_brokers(
-    admin: AdminClient, unanswered: Callable[[TransportError], None] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Each registered broker, with its own statistics.
+def for_people(row: dict[str, Any], output: Output) -> dict[str, Any]:
+    """A row as it is printed: people get the uptime in words."""
+    if output.for_programs:
+        return row
+    return {
+        name.removesuffix("_s") if name == "uptime_s" else name: (
+            duration_text(value) if name == "uptime_s" else value
+        )
+        for name, value in row.items()
+    }
 
-    `unanswered` is told why one does not answer; without it the error ends all of it.
-    """
-    from aerobee.errors import TransportError
 
-    for broker in admin.cluster_info().brokers:
-        try:
-            stats = admin.broker_stats(broker.address)
-        except TransportError as error:
-            if unanswered is None:
-                raise
-            unanswered(error)
-            stats = {}
-        # The spelling of 4.9.
-        out = stats.get("getTransferredTps", stats.get("getTransferedTps"))
-        yield {
-            "cluster": broker.cluster,
-            "broker": broker.name,
-            "id": broker.broker_id,
-            "address": broker.address,
-            "version": stats.get("brokerVersionDesc"),
-            "in_per_s": first_number(stats.get("putTps")),
-            "out_per_s": first_number(out),
-            "in_today": today(stats, "msgPut"),
-            "disk": first_number(stats.get("commitLogDiskRatio")),
-        }
+def broker_rows(look: Look) -> list[dict[str, Any]]:
+    """Each broker on one line: those that answer with their statistics, dead ones without."""
+    found = [(broker, stats, "up") for broker, stats in look.alive]
+    found += [(one.broker, {}, "dead") for one in look.dead]
+    found.sort(key=lambda one: (one[0].cluster, one[0].name, one[0].broker_id))
+    return [broker_row(*one) for one in found]
+
+
+def broker_row(broker: BrokerInfo, stats: dict[str, str], state: str) -> dict[str, Any]:
+    """A broker on one line; `version` is the protocol's, `aerobee` ours."""
+    # The spelling of 4.9.
+    out = stats.get("getTransferredTps", stats.get("getTransferedTps"))
+    return {
+        "cluster": broker.cluster,
+        "broker": broker.name,
+        "id": broker.broker_id,
+        "address": broker.address,
+        "state": state,
+        "version": stats.get("brokerVersionDesc"),
+        "aerobee": stats.get("aerobeeVersion"),
+        "uptime_s": uptime(stats.get("runtime")),
+        "in_per_s": first_number(stats.get("putTps")),
+        "out_per_s": first_number(out),
+        "in_today": today(stats, "msgPut"),
+        "disk": first_number(stats.get("commitLogDiskRatio")),
+    }
+
+
+def uptime(text: str | None) -> int | None:
+    """Seconds of what every broker tells as `[ 0 days, 1 hours, 2 minutes, 3 seconds ]`."""
+    found = RUNTIME.match(text or "")
+    if found is None:
+        return None
+    days, hours, minutes, seconds = map(int, found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def first_number(text: str | None) -> float | None:
@@ -105,7 +123,9 @@ def connections(group: str | None, connection: Connection, output: Output) -> No
     Producers without --group need a broker that serves GET_ALL_PRODUCER_INFO (328).
     """
     with connection.admin() as admin:
+        look = leave_dead_out(admin)
         output.rows(described(*one) for one in connected(admin, group))
+    end_with(look.dead)
 
 
 def described(kind: str, group: str, one: ClientConnection) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import end_with, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT
 from aerobee.cli.output import Output, output_options, progress
@@ -49,11 +50,12 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
     from aerobee.client.system_names import DLQ_PREFIX
 
     with connection.admin() as admin:
+        look = leave_dead_out(admin)
         if group is not None:
-            if not has_letters(admin, group, output):
-                return
-            found = islice(letters(admin, group), most)
-            output.rows(described_letter(one, connection.namespace) for one in found)
+            if has_letters(admin, group, output):
+                found = islice(letters(admin, group), most)
+                output.rows(described_letter(one, connection.namespace) for one in found)
+            end_with(look.dead)
             return
         rows = []
         for topic in admin.topics():
@@ -68,6 +70,7 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
                     }
                 )
         output.rows(rows)
+    end_with(look.dead)
 
 
 def described_letter(letter: ReceivedMessage, namespace: str | None) -> dict[str, Any]:

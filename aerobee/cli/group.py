@@ -9,6 +9,7 @@ import click
 from aerobee.cli.bodies import plain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.dead import end_with, leave_dead_out, with_lag
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
@@ -46,23 +47,25 @@ def list_groups(system: bool, connection: Connection, output: Output) -> None:
     from aerobee.client.system_names import is_system_group
 
     with connection.admin() as admin:
+        look = leave_dead_out(admin)
         names = [name for name in admin.groups() if system or not is_system_group(name)]
         rows = []
         with progress(len(names), "groups") as advance:
             for name in names:
-                rows.append(summary(admin, name))
+                rows.append(summary(admin, name, look.masters))
                 advance(1)
     output.rows(rows)
+    end_with(look.dead)
 
 
-def summary(admin: AdminClient, name: str) -> dict[str, Any]:
-    """A group on one line."""
+def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str, Any]:
+    """A group on one line; `dead`: masters that do not answer, and may have more of its lag."""
     lag = admin.consumer_lag(name)
     found = admin.consumers(name)
     return {
         "group": name,
         "members": len(found.members),
-        "lag": lag.total,
+        **with_lag(lag.total, dead),
         "per_s": lag.consume_tps,
         "model": found.message_model or None,
         "topics": list(lag.topics),
@@ -125,12 +128,22 @@ def show_group(found: GroupDescription, output: Output) -> None:
 def lag(name: str, topic: str | None, connection: Connection, output: Output) -> None:
     """Print how far group NAME is in each queue."""
     with connection.admin() as admin:
+        look = leave_dead_out(admin)
         found = admin.consumer_lag(name, topic)
-        if not found.queues and name not in admin.groups():
+        if not look.masters and not found.queues and name not in admin.groups():
             # A mistyped name must not look like a group without a backlog.
             raise GroupNotFoundError(f"no broker knows group {name}")
-    output.rows(lag_rows(found))
-    output.say(f"{found.total} messages behind in {len(found.queues)} queues")
+    output.rows([*lag_rows(found), *(unknown_row(broker, topic) for broker in look.masters)])
+    unsure = f", unknown at {', '.join(look.masters)}" if look.masters else ""
+    least = "at least " if look.masters else ""
+    output.say(f"{least}{found.total} messages behind in {len(found.queues)} queues{unsure}")
+    end_with(look.dead)
+
+
+def unknown_row(broker: str, topic: str | None) -> dict[str, Any]:
+    """The queues of a dead broker, of which nobody knows how many there are."""
+    names = ("queue", "end", "consumed", "lag", "in_flight", "last_consumed")
+    return {"topic": topic, "broker": broker, **dict.fromkeys(names)}
 
 
 def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:

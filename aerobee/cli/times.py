@@ -13,7 +13,7 @@ from aerobee.whole_number import whole_number
 if TYPE_CHECKING:
     from aerobee.client.config import ConsumeFrom
 
-__all__ = ["duration_of", "position_of", "time_of"]
+__all__ = ["duration_of", "duration_text", "position_of", "time_of"]
 
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -64,3 +64,17 @@ def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:
             f"{option} {text}: write first, last, offset:N, 2025-01-31T12:00, '10m ago' or epoch "
             "milliseconds"
         ) from None
+
+
+def duration_text(seconds: int | None) -> str | None:
+    """The two largest units of a duration: `3 d 4 h`, `5 min 6 s`."""
+    if seconds is None:
+        return None
+    parts = (
+        (seconds // 86_400, "d"),
+        (seconds // 3_600 % 24, "h"),
+        (seconds // 60 % 60, "min"),
+        (seconds % 60, "s"),
+    )
+    first = next((number for number, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.cluster import connected, described, described_brokers
+from aerobee.cli.cluster import broker_rows, connected, described, for_people
 from aerobee.cli.connection import Connection, connection_options, tell_outages
+from aerobee.cli.dead import Look, end_with, leave_dead_out
 from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, output_options, table_of
 from aerobee.cli.top_view import HELP, SORTED_BY, View
@@ -26,6 +27,10 @@ __all__ = ["top"]
 ROWS_MIN = 5
 FRAME_LINES = 10
 """The lines of the screen for titles and help."""
+
+UNCHANGED = ("id", "version", "aerobee")
+NO_STATISTIC = "not exist"
+"""In the remark for a counter that nothing has counted yet."""
 
 Row = dict[str, Any]
 
@@ -64,14 +69,16 @@ def top(
         if not (once or output.for_programs) and sys.stdout.isatty():
             live(admin, interval, chosen)
             return
-        brokers, found = list(described_brokers(admin)), ROWS[view](admin)
+        look = leave_dead_out(admin)
+        brokers, found = broker_rows(look), ROWS[view](admin, look)
         check_column(sort, found)
         rows = chosen.arranged(found)
         if output.for_programs:
             output.record({"brokers": brokers, view: rows})
         else:
-            output.rows(brokers)
+            output.rows(for_people(row, output) for row in brokers)
             output.rows(rows)
+        end_with(look.dead)
 
 
 def check_column(name: str, rows: Sequence[Row]) -> None:
@@ -83,19 +90,20 @@ def check_column(name: str, rows: Sequence[Row]) -> None:
 # ── Rows ──
 
 
-def groups(admin: AdminClient) -> list[Row]:
+def groups(admin: AdminClient, look: Look) -> list[Row]:
     """Consumer groups."""
     from aerobee.cli.group import summary
     from aerobee.client.system_names import is_system_group
 
-    return [summary(admin, name) for name in admin.groups() if not is_system_group(name)]
+    names = (name for name in admin.groups() if not is_system_group(name))
+    return [summary(admin, name, look.masters) for name in names]
 
 
-def topics(admin: AdminClient) -> list[Row]:
-    """Topics with their send rates over the last minute."""
+def topics(admin: AdminClient, look: Look) -> list[Row]:
+    """Topics with their send rates over the last minute, at the brokers that answer."""
     from aerobee.cli.topic import of_users
 
-    brokers = {broker.name for broker in admin.cluster_info().brokers}
+    brokers = {broker.name for broker, _ in look.alive if broker.is_master}
     return [
         {
             "topic": name,
@@ -107,21 +115,23 @@ def topics(admin: AdminClient) -> list[Row]:
 
 
 def rate(admin: AdminClient, statistic: str, key: str, broker: str) -> float:
-    """The rate of a counter per second; empty if it has no data yet."""
+    """The rate of a counter per second; 0 if it has no data yet. Raises: other BrokerErrors."""
     from aerobee.errors import BrokerError
 
     try:
         return admin.stats_item(statistic, key, broker).minute.per_second
-    except BrokerError:
+    except BrokerError as error:
+        if NO_STATISTIC not in (error.remark or ""):
+            raise
         return 0.0
 
 
-def connections(admin: AdminClient) -> list[Row]:
+def connections(admin: AdminClient, look: Look) -> list[Row]:
     """The connected consumers and producers."""
     return [described(*one) for one in connected(admin, None, tell=False)]
 
 
-ROWS: dict[str, Callable[[AdminClient], list[Row]]] = {
+ROWS: dict[str, Callable[[AdminClient, Look], list[Row]]] = {
     "groups": groups,
     "topics": topics,
     "connections": connections,
@@ -143,7 +153,9 @@ def live(admin: AdminClient, interval: float, view: View) -> None:
         with Live(screen=True, auto_refresh=False) as screen, keys_pressed() as pressed:
             while True:
                 try:
-                    brokers, rows = list(described_brokers(admin)), ROWS[view.name](admin)
+                    look = leave_dead_out(admin)
+                    brokers = [of_screen(row) for row in broker_rows(look)]
+                    rows = ROWS[view.name](admin, look)
                 except AerobeeError as error:
                     screen.update(Text(str(error)), refresh=True)
                     brokers, rows = [], []
@@ -157,6 +169,12 @@ def live(admin: AdminClient, interval: float, view: View) -> None:
                             return
     except KeyboardInterrupt:
         pass
+
+
+def of_screen(row: Row) -> Row:
+    """A broker on the screen: what does not change while one looks is left to `cluster info`."""
+    kept = {name: value for name, value in row.items() if name not in UNCHANGED}
+    return for_people(kept, Output())
 
 
 def drawn(brokers: list[Row], rows: list[Row], view: View, height: int) -> Group:

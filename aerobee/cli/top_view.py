@@ -74,11 +74,15 @@ class View:
     def arranged(self, rows: Sequence[Row]) -> list[Row]:
         """The selected rows in their order; rows without a value come last."""
         wanted = [row for row in rows if self.wants(row)]
-        known = [row for row in wanted if row.get(self.sorted_by) is not None]
-        unknown = [row for row in wanted if row.get(self.sorted_by) is None]
-        numbers = all(isinstance(row[self.sorted_by], int | float) for row in known)
+        by = self.sorted_by
+        if all(row.get(by) is None for row in wanted):
+            # With a dead broker there is only the least that a lag can be.
+            by = f"{by}_at_least"
+        known = [row for row in wanted if row.get(by) is not None]
+        unknown = [row for row in wanted if row.get(by) is None]
+        numbers = all(isinstance(row[by], int | float) for row in known)
         known.sort(
-            key=lambda row: row[self.sorted_by] if numbers else shown(row[self.sorted_by]),
+            key=lambda row: row[by] if numbers else shown(row[by]),
             reverse=numbers != self.reverse,
         )
         return known + unknown

@@ -1,6 +1,7 @@
 """GET_BROKER_RUNTIME_INFO: the figures of a broker, under the names that tools and exporters read.
 
 A missing key breaks exporters, so all keys are here; a key without a meaning in this broker is 0.
+Those that begin with `aerobee` are ours: tools print or leave out what they do not know.
 Single puts are not timed, because each is a copy in memory: only the puts of slow rounds are, and
 all others count as fast. The time of a get is not measured either.
 Source: semantics §16, admin §6.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.metrics.stats import PUT_BOUNDS_S
+from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.unit import SCHEDULE_TOPIC
@@ -58,7 +60,7 @@ NOT_MEASURED: Final = dict.fromkeys(NO_COUNT, "0") | dict.fromkeys(NO_RATE, "0.0
 
 
 class RuntimeInfo:
-    """The figures, computed for each request; the only state is the start time."""
+    """The figures, computed for each request."""
 
     def __init__(
         self,
@@ -78,8 +80,8 @@ class RuntimeInfo:
         self._sampling = sampling
         self._delays = delays
         self._timers = timers
-        self._began_ms = core.clock.now_ms()
-        self._began = core.clock.monotonic()
+        self._began_ms = core.began_ms
+        self._began = core.began
 
     async def figures(self) -> dict[str, str]:
         """Every key with its text."""
@@ -99,6 +101,9 @@ class RuntimeInfo:
             "brokerVersion": str(VERSION),
             "brokerActive": "true",
             "bootTimestamp": str(self._began_ms),
+            # Ours beside RocketMQ's: its version says which protocol this broker speaks.
+            "aerobeeVersion": build().version,
+            "aerobeeUptimeSeconds": str(seconds),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]",
             "startAcceptSendRequestTimeStamp": str(gate_ms),
         }

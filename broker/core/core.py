@@ -46,6 +46,9 @@ class Core:
         self.config = config
         self.disk = disk
         self.clock = clock
+        self.began_ms = clock.now_ms()
+        """When this process began to be a broker, by the wall clock."""
+        self.began = clock.monotonic()
         self.stats = BrokerStats()
         self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)

@@ -14,6 +14,7 @@ from aerobee.broker.delay.schedule import GROUP as DELAYING_GROUP
 from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.lag import LagReader
 from aerobee.broker.metrics.stats import Backlog, ClientKind, KnownNames, Sources
+from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import LANGUAGE_CODES, LanguageCode
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
@@ -85,6 +86,8 @@ def make_sources(
         node_id=broker.broker_name,
         labels=labels_of(metrics.metrics_label),
         short_names=metrics.metrics_legacy_names,
+        build=build(),
+        began_ms=core.began_ms,
         loop=core.stats.loop,
         access=core.stats.access,
         broker=core.stats,

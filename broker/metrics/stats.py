@@ -24,6 +24,7 @@ from aerobee.store.stats import Durations
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from aerobee.broker.process.host import Build
     from aerobee.remoting.stats import RemotingStats
     from aerobee.store.files.disk import Space
     from aerobee.store.stats import StoreStats
@@ -410,6 +411,9 @@ class ServerSources:
     """The operator's own labels, on every series."""
     short_names: bool = False
     """Whether metrics are served under their names in RocketMQ 5.1.0 to 5.1.3 too."""
+    build: Build
+    began_ms: int
+    """When the process began, by the wall clock."""
     remoting: RemotingStats
     loop: LoopStats
     access: AccessStats

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aerobee.broker.errors import LimitReached, Refused
+from aerobee.remoting.wire.bodies.route import LostBroker
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
+    "LOST_KEPT_MS",
+    "LOST_MAX",
     "MASTER_ID",
     "NAME_MAX",
     "QUEUES_MAX",
@@ -29,6 +32,7 @@ __all__ = [
     "BrokerConnection",
     "Live",
     "LiveKey",
+    "LostBrokers",
     "MinIdChange",
     "OwnBroker",
     "Registered",
@@ -52,6 +56,10 @@ NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]+")
 ADDRESS: Final = re.compile(r"[^\x00-\x20\x7f/\\;,@]+:(\d{1,5})", re.ASCII)
 SHOWN: Final = 60
 """Characters of a wrong value that are quoted in the answer."""
+LOST_MAX: Final = 1_000
+"""So many lost brokers are remembered; then the one that was lost first is forgotten."""
+LOST_KEPT_MS: Final = 24 * 3_600_000
+"""For how long a lost broker is remembered that nobody unregisters."""
 
 
 class BrokerConnection(Protocol):
@@ -104,6 +112,63 @@ class LiveKey(NamedTuple):
 
     cluster: str
     address: str
+
+
+class Lost(NamedTuple):
+    """A broker that was lost: its name and id, and when it was heard last."""
+
+    broker: str
+    broker_id: int
+    seen_ms: int
+
+
+class LostBrokers:
+    """The brokers that left a name server without a word: (cluster, address) → who was there.
+
+    A broker whose connection ends, or whose heartbeats stay away, is in no route from then on. Who
+    asks what brokers there are would not see that one is missing, so its name is kept here until it
+    registers again, unregisters, or a day has passed. The one that was lost first comes first.
+    """
+
+    def __init__(self) -> None:
+        self.table: dict[LiveKey, Lost] = {}
+
+    def add(self, key: LiveKey, broker: str, broker_id: int, seen_ms: int) -> None:
+        """Remember a broker that has gone."""
+        self.table.pop(key, None)
+        if len(self.table) >= LOST_MAX:
+            del self.table[next(iter(self.table))]
+        self.table[key] = Lost(broker, broker_id, seen_ms)
+
+    def found(self, key: LiveKey, broker: str, broker_id: int) -> None:
+        """Forget a broker that has registered, at its address or under its name and id."""
+        self.table.pop(key, None)
+        for other, lost in list(self.table.items()):
+            if (other.cluster, lost.broker, lost.broker_id) == (key.cluster, broker, broker_id):
+                del self.table[other]
+
+    def forget(self, key: LiveKey) -> None:
+        """Forget a broker that unregistered after all."""
+        self.table.pop(key, None)
+
+    def forget_old(self, now_ms: int) -> None:
+        """Forget those that were lost long ago."""
+        for key, lost in list(self.table.items()):
+            if lost.seen_ms + LOST_KEPT_MS < now_ms:
+                del self.table[key]
+
+    def listed(self, now_ms: int) -> list[LostBroker]:
+        """All of them, as the answer names them."""
+        return [
+            LostBroker(
+                cluster=key.cluster,
+                broker_name=lost.broker,
+                broker_id=lost.broker_id,
+                broker_addr=key.address,
+                silent_ms=max(0, now_ms - lost.seen_ms),
+            )
+            for key, lost in self.table.items()
+        ]
 
 
 class OwnBroker(NamedTuple):

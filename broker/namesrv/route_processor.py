@@ -136,7 +136,8 @@ class RouteProcessor:
         self, header: headers.GetBrokerClusterInfo, command: Command, connection: Connection
     ) -> Answer:
         """GET_BROKER_CLUSTER_INFO: every broker of every cluster."""
-        return Answer(body=self.routes.cluster_info(self.shown_to(connection)).to_bytes())
+        info = self.routes.cluster_info(self.shown_to(connection), monotonic_ms(self.clock))
+        return Answer(body=info.to_bytes())
 
     def topic_list(
         self, header: headers.GetAllTopicList, command: Command, connection: Connection

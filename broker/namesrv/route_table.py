@@ -21,6 +21,7 @@ from aerobee.broker.namesrv.registrations import (
     Broker,
     Live,
     LiveKey,
+    LostBrokers,
     MinIdChange,
     OwnBroker,
     Registered,
@@ -75,6 +76,7 @@ class RouteTable:
         self.queues = TopicQueues(max_topics=max_topics, max_pairs=max_pairs)
         self.brokers: dict[str, Broker] = {}
         self.live: dict[LiveKey, Live] = {}
+        self.lost = LostBrokers()
         self.max_brokers = max_brokers
         self.min_id_changed = min_id_changed
         self.own: OwnBroker | None = None
@@ -164,6 +166,7 @@ class RouteTable:
         if self.gives_topics(broker, request):
             yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
         live.version = request.version
+        self.lost.found(key, request.broker, request.broker_id)
         return self.master_of(broker, request)
 
     def check(self, request: Registration) -> None:
@@ -296,7 +299,10 @@ class RouteTable:
 
     def unregister(self, cluster: str, address: str) -> bool:
         """Unregister a broker; returns whether it was registered. Our own broker stays."""
-        return bool(self.leave({LiveKey(cluster, address)} & self.live.keys()))
+        key = LiveKey(cluster, address)
+        left = self.leave({key} & self.live.keys())
+        self.lost.forget(key)
+        return bool(left)
 
     def connection_closed(self, connection_id: int) -> list[str]:
         """Remove the brokers that last registered over this connection; returns their addresses."""
@@ -314,12 +320,18 @@ class RouteTable:
             if live.last_update_ms + live.timeout_ms < now_ms
         }
         self.leave(silent)
+        self.lost.forget_old(now_ms)
         return [live.connection for live in silent.values() if live.connection is not None]
 
     def leave(self, keys: Iterable[LiveKey]) -> list[str]:
-        """Remove live entries with their addresses; returns the addresses."""
+        """Remove live entries with their addresses, which counts as lost; returns the addresses."""
         gone = {key: self.live.pop(key) for key in list(keys)}
         for key, live in gone.items():
+            broker = self.brokers.get(live.broker)
+            if broker is not None:
+                for broker_id, address in broker.addresses.items():
+                    if address == key.address:
+                        self.lost.add(key, live.broker, broker_id, live.last_update_ms)
             self.drop_address(live.broker, key.address)
         return [key.address for key in gone]
 
@@ -396,8 +408,8 @@ class RouteTable:
             if live.filter_servers and live.broker in names
         }
 
-    def cluster_info(self, shown: Shown = as_registered) -> ClusterInfo:
-        """All brokers, and the broker names of every cluster."""
+    def cluster_info(self, shown: Shown = as_registered, now_ms: int = 0) -> ClusterInfo:
+        """All brokers, the broker names of every cluster, and which brokers were lost."""
         clusters: dict[str, list[str]] = {}
         for name in sorted(self.brokers):
             clusters.setdefault(self.brokers[name].cluster, []).append(name)
@@ -406,6 +418,7 @@ class RouteTable:
                 name: self.broker_data(name, shown) for name in sorted(self.brokers)
             },
             cluster_addr_table=clusters,
+            lost_brokers=self.lost.listed(now_ms) or None,
         )
 
     def brokers_of(self, cluster: str) -> list[str]:

@@ -1,22 +1,27 @@
-"""The machine: name, CPUs, addresses, limit on open files."""
+"""The machine: name, CPUs, addresses, limit on open files; and the build that runs on it."""
 
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import socket
 import struct
 from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.store.files.disk import Disk
 
 __all__ = [
+    "Build",
     "addresses",
+    "build",
     "cpu_count",
     "descriptor_limit",
     "disk_bytes",
@@ -38,6 +43,8 @@ PROCESSES = Path("/proc")
 SOCKET_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 LISTENS = "0A"
 """The state of a socket that listens, in these tables."""
+UNKNOWN: Final = "unknown"
+"""The version of a tree that is not installed."""
 
 
 def cpu_count() -> int:
@@ -199,3 +206,26 @@ def resolved() -> list[str]:
     except OSError:
         return []
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+# ── The build ──
+
+
+class Build(NamedTuple):
+    """What `aerobee_build_info` tells."""
+
+    version: str
+    """As `aerobee --version` prints it; a compiled build ends with `+compiled`."""
+    python: str
+
+
+@cache
+def build() -> Build:
+    """Of this process, read once: an upgrade of the package changes a process that runs by nothing
+    but its restart.
+    """
+    try:
+        found = version("aerobee")
+    except PackageNotFoundError:
+        found = UNKNOWN
+    return Build(found, platform.python_version())

@@ -81,7 +81,25 @@ def certificate_ends(sources: ServerSources) -> Iterator[Reading]:
         yield (), expires_s
 
 
+def build_info(sources: ServerSources) -> Iterator[Reading]:
+    """Always 1; what there is to say is in the labels."""
+    yield tuple(sources.build), 1
+
+
 SERVER_METRICS: Final[tuple[Metric[ServerSources], ...]] = (
+    Metric(
+        "aerobee_build_info",
+        "gauge",
+        ("version", "python"),
+        "Always 1: the version of Aerobee that runs, and of Python.",
+        build_info,
+    ),
+    single(
+        "aerobee_start_time_seconds",
+        "gauge",
+        "When this process began to serve, in seconds since 1970: time() minus it is the uptime.",
+        lambda s: s.began_ms / 1000,
+    ),
     Metric(
         "rocketmq_rpc_latency_milliseconds",
         "histogram",

@@ -33,7 +33,9 @@ pytestmark = pytest.mark.interop
 
 DIFFERENT: Final = {
     "": r".*RMQ_SYS_ROCKSDB_TRANS_(OP_)?HALF_TOPIC.*",
-    "brokerStatus": r"(ADDRESS )?(brokerVersion|(get|put)\w*Tps|putMessageDistributeTime) : .*",
+    "brokerStatus": (
+        r"(ADDRESS )?(aerobee\w+|brokerVersion|(get|put)\w*Tps|putMessageDistributeTime) : .*"
+    ),
     "getUser": r"bob \S+ Normal disable",
     "listUser": r"\w+ \S+ (Normal|Super) enable|bob \S+ Normal disable",
     "queryCq": r"ConsumeQueueData.*|Filter data:|null",

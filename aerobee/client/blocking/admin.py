@@ -114,6 +114,7 @@ class AdminClient(Part):
     # ── Brokers ──
 
     cluster_info = method(broker_steps.cluster_info)
+    leave_out = method(broker_steps.leave_out)
     broker_config = method(broker_steps.broker_config)
     update_broker_config = method(broker_steps.update_broker_config)
     broker_stats = method(broker_steps.broker_stats)

@@ -17,6 +17,7 @@ __all__ = [
     "BrokerMemberGroup",
     "BrokerMemberGroupBody",
     "ClusterInfo",
+    "LostBroker",
     "QueueData",
     "TopicRouteData",
 ]
@@ -64,11 +65,26 @@ class TopicRouteData(NullFree, msgspec.Struct, rename="camel", kw_only=True):
     topic_queue_mapping_by_broker: dict[str, dict[str, Any]] | None = None
 
 
+class LostBroker(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """A broker that left its name server without unregistering. RocketMQ does not know it."""
+
+    cluster: str
+    broker_name: str
+    broker_id: I64
+    broker_addr: str
+    silent_ms: I64
+    """Since it was heard last."""
+
+
 class ClusterInfo(NullFree, msgspec.Struct, rename="camel", kw_only=True):
-    """Broker name → brokers, cluster → broker names."""
+    """Broker name → brokers, cluster → broker names.
+
+    `lost_brokers` is ours: there only where there are some, and passed over by other clients.
+    """
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+    lost_brokers: list[LostBroker] | None = None
 
 
 class BrokerMemberGroup(msgspec.Struct, rename="camel", kw_only=True):

@@ -1,14 +1,18 @@
 """`aerobee cluster`, `connections`, `broker config` and `top` against a real broker."""
 
 import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pytest
 
+from aerobee import __version__
 from aerobee.blocking import PullConsumer
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.ports import free_port
 from tests.kit.raw_client import RawConnection
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
 
@@ -17,12 +21,30 @@ def test_brokers_are_shown_with_their_figures(call: Call, broker: AnyBroker) -> 
     (row,) = call("cluster", "info", "--json").document
     assert (row["id"], row["address"]) == (0, broker.address)
     assert row["version"].startswith("V5")
-    lines = call("cluster", "info").out.splitlines()
-    assert lines[0].split("\t")[:2] == ["cluster", "broker"]
+    assert (row["state"], row["aerobee"]) == ("up", __version__)
+    assert row["uptime_s"] >= 0
+    titles, values = (line.split("\t") for line in call("cluster", "info").out.splitlines())
+    shown = dict(zip(titles, values, strict=True))
+    assert shown["broker"] == row["broker"]
+    assert shown["uptime"].endswith(" s")
 
 
-def test_one_broker_that_does_not_answer_hides_no_other(call: Call, broker: AnyBroker) -> None:
-    """The first command of a person in trouble: it showed nothing then."""
+class Gone(NamedTuple):
+    """A broker that is registered and does not answer; `vanish` ends its connection."""
+
+    address: str
+    vanish: Callable[[], None]
+
+
+@pytest.fixture
+def group(call: Call, topic: str) -> str:
+    """A group that all brokers know; to make it with a dead one among them is refused."""
+    assert call("group", "create", f"g-{topic}").code == 0
+    return f"g-{topic}"
+
+
+@pytest.fixture
+def gone(broker: AnyBroker) -> Iterator[Gone]:
     body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}},"filterServerList":[]}'
     there = {
         "brokerName": "gone",
@@ -33,13 +55,66 @@ def test_one_broker_that_does_not_answer_hides_no_other(call: Call, broker: AnyB
     more = {"haServerAddr": there["brokerAddr"], "bodyCrc32": zlib.crc32(body) & 0x7FFFFFFF}
     with RawConnection(broker.namesrv_address) as names:
         assert names.call(103, there | more, body).code == 0
-        done = call("cluster", "info", "--json")
+        yield Gone(str(there["brokerAddr"]), names.close)
+    with RawConnection(broker.namesrv_address) as names:
         assert names.call(104, there).code == 0
-    versions = {row["broker"]: row["version"] for row in done.document}
-    assert versions.pop("gone") is None
-    assert all(version.startswith("V5") for version in versions.values())
-    assert len(versions) == 1
-    assert (done.code, f"to {there['brokerAddr']}" in done.err) == (4, True)
+
+
+def test_one_broker_that_does_not_answer_hides_no_other(call: Call, gone: Gone) -> None:
+    """The first command of a person in trouble: it showed nothing then."""
+    done = call("cluster", "info", "--json")
+    rows = {row["broker"]: row for row in done.document}
+    dead = rows.pop("gone")
+    assert (dead["state"], dead["version"], dead["in_per_s"]) == ("dead", None, None)
+    (alive,) = rows.values()
+    assert alive["state"] == "up"
+    assert alive["version"].startswith("V5")
+    assert done.code == 4
+    assert f"broker gone ({gone.address}) is dead: " in done.err
+
+
+def test_a_broker_that_died_is_shown_after_the_name_server_has_dropped_it(
+    call: Call, gone: Gone
+) -> None:
+    """Its connection ends with it, and with the connection its place in every route."""
+    gone.vanish()
+
+    def lost() -> bool:
+        return "without a word" in call("cluster", "info").err
+
+    eventually(lost, within_s=30, what="a broker that is lost")
+    done = call("cluster", "info", "--json")
+    states = {row["broker"]: row["state"] for row in done.document}
+    assert (states.pop("gone"), list(states.values()), done.code) == ("dead", ["up"], 4)
+
+
+@pytest.mark.parametrize("vanished", [False, True])
+def test_lag_at_a_dead_broker_is_unknown_and_no_zero(
+    call: Call, group: str, gone: Gone, vanished: bool
+) -> None:
+    if vanished:
+        gone.vanish()
+        eventually(
+            lambda: "without a word" in call("cluster", "info").err, within_s=30, what="a loss"
+        )
+    listed = call("group", "list", "--json")
+    of_top = call("top", "--json")
+    for done, rows in ((listed, listed.document), (of_top, of_top.document["groups"])):
+        (row,) = [row for row in rows if row["group"] == group]
+        assert (row["lag"], row["lag_at_least"], row["dead"]) == (None, 0, ["gone"])
+        assert (done.code, "is dead" in done.err) == (4, True)
+    assert [row["state"] for row in of_top.document["brokers"] if row["broker"] == "gone"] == [
+        "dead"
+    ]
+    done = call("group", "lag", group, "--json")
+    assert [(row["broker"], row["lag"]) for row in done.document] == [("gone", None)]
+    assert done.code == 4
+    said = call("group", "lag", group).out.splitlines()[-1]
+    assert said == "at least 0 messages behind in 0 queues, unknown at gone"
+    assert call("connections", "--json").code == 4
+    assert call("dlq", "list", "--json").code == 4
+    found = call("group", "doctor", group, "--json")
+    assert (found.code, "what is at broker gone, which is dead" in found.out) == (4, True)
 
 
 def test_who_is_connected_is_shown(call: Call, broker: AnyBroker, topic: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from aerobee import __version__
 from aerobee.broker.admin import consumption
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire import relaxed_json
@@ -233,6 +234,7 @@ async def test_runtime_info_is_text_under_every_name(tmp_path: Path, autojump_cl
         assert table["getTransferredTps"] == "3.0 3.0 3.0"
         assert table["msgPutTotalTodayNow"] == table["putMessageTimesTotal"] == "30"
         assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
+        assert (table["aerobeeVersion"], table["aerobeeUptimeSeconds"]) == (__version__, "10")
         assert table["sendThreadPoolQueueCapacity"] == "10000"
         assert int(table["earliestMessageTimeStamp"]) == desk.store.store_time("t", 0, 0)
         assert int(table["commitLogMaxOffset"]) == desk.store.commit_log.max_offset

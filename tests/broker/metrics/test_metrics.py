@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee.broker.metrics import metrics
 from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
+from aerobee.broker.process.host import Build
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
 from aerobee.remoting.wire.answer import Answer
@@ -67,6 +68,8 @@ def make_sources() -> Sources:
     return Sources(
         cluster="DefaultCluster",
         node_id="broker-a",
+        build=Build("1.2.3", "3.11.9"),
+        began_ms=4_500,
         loop=broker.loop,
         access=broker.access,
         broker=broker,
@@ -113,6 +116,12 @@ def scrape(sources: Sources) -> dict[Series, float]:
 def value(found: Mapping[Series, float], name: str, **labels: str) -> float:
     scope = SCOPE if name.startswith("rocketmq_") else {}
     return found[name, frozenset((COMMON | scope | labels).items())]
+
+
+def test_the_version_and_the_start_are_told(sources: Sources) -> None:
+    found = scrape(sources)
+    assert value(found, "aerobee_build_info", version="1.2.3", python="3.11.9") == 1
+    assert value(found, "aerobee_start_time_seconds") == 4.5
 
 
 def test_messages_and_bytes_in_are_counted_per_topic_and_type(sources: Sources) -> None:

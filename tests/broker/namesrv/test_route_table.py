@@ -6,7 +6,11 @@ import pytest
 
 from aerobee.broker.errors import LimitReached, Refused
 from aerobee.broker.namesrv.registrations import (
+    LOST_KEPT_MS,
+    LOST_MAX,
     QUEUES_MAX,
+    LiveKey,
+    LostBrokers,
     MinIdChange,
     Registered,
     Registration,
@@ -645,3 +649,51 @@ def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
         finished(steps)
     assert len(routes.queues.table) == 2_500
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()
+
+
+def lost(routes: RouteTable, now_ms: int = 0) -> list[tuple[str, int, str, int]]:
+    listed = routes.cluster_info(now_ms=now_ms).lost_brokers or []
+    return [(one.broker_name, one.broker_id, one.broker_addr, one.silent_ms) for one in listed]
+
+
+def test_a_broker_whose_connection_ends_is_lost_until_it_comes_back() -> None:
+    routes = RouteTable()
+    peer = Peer()
+    finished(routes.register(registration(connection=peer), 1_000))
+    assert lost(routes) == []
+    assert b"lostBrokers" not in routes.cluster_info().to_bytes()
+    routes.connection_closed(peer.id)
+    assert lost(routes, 36_000) == [("py-a", 0, "127.0.0.1:30911", 35_000)]
+    finished(routes.register(registration(), 40_000))
+    assert lost(routes, 40_000) == []
+
+
+def test_a_silent_broker_is_lost_and_a_replacement_elsewhere_takes_its_place() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    routes.expire(10**6)
+    assert lost(routes, 10**6) == [("py-a", 0, "127.0.0.1:30911", 10**6)]
+    finished(routes.register(registration(address="127.0.0.1:1"), 10**6))
+    assert lost(routes, 10**6) == []
+
+
+def test_a_broker_that_unregisters_is_not_lost_even_if_its_connection_ended_first() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    routes.unregister("PyC", "127.0.0.1:30911")
+    assert lost(routes) == []
+    peer = Peer()
+    finished(routes.register(registration(connection=peer), 0))
+    routes.connection_closed(peer.id)
+    assert not routes.unregister("PyC", "127.0.0.1:30911")
+    assert lost(routes) == []
+
+
+def test_lost_brokers_are_bounded_and_forgotten_after_a_day() -> None:
+    brokers = LostBrokers()
+    for number in range(LOST_MAX + 1):
+        brokers.add(LiveKey("c", f"a:{number}"), f"b{number}", 0, number)
+    assert len(brokers.table) == LOST_MAX
+    assert [one.broker_name for one in brokers.listed(0)][:1] == ["b1"]
+    brokers.forget_old(LOST_KEPT_MS + LOST_MAX)
+    assert [one.broker_name for one in brokers.listed(0)] == [f"b{LOST_MAX}"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from aerobee.admin import BrokerInfo, ClusterInfo, StatsItem, StatsWindow
+from aerobee.admin import BrokerInfo, ClusterInfo, LostBroker, StatsItem, StatsWindow
 from aerobee.client.route import MASTER_ID, in_order
 from aerobee.client.steps.answers import body_of, error_of, request_name
 from aerobee.client.steps.effects import Ask
@@ -29,7 +29,7 @@ from aerobee.remoting.wire.headers.cleanup import (
 from aerobee.remoting.wire.version import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
@@ -49,6 +49,7 @@ __all__ = [
     "cluster_info",
     "delete_expired_files",
     "delete_expired_queues",
+    "leave_out",
     "masters",
     "one_broker",
     "readers_of",
@@ -138,9 +139,30 @@ def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
         for name, data in found.broker_addr_table.items()
         for broker_id, address in data.broker_addrs.items()
     ]
-    return ClusterInfo(
-        brokers=sorted(brokers, key=lambda one: (one.cluster, one.name, one.broker_id))
-    )
+    lost = [
+        LostBroker(
+            cluster=one.cluster,
+            name=one.broker_name,
+            broker_id=one.broker_id,
+            address=one.broker_addr,
+            silent_s=one.silent_ms / 1000,
+        )
+        for one in found.lost_brokers or ()
+    ]
+    return ClusterInfo(brokers=sorted(brokers, key=_place), lost=sorted(lost, key=_place))
+
+
+def _place(one: BrokerInfo) -> tuple[str, str, int]:
+    return one.cluster, one.name, one.broker_id
+
+
+def leave_out(routes: Routes, brokers: Iterable[str]) -> Steps[None]:
+    """Ask the brokers at these addresses nothing from now on: what is about all brokers is then
+    about the others. For brokers that do not answer; an empty list asks all of them again.
+    """
+    routes.left_out = frozenset(brokers)
+    return
+    yield  # A generator, as all steps are.
 
 
 def masters(
@@ -157,6 +179,7 @@ def masters(
         if one.broker_id == MASTER_ID
         and cluster in (None, one.cluster)
         and broker in (None, one.name, one.address)
+        and (broker or one.address not in routes.left_out)
     ]
     if not found:
         there = ", ".join(f"{one.name} ({one.cluster})" for one in info.brokers) or "none"
@@ -183,12 +206,16 @@ def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
 
 
 def readers_of(routes: Routes, topic: str) -> Steps[list[Broker]]:
-    """The brokers of a topic, each at its master's address, else a slave's.
+    """The brokers of a topic that are not left out, each at its master's address, else a slave's.
 
     Raises: RouteNotFoundError, BrokerNotFoundError, NoNameServerError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
-    return [Broker(name, in_order(by_id)[0]) for name, by_id in sorted(route.brokers.items())]
+    found = []
+    for name, by_id in sorted(route.brokers.items()):
+        asked = [one for one in in_order(by_id) if one not in routes.left_out]
+        found += [Broker(name, one) for one in asked[:1]]
+    return found
 
 
 # ── Settings and statistics ──

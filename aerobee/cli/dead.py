@@ -1,0 +1,82 @@
+"""The brokers that do not answer: shown as dead, left out of what is asked, and told at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from aerobee.cli.border import NOT_REACHABLE, complain, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.admin import BrokerInfo
+    from aerobee.blocking import AdminClient
+    from aerobee.errors import TransportError
+
+__all__ = ["Dead", "Look", "end_with", "leave_dead_out", "look_at", "with_lag"]
+
+
+class Dead(NamedTuple):
+    """A broker that does not answer, and how that is known."""
+
+    broker: BrokerInfo
+    why: str
+
+
+class Look(NamedTuple):
+    """The brokers with their statistics, and those that have none to tell."""
+
+    alive: list[tuple[BrokerInfo, dict[str, str]]]
+    dead: list[Dead]
+    error: TransportError | None
+
+    @property
+    def masters(self) -> list[str]:
+        """The names of the dead masters, whose queues nobody knows."""
+        return sorted({one.broker.name for one in self.dead if one.broker.is_master})
+
+
+def look_at(admin: AdminClient) -> Look:
+    """Ask every broker for its statistics; one that does not answer, or that the name server has
+    lost, is dead.
+    """
+    from aerobee.errors import TransportError
+
+    info = admin.cluster_info()
+    found = Look([], [], None)
+    for broker in info.brokers:
+        try:
+            found.alive.append((broker, admin.broker_stats(broker.address)))
+        except TransportError as error:
+            found = found._replace(error=found.error or error)
+            found.dead.append(Dead(broker, explained(error)))
+    for lost in info.lost:
+        why = f"it left the name server without a word; last heard of {lost.silent_s:.0f} s ago"
+        found.dead.append(Dead(lost, why))
+    return found
+
+
+def leave_dead_out(admin: AdminClient) -> Look:
+    """Have the client ask only brokers that answer. Raises: TransportError if none does."""
+    found = look_at(admin)
+    if found.error is not None and not found.alive:
+        raise found.error
+    admin.leave_out(one.broker.address for one in found.dead)
+    return found
+
+
+def end_with(dead: Sequence[Dead]) -> None:
+    """Tell on stderr which brokers are dead, if any; the command ends with 4 then."""
+    for one in dead:
+        complain(f"broker {one.broker.name} ({one.broker.address}) is dead: {one.why}")
+    if dead:
+        click.get_current_context().exit(NOT_REACHABLE)
+
+
+def with_lag(lag: int, dead_masters: Sequence[str]) -> dict[str, Any]:
+    """The lag of a group as columns: what is known of it is no lag where a broker is dead."""
+    if not dead_masters:
+        return {"lag": lag}
+    return {"lag": None, "lag_at_least": lag, "dead": list(dead_masters)}
