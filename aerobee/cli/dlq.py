@@ -1,36 +1,93 @@
-"""Commands `aerobee dlq`: list the dead letters of groups, and send them again."""
+"""Commands `aerobee dlq`: list the dead letters of groups, send them again, edit or drop them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import COUNT
+from aerobee.cli.options import COUNT, yes_option
 from aerobee.cli.output import Output, output_options, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from aerobee.blocking import AdminClient
+    from aerobee.cli.dlq_marks import Marks
     from aerobee.client.message import Message, ReceivedMessage
 
 __all__ = ["dlq"]
 
-REDRIVE_GROUP = "aerobee_redrive_{group}"
-"""The group whose offsets record how far dead letters have been sent again."""
 ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 READ_AT_ONCE = 256
-GROUP_MAX_CHARACTERS = 120
+TOPIC_OPTION = click.option(
+    "--to-topic", help="Send them there; else to the topic of their origin."
+)
 
 
-@click.group(cls=CommandGroup, short_help="Dead letters: list them, send them again.")
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which letters a command is about: those that match every option that is given."""
+
+    ids: tuple[str, ...] = ()
+    """Message ids, offset ids, and places."""
+    tags: tuple[str, ...] = ()
+    key: str | None = None
+    origin: str | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no option is given."""
+        return not (self.ids or self.tags or self.key or self.origin)
+
+    def takes(self, letter: ReceivedMessage, namespace: str | None) -> bool:
+        """Whether a letter matches."""
+        return (
+            (not self.ids or not self.ids_of(letter).isdisjoint(self.ids))
+            and (not self.tags or letter.tag in self.tags)
+            and (self.key is None or self.key in letter.keys)
+            and (self.origin is None or origin(letter, namespace) == self.origin)
+        )
+
+    @staticmethod
+    def ids_of(letter: ReceivedMessage) -> set[str]:
+        """What names a letter: its id, its offset id, the id it was born with, and its place."""
+        born = letter.properties.get("ORIGIN_MESSAGE_ID", letter.message_id)
+        return {letter.message_id, letter.offset_message_id, born, place_of(letter)}
+
+
+def choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --id, --tag, --key and --origin; the command gets a `choice`."""
+    from functools import wraps
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        ids: tuple[str, ...],
+        tags: tuple[str, ...],
+        key: str | None,
+        origin: str | None,
+        **named: Any,
+    ) -> Any:
+        return command(*args, choice=Choice(ids, tags, key, origin), **named)
+
+    by_id = click.option(
+        "--id", "ids", multiple=True, metavar="ID|PLACE", help="Only this one; repeatable."
+    )
+    by_tag = click.option("--tag", "tags", multiple=True, help="Only with this tag; repeatable.")
+    by_key = click.option("--key", help="Only with this key.")
+    by_origin = click.option("--origin", metavar="TOPIC", help="Only those that came from there.")
+    return by_id(by_tag(by_key(by_origin(run))))
+
+
+@click.group(cls=CommandGroup, short_help="Dead letters: list, send again, edit, drop.")
 def dlq() -> None:
-    """List dead letters, and send them to the topics that they came from again."""
+    """List dead letters, send them to the topics that they came from again, edit or drop them."""
 
 
 @dlq.command("list")
@@ -43,18 +100,39 @@ def dlq() -> None:
     show_default=True,
     help="At most so many letters.",
 )
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not done with.")
+@choice_options
 @connection_options
 @output_options
-def list_letters(group: str | None, most: int, connection: Connection, output: Output) -> None:
-    """Print how many dead letters each group has, or the letters of GROUP."""
+def list_letters(
+    group: str | None,
+    most: int,
+    only_open: bool,
+    choice: Choice,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Print how many dead letters each group has, or the letters of GROUP.
+
+    A letter is done when it was sent again, edited or dropped; it stays until it expires.
+    """
     from aerobee.client.system_names import DLQ_PREFIX
 
     with connection.admin() as admin:
         look = leave_dead_out(admin)
         if group is not None:
             if has_letters(admin, group, output):
-                found = islice(letters(admin, group), most)
-                output.rows(described_letter(one, connection.namespace) for one in found)
+                marks = marks_of(admin, group, connection)
+                found = (
+                    one
+                    for one in letters(admin, group)
+                    if choice.takes(one, connection.namespace)
+                    and not (only_open and marks.covers(one))
+                )
+                output.rows(
+                    described_letter(one, connection.namespace, done=marks.covers(one))
+                    for one in islice(found, most)
+                )
             end_with(look.dead)
             return
         rows = []
@@ -73,10 +151,25 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
     end_with(look.dead)
 
 
-def described_letter(letter: ReceivedMessage, namespace: str | None) -> dict[str, Any]:
+def marks_of(admin: AdminClient, group: str, connection: Connection) -> Marks:
+    """Which letters of a group are done with."""
+    from aerobee.cli.dlq_marks import Marks
+
+    return Marks(admin, group, connection.namespace)
+
+
+def place_of(letter: ReceivedMessage) -> str:
+    """Where a letter lies, as `aerobee message get` takes it."""
+    return f"{letter.queue}@{letter.queue_offset}"
+
+
+def described_letter(
+    letter: ReceivedMessage, namespace: str | None, *, done: bool
+) -> dict[str, Any]:
     """A dead letter on one line."""
     return {
-        "place": f"{letter.queue}@{letter.queue_offset}",
+        "place": place_of(letter),
+        "done": done,
         "origin": origin(letter, namespace),
         "tag": letter.tag,
         "keys": list(letter.keys),
@@ -114,7 +207,7 @@ def has_letters(admin: AdminClient, group: str, output: Output) -> bool:
 
 
 def letters(
-    admin: AdminClient, group: str, after: dict[Any, int | None] | None = None
+    admin: AdminClient, group: str, after: dict[Any, int] | None = None
 ) -> Iterator[ReceivedMessage]:
     """The dead letters of a group, queue by queue, from the offsets in `after` on.
 
@@ -138,16 +231,27 @@ def letters(
             offset = found[-1].queue_offset + 1
 
 
+def chosen_letters(
+    admin: AdminClient, marks: Marks, group: str, choice: Choice, namespace: str | None, again: bool
+) -> Iterator[ReceivedMessage]:
+    """The letters that a command is about: not those that are done with, unless `again`."""
+    for letter in letters(admin, group, None if again else dict(marks.offsets)):
+        if (again or not marks.covers(letter)) and choice.takes(letter, namespace):
+            yield letter
+
+
 @dlq.command()
 @click.argument("group")
-@click.option("--to-topic", help="Send them there; else to the topic of their origin.")
-@click.option("--again", is_flag=True, help="Those as well that were sent again before.")
+@choice_options
+@TOPIC_OPTION
+@click.option("--again", is_flag=True, help="Those as well that were done with before.")
 @click.option("--max", "most", type=COUNT, help="So many at most.")
 @click.option("-y", "--yes", is_flag=True, help="Send; without it only say what would be sent.")
 @connection_options
 @output_options
 def redrive(
     group: str,
+    choice: Choice,
     to_topic: str | None,
     again: bool,
     most: int | None,
@@ -157,25 +261,20 @@ def redrive(
 ) -> None:
     """Send the dead letters of GROUP again, to where they came from.
 
-    How far it came is kept as the offset of a group of its own, so a second run sends only what
-    is new. A run that is killed may send its last letter twice.
-    """
-    from aerobee.client.system_names import DLQ_PREFIX
+    Which are done is kept, so a second run sends only what is new. A run that is killed may send
+    its last letter twice.
 
-    keeper = REDRIVE_GROUP.format(group=group)[:GROUP_MAX_CHARACTERS]
+    Example: aerobee dlq redrive billing --tag refund --yes
+    """
+    namespace = connection.namespace
     with connection.admin() as admin:
-        topic = f"{DLQ_PREFIX}{group}"
         if not has_letters(admin, group, output):
             return
-        done = {} if again else admin.committed_offsets(keeper, topic)
-        found = islice(letters(admin, group, done), most)
+        marks = marks_of(admin, group, connection)
+        found = islice(chosen_letters(admin, marks, group, choice, namespace, again), most)
         if not yes:
             rows = [
-                {
-                    "place": f"{one.queue}@{one.queue_offset}",
-                    "to": to_topic or origin(one, connection.namespace),
-                }
-                for one in found
+                {"place": place_of(one), "to": to_topic or origin(one, namespace)} for one in found
             ]
             output.rows(rows)
             output.say(f"{len(rows)} letters would be sent again; --yes does it")
@@ -183,8 +282,8 @@ def redrive(
         with connection.producer() as producer, progress(None, "sending") as advance:
             sent = 0
             for letter in found:
-                producer.send(copy_of(letter, to_topic or origin(letter, connection.namespace)))
-                note(admin, keeper, letter, first=not sent)
+                producer.send(copy_of(letter, to_topic or origin(letter, namespace)))
+                done_with(marks, letter, choice)
                 sent += 1
                 advance(1)
     if output.for_programs:
@@ -192,14 +291,130 @@ def redrive(
     output.say(f"{sent} letters sent again")
 
 
-def note(admin: AdminClient, keeper: str, letter: ReceivedMessage, *, first: bool) -> None:
-    """Commit the offset after a letter that was sent."""
-    from aerobee.admin import GroupConfig
+def done_with(marks: Marks, letter: ReceivedMessage, choice: Choice) -> None:
+    """Note that a letter is done: with all before it, or alone where it was picked out."""
+    if choice.is_all:
+        marks.pass_by(letter)
+    elif not marks.covers(letter):
+        marks.pick(letter)
 
-    if first:
-        admin.create_group(GroupConfig(name=keeper))
-    after = letter.queue_offset + 1
-    admin.reset_offsets(keeper, letter.queue.topic, after, queues=[letter.queue])
+
+@dlq.command()
+@click.argument("group")
+@choice_options
+@click.option("--all", "everything", is_flag=True, help="All letters that are not done with.")
+@click.option("-y", "--yes", is_flag=True, help="Drop; without it only say what would be.")
+@connection_options
+@output_options
+def drop(
+    group: str,
+    choice: Choice,
+    everything: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Be done with dead letters of GROUP without sending them: `redrive` passes them by.
+
+    They stay in their topic until they expire; `redrive --again` still finds them.
+
+    Example: aerobee dlq drop billing --id C0A8011100002A9F0000000000000A3D --yes
+    """
+    if everything == (not choice.is_all):
+        raise click.UsageError("name letters with --id, --tag, --key or --origin, or give --all")
+    with connection.admin() as admin:
+        if not has_letters(admin, group, output):
+            return
+        marks = marks_of(admin, group, connection)
+        found = list(chosen_letters(admin, marks, group, choice, connection.namespace, again=False))
+        for letter in found if yes else ():
+            done_with(marks, letter, choice)
+    output.rows({"place": place_of(one), "id": one.message_id, "dropped": yes} for one in found)
+    output.say(f"{len(found)} letters {'are' if yes else 'would be'} dropped")
+
+
+@dlq.command()
+@click.argument("group")
+@click.argument("identity", metavar="ID|PLACE")
+@TOPIC_OPTION
+@click.option("--body", help="The new body.")
+@click.option(
+    "--file", "file", type=click.File("rb"), help="The new body is this file; - is stdin."
+)
+@click.option("--tag", help="The new tag; '' for none.")
+@click.option("--key", "keys", multiple=True, help="The new keys; repeatable.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Added or changed; repeatable."
+)
+@click.option("--again", is_flag=True, help="Also one that was done with before.")
+@yes_option
+@connection_options
+@output_options
+def edit(
+    group: str,
+    identity: str,
+    to_topic: str | None,
+    body: str | None,
+    file: IO[bytes] | None,
+    again: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+    **changes: Any,
+) -> None:
+    """Send one dead letter of GROUP again with another body, tag, keys or headers.
+
+    What is not named stays as it was. The letter itself stays, too, and is done with.
+
+    Example: aerobee dlq edit billing C0A8011100002A9F0000000000000A3D --body '{"amount": 5}'
+    """
+    if body is not None and file is not None:
+        raise click.UsageError("give --body or --file, not both")
+    wanted = file.read() if file is not None else None if body is None else body.encode()
+    choice, namespace = Choice(ids=(identity,)), connection.namespace
+    with connection.admin() as admin:
+        if not has_letters(admin, group, output):
+            return
+        marks = marks_of(admin, group, connection)
+        letter = next(chosen_letters(admin, marks, group, choice, namespace, again), None)
+        if letter is None:
+            raise click.ClickException(
+                f"no letter of {group} that is not done with has the id or place {identity}"
+            )
+        copy = edited(copy_of(letter, to_topic or origin(letter, namespace)), wanted, **changes)
+        if not yes:
+            click.confirm(f"send the letter, edited, to {copy.topic}?", abort=True, err=True)
+        with connection.producer() as producer:
+            sent = producer.send(copy)
+        done_with(marks, letter, choice)
+    if output.for_programs:
+        output.record({"place": place_of(letter), "topic": copy.topic, "id": sent.message_id})
+    output.say(f"the letter at {place_of(letter)} is sent to {copy.topic} as {sent.message_id}")
+
+
+def edited(
+    copy: Message,
+    body: bytes | None,
+    tag: str | None,
+    keys: tuple[str, ...],
+    headers: tuple[str, ...],
+) -> Message:
+    """A message with changes. Raises: UsageError."""
+    from dataclasses import replace
+
+    properties = dict(copy.properties)
+    for header in headers:
+        name, sign, value = header.partition("=")
+        if not sign:
+            raise click.UsageError(f"--header {header}: write NAME=VALUE")
+        properties[name] = value
+    return replace(
+        copy,
+        body=copy.body if body is None else body,
+        tag=copy.tag if tag is None else tag or None,
+        keys=keys or copy.keys,
+        properties=properties,
+    )
 
 
 def copy_of(letter: ReceivedMessage, topic: str | None) -> Message:

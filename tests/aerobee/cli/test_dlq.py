@@ -1,9 +1,11 @@
 """`aerobee dlq` against a real broker: what a group gave up is seen, and sent again once."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from aerobee.client.system_names import is_system_group
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.raw_client import RawConnection
@@ -28,6 +30,18 @@ def space(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     prefix: str = request.param
     monkeypatch.setenv("AEROBEE_NAMESPACE", prefix.rstrip("%"))
     return prefix
+
+
+def three_letters(call: Call, group: str) -> list[dict[str, Any]]:
+    """The letters of a group, once the broker has all three."""
+
+    def three() -> bool:
+        done = call("dlq", "list", "--json")
+        return [r["letters"] for r in done.document if r["group"] == group] == [3]
+
+    eventually(three, within_s=WITHIN_S, what="three dead letters")
+    found: list[dict[str, Any]] = call("dlq", "list", group, "--json").document
+    return found
 
 
 @pytest.fixture
@@ -65,14 +79,9 @@ def offset_of(call: Call, place: str) -> str:
 
 @pytest.mark.parametrize("space", ["", "dead%"], indirect=True)
 def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, group: str) -> None:
-    def three() -> bool:
-        done = call("dlq", "list", "--json")
-        return [r["letters"] for r in done.document if r["group"] == group] == [3]
-
-    eventually(three, within_s=WITHIN_S, what="three dead letters")
-    done = call("dlq", "list", group, "--json")
-    assert done.code == 0, done.err
-    assert [(row["origin"], row["tag"]) for row in done.document] == [(topic, "A")] * 3
+    assert [(row["origin"], row["tag"], row["done"]) for row in three_letters(call, group)] == [
+        (topic, "A", False)
+    ] * 3
     done = call("dlq", "redrive", group)
     assert done.out.endswith("3 letters would be sent again; --yes does it\n")
     assert call("message", "tail", topic, "--format", "body").out == "0\n1\n2\n"
@@ -81,6 +90,8 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
     printed = call("message", "tail", topic, "--format", "{header.n}{body}").out
     assert sorted(printed.splitlines()) == ["00", "00", "11", "11", "22", "22"]
+    assert {row["done"] for row in call("dlq", "list", group, "--json").document} == {True}
+    assert call("dlq", "list", group, "--open", "--json").document == []
     other = f"{topic}-other"
     done = call("dlq", "redrive", group, "--again", "--to-topic", other, "--yes", "--json")
     assert done.document == {"sent": 3}
@@ -89,6 +100,73 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     done = call("dlq", "list", group)
     assert done.code == 1
     assert f"aerobee topic alter '%DLQ%{group}' --perm rw" in done.err
+
+
+def test_a_redrive_leaves_no_group_that_is_listed_or_alarms_and_none_to_delete(
+    call: Call, group: str
+) -> None:
+    three_letters(call, group)
+    before = {row["group"] for row in call("group", "list", "--json").document}
+    assert call("dlq", "redrive", group, "--yes").out == "3 letters sent again\n"
+    assert {row["group"] for row in call("group", "list", "--json").document} == before
+    groups = call("top", "--json").document["groups"]
+    assert {row["group"] for row in groups} == before
+    keeper = f"CID_RMQ_SYS_REDRIVE_{group}"
+    assert is_system_group(keeper), "alerts pass by what has is_system=true"
+    done = call("group", "delete", keeper, "--yes")
+    assert (done.code, "would send all of them again" in done.err) == (1, True)
+    assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
+
+
+def test_what_a_former_version_has_sent_again_is_not_sent_once_more(call: Call, group: str) -> None:
+    """Its offsets were those of a group that was listed; the next run takes them over."""
+    three_letters(call, group)
+    former = f"aerobee_redrive_{group}"
+    call("group", "create", former)
+    assert call("group", "reset", former, f"%DLQ%{group}", "--to", "offset:2", "--yes").code == 0
+    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert former not in [row["group"] for row in call("group", "list", "--json").document]
+    assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
+
+
+@pytest.mark.parametrize("space", ["", "dead%"], indirect=True)
+def test_letters_are_picked_out_edited_and_dropped_each_once(
+    call: Call, topic: str, group: str
+) -> None:
+    first, second, third = three_letters(call, group)
+    refused = call("dlq", "drop", group, "--yes")
+    assert (refused.code, "--all" in refused.err) == (2, True)
+    assert call("dlq", "drop", group, "--id", second["place"]).out.endswith(
+        "1 letters would be dropped\n"
+    )
+    done = call("dlq", "drop", group, "--id", second["place"], "--yes", "--json")
+    assert [(row["place"], row["dropped"]) for row in done.document] == [(second["place"], True)]
+    changes = ("--body", "mended", "--tag", "B", "--header", "n=9", "--yes")
+    assert call("dlq", "edit", group, third["id"], *changes).code == 0
+    again = call("dlq", "edit", group, third["id"], "--body", "x", "--yes")
+    assert (again.code, "not done with" in again.err) == (1, True)
+    states = {row["place"]: row["done"] for row in call("dlq", "list", group, "--json").document}
+    assert states == {first["place"]: False, second["place"]: True, third["place"]: True}
+    assert call("dlq", "redrive", group, "--tag", "none", "--yes").out == "0 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert call("dlq", "redrive", group, "--yes").out == "0 letters sent again\n"
+    printed = call("message", "tail", topic, "--format", "{header.n}{body}{tag}").out
+    assert sorted(printed.splitlines()) == ["00A", "00A", "11A", "22A", "9mendedB"]
+    assert call("dlq", "drop", group, "--all").out.endswith("0 letters would be dropped\n")
+
+
+def test_marks_of_letters_go_when_all_before_them_are_done(call: Call, group: str) -> None:
+    first, second, _ = three_letters(call, group)
+
+    def marks() -> int:
+        kept = call("cluster", "kv", "list", "AEROBEE_DLQ", "--json").document
+        return sum(row["key"].startswith(f"{group}/") for row in kept)
+
+    for letter in (first, second):
+        call("dlq", "drop", group, "--id", letter["id"], "--yes")
+    assert marks() == 2
+    assert call("dlq", "redrive", group, "--yes").out == "1 letters sent again\n"
+    assert marks() == 0
 
 
 def test_a_group_without_letters_is_no_error_and_an_unknown_one_is(call: Call, topic: str) -> None:
