@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,6 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import group_names
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import end_with, leave_dead_out
 from aerobee.cli.options import SECONDS_MAX, Number
 from aerobee.cli.output import Output, echo, escaped, output_options
 
@@ -42,10 +40,7 @@ def doctor(
     Exit code 0: nothing keeps it from consuming; 1: something does.
     """
     with connection.admin() as admin:
-        look = leave_dead_out(admin)
         found = admin.diagnose_group(name, slow_after=slow_after)
-        dead = [f"what is at broker {one}, which is dead" for one in look.masters]
-        found = replace(found, unknown=[*found.unknown, *dead])
         slow = {one for finding in found.findings if stacks for one in finding.members}
         held = {one: admin.running_info(name, one, stacks=True).stacks for one in sorted(slow)}
     if output.for_programs:
@@ -55,7 +50,6 @@ def doctor(
         show(found, output)
         for member, text in held.items():
             echo(f"\nthreads of {escaped(member)}:\n{text or '(none given)'}")
-    end_with(look.dead)
     return DONE if found.moves else FAILED
 
 

@@ -1,4 +1,4 @@
-"""`aerobee group`: list, describe, lag, doctor, create, reset, clone, delete."""
+"""`aerobee group`: list, describe, lag, doctor, create, pause, resume, reset, clone, delete."""
 
 from __future__ import annotations
 
@@ -197,6 +197,51 @@ def create(
     if output.for_programs:
         output.record(plain(config))
     output.say(f"group {name}: {retries} retries{', disabled' if disabled else ''}")
+
+
+@group.command()
+@click.argument("name", shell_complete=group_names)
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def pause(name: str, dry_run: bool, yes: bool, connection: Connection, output: Output) -> None:
+    """Have brokers give group NAME no more messages until `aerobee group resume`.
+
+    Its members stay connected and ask on, they handle and commit what they have, and its offsets
+    stay. New messages wait; those past fileReservedTime expire meanwhile.
+    """
+    if not (dry_run or yes):
+        click.confirm(f"pause group {name}?", abort=True, err=True)
+    switch(name, False, dry_run, connection, output)
+
+
+@group.command()
+@click.argument("name", shell_complete=group_names)
+@dry_run_option
+@connection_options
+@output_options
+def resume(name: str, dry_run: bool, connection: Connection, output: Output) -> None:
+    """Have brokers give group NAME messages again, from where it was."""
+    switch(name, True, dry_run, connection, output)
+
+
+def switch(name: str, enabled: bool, dry_run: bool, connection: Connection, output: Output) -> None:
+    """Pause a group or let it go on, and show what each broker did before."""
+    with connection.admin() as admin:
+        before = admin.enable_group(name, enabled, dry_run=dry_run)
+    output.rows(
+        {
+            "broker": broker,
+            "group": name,
+            "consumed": was,
+            "consumes": was if dry_run else enabled,
+            "changed": was != enabled and not dry_run,
+        }
+        for broker, was in sorted(before.items())
+    )
+    done = "would be" if dry_run else "is"
+    output.say(f"group {name} {done} {'let go on' if enabled else 'paused'}")
 
 
 @group.command()

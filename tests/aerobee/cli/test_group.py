@@ -1,8 +1,14 @@
 """`aerobee group` against a real broker."""
 
+import queue
+
 import pytest
 
+from aerobee import ConsumeFrom
+from aerobee.blocking import PushConsumer
 from tests.aerobee.cli.conftest import Call
+from tests.conftest import AnyBroker
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
 
@@ -46,6 +52,39 @@ def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, grou
     done = call("group", "reset", group, topic, "--to", "first", "--yes")
     assert done.out == "nothing to move\n"
     assert call("group", "reset", group, topic, "--to", "yesterday").code == 2
+
+
+def test_a_group_is_paused_and_goes_on_with_its_other_settings(
+    call: Call, broker: AnyBroker, topic: str
+) -> None:
+    group = f"g-{topic}"
+    call("topic", "create", topic, "--queues", "1")
+    call("group", "create", group, "--retries", "3", "--orderly")
+    done = call("group", "pause", group, "--dry-run", "--json")
+    assert [(row["consumes"], row["changed"]) for row in done.document] == [(True, False)]
+    assert call("group", "pause", group, given="n\n").code == 1
+    assert call("group", "pause", group, "--yes").out.endswith(f"group {group} is paused\n")
+    (config,) = call("group", "describe", group, "--json").document["configs"].values()
+    assert (config["enabled"], config["retry_max"], config["orderly"]) == (False, 3, True)
+    advice = call("group", "doctor", group)
+    assert (advice.code, f"aerobee group resume {group}" in advice.out) == (1, True)
+    seen: queue.Queue[bytes] = queue.Queue()
+
+    def member() -> bool:
+        return bool(call("connections", "--group", group, "--json").document)
+
+    consumer = PushConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST)
+    consumer.subscribe(topic, handler=lambda messages: seen.put(messages[0].body))
+    with consumer:
+        call("produce", topic, "waits")
+        eventually(member, within_s=30, what="a member that stays")
+        assert seen.empty()
+        done = call("group", "resume", group, "--json")
+        assert [(row["consumed"], row["consumes"]) for row in done.document] == [(False, True)]
+        assert seen.get(timeout=30) == b"waits"
+    for what in ("pause", "resume"):
+        refused = call("group", what, "nobody", *(["--yes"] if what == "pause" else []))
+        assert (refused.code, refused.err) == (1, "aerobee: no broker knows group nobody\n")
 
 
 def test_offsets_are_cloned_and_groups_described_and_deleted(

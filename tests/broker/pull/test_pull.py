@@ -6,6 +6,7 @@ import inspect
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -427,6 +428,18 @@ async def test_one_answer_has_all_that_the_round_brought(
         assert desk.peer.answers == []
         desk.after_round()
         assert bodies(desk.peer.answers[0]) == [b"0", b"1", b"2"]
+
+
+async def test_a_held_pull_of_a_group_that_was_paused_gets_no_message(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        assert desk.begin(pull_header(sys_flag=HOLD)) is None
+        paused = msgspec.structs.replace(desk.groups.configs["g"], consume_enable=False)
+        desk.groups.update(paused, 0)
+        await fill(desk, 1)
+        (answer,) = desk.peer.answers
+        assert (answer.code, bodies(answer)) == (Code.NO_PERMISSION, [])
+        assert desk.hold.parked == 0
 
 
 async def test_only_the_end_of_a_queue_is_held(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def disabled(case: Case) -> Iterator[Finding]:
             kind="consumption_disabled",
             severity=Severity.ERROR,
             text=f"consumption of the group is switched off on {names(off)}: pulls are refused",
-            advice=f"switch it on: aerobee group create {case.look.group}",
+            advice=f"let it go on: aerobee group resume {case.look.group}",
         )
     no_broadcast = [
         name for name, one in case.look.configs.items() if not one.consume_broadcast_enable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee.client.steps.admin.brokers import ask, broker_config, masters
+from aerobee.client.steps.admin.brokers import ask, broker_config, cluster_info, masters
 from aerobee.client.steps.admin.clients import consumers_at, running_info
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
@@ -95,6 +95,10 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
     """Query all brokers and members. Raises: GroupNotFoundError if no broker knows the group."""
     look = GroupLook(group, routes.clock.wall_ms())
     there: list[Broker] = []
+    for lost in (yield from cluster_info(routes)).lost:
+        if lost.is_master:
+            why = f"it left the name server {lost.silent_s:.0f} s ago without a word"
+            look.unreachable[lost.name] = why
     for target in (yield from masters(routes)):
         try:
             yield from look_at_broker(routes, target, look)

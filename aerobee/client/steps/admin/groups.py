@@ -43,6 +43,7 @@ __all__ = [
     "create_group",
     "delete_group",
     "describe_group",
+    "enable_group",
     "group_topics",
     "groups",
 ]
@@ -140,6 +141,30 @@ def create_group(
             consume_timeout_minute=config.consume_timeout_minutes,
         )
         yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+
+
+def enable_group(
+    routes: Routes, group: str, enabled: bool, *, dry_run: bool = False
+) -> Steps[dict[str, bool]]:
+    """Let a group consume, or have brokers refuse its pulls and pops; all else of it stays.
+
+    Returns whether each broker that knows the group let it consume before; with `dry_run` nothing
+    is changed. Members that are refused try again until they are let in: what they have already
+    they consume and commit. Raises: GroupNotFoundError, BrokerNotFoundError, BrokerError,
+    TransportError.
+    """
+    found: list[tuple[Broker, SubscriptionGroupConfig]] = []
+    for target in (yield from masters(routes)):
+        known = (yield from configs_at(routes, target)).get(group)
+        if known is not None:
+            found.append((target, known))
+    if not found:
+        raise GroupNotFoundError(f"no broker knows group {group}")
+    for target, known in found:
+        if known.consume_enable != enabled and not dry_run:
+            wanted = msgspec.structs.replace(known, consume_enable=enabled)
+            yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+    return {target.name: known.consume_enable for target, known in found}
 
 
 def delete_group(
