@@ -360,7 +360,8 @@ def described(found: Verification) -> str:
         f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}, "
         f"{found.index_entries} entries in {found.index_files} index files"
     )
-    lines.append("sound" if found.sound else f"{everything} kinds or places of damage")
+    lost = f"; {found.lost_messages} messages are lost" if found.lost_messages else ""
+    lines.append("sound" if found.sound else f"{everything} kinds or places of damage{lost}")
     return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.recovery.abort_file import AbortFile
-    from aerobee.store.space.reserve_file import ReserveFile
+    from aerobee.store.space.reserve_file import Reserves
 
 __all__ = [
     "make_directory",
@@ -211,14 +211,14 @@ def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_b
 
 @contextlib.contextmanager
 def opening(
-    disk: Disk, abort: AbortFile, folders: Sequence[Path], reserve: ReserveFile
+    disk: Disk, abort: AbortFile, folders: Sequence[Path], reserve: Reserves
 ) -> Iterator[bool]:
     """Set up the abort file: the next start sees a crash in here, a refusal leaves no trace. A full
     disk is given the reserve.
 
     Yields whether the last stop was a clean one. Raises: OSError.
     """
-    give_up_reserve(disk, reserve)
+    give_up_reserve(reserve)
     clean = not abort.exists()
     if clean:
         abort.create()
@@ -259,16 +259,13 @@ def remove_leftovers(disk: Disk, root: Path, log_directory: Path) -> None:
             disk.remove(beside / name)
 
 
-def give_up_reserve(disk: Disk, reserve: ReserveFile) -> None:
-    """Free the reserve where the disk is full: a start writes little, but not nothing.
+def give_up_reserve(reserve: Reserves) -> None:
+    """Free the reserve of each full disk: a start writes little, but not nothing.
 
     Raises: OSError.
     """
-    if reserve.size and disk.exists(reserve.path):
-        available = disk.free_space(reserve.path.parent).available_bytes
-        if reserve.is_needed(available):
-            reserve.release()
-            log.info("store.reserve_released", size_bytes=reserve.size)
+    for file in reserve.give_up():
+        log.info("store.reserve_released", path=str(file.path), size_bytes=file.size)
 
 
 @contextlib.contextmanager

@@ -1,19 +1,29 @@
-"""Reserved blocks that are freed when the disk is full, so that a stop still has space."""
+"""Reserved blocks that are freed when a disk is full, so that a stop and a start still have space.
+
+Each disk that both write to has a reserve of its own: that of the data directory, of the consume
+queues and of the tables. The log, the index and the timer log need none, since their files are
+allocated in full.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from aerobee.store.format.names import CONFIG, CONSUME_QUEUE, RESERVE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["RESERVE_BYTES_MAX", "RESERVE_BYTES_MIN", "ReserveFile", "reserve_bytes"]
+__all__ = ["RESERVE_BYTES_MAX", "RESERVE_BYTES_MIN", "ReserveFile", "Reserves", "reserve_bytes"]
 
 RESERVE_BYTES_MAX = 64 << 20
 RESERVE_BYTES_MIN = 64 << 10
 """A smaller reserve would not help and is not created."""
+
+ROOM = 4
+"""A reserve is taken where so many times its size is free."""
 
 
 def reserve_bytes(segment_bytes: int) -> int:
@@ -53,3 +63,61 @@ class ReserveFile:
         """Free the blocks."""
         self._disk.remove(self.path, missing_ok=True)
         self.held = False
+
+
+class Reserves:
+    """The reserves of all disks below a data directory, at most one on each.
+
+    All calls but `held` are for a thread and may raise OSError.
+    """
+
+    def __init__(self, disk: Disk, root: Path, size: int) -> None:
+        self._disk = disk
+        self.size = size
+        """Of one of them; 0: there are none."""
+        self._files = {
+            directory: ReserveFile(disk, directory / RESERVE, size)
+            for directory in (root, root / CONSUME_QUEUE, root / CONFIG)
+        }
+        self._seen: tuple[ReserveFile, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether the blocks are reserved on every disk, as far as this run knows."""
+        return bool(self._seen) and all(file.held for file in self._seen)
+
+    def hold(self) -> None:
+        """Reserve the blocks on each disk that has room enough."""
+        for file in self._of_each_disk():
+            if not file.held and self._available_bytes(file) > ROOM * self.size:
+                file.hold()
+
+    def give_up(self, starved: Path | None = None) -> list[ReserveFile]:
+        """Free the blocks on each disk that is full; returns those that were freed.
+
+        `starved` is a directory where a file could not be made, whatever its disk says of itself.
+        """
+        if not self.size:
+            return []
+        full = None if starved is None else self._disk.device(starved)
+        given_up = []
+        for file in self._of_each_disk():
+            if not self._disk.exists(file.path):
+                continue
+            is_full = self._disk.device(file.path.parent) == full
+            if is_full or file.is_needed(self._available_bytes(file)):
+                file.release()
+                given_up.append(file)
+        return given_up
+
+    def _available_bytes(self, file: ReserveFile) -> int:
+        return self._disk.free_space(file.path.parent).available_bytes
+
+    def _of_each_disk(self) -> tuple[ReserveFile, ...]:
+        """The first of the directories on each disk; the others may not have been made yet."""
+        by_device: dict[int, ReserveFile] = {}
+        for directory, file in self._files.items():
+            if self._disk.is_directory(directory):
+                by_device.setdefault(self._disk.device(directory), file)
+        self._seen = tuple(by_device.values())
+        return self._seen

@@ -13,14 +13,14 @@ import trio
 
 from aerobee.store.files.local_time import local_hour
 from aerobee.store.flags import Flag
-from aerobee.store.format.names import ARCHIVE, CONFIG, CONSUME_QUEUE, INDEX, RESERVE, TIMER_LOG
+from aerobee.store.format.names import ARCHIVE, CONFIG, CONSUME_QUEUE, INDEX, TIMER_LOG
 from aerobee.store.log.allocate import Allocator
 from aerobee.store.log.unmap import unmap_behind
 from aerobee.store.log.warm import Warmer
 from aerobee.store.space.archive_marks import ArchiveMarks
 from aerobee.store.space.cleanup import Cleanup, CleanupHooks
 from aerobee.store.space.cleanup_queues import QueueCleanup
-from aerobee.store.space.reserve_file import ReserveFile, reserve_bytes
+from aerobee.store.space.reserve_file import Reserves, reserve_bytes
 from aerobee.store.space.watermark import DiskWatch
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ class StoreSpace:
             runtime,
             CleanupHooks(local_hour, self._after_pass, on_failed),
         )
-        self.reserve = ReserveFile(
-            disk, root / RESERVE, reserve_bytes(config.mapped_file_size_commit_log_bytes)
-        )
+        self.reserve = Reserves(disk, root, reserve_bytes(config.mapped_file_size_commit_log_bytes))
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Apply settings that may change while running."""
@@ -115,29 +113,24 @@ class StoreSpace:
         self._disk.descriptors.release()
 
     async def make_room(self) -> None:
-        """Free the reserve if the disk is full, for a stop or another small write."""
-        scarce = self.reserve.is_needed(self.watch.available_bytes)
-        if self.reserve.held and (scarce or self.watch.starved):
-            try:
-                await self._disk.in_thread(self.reserve.release)
-            except OSError as error:
-                log.warning("store.reserve_failed", error=str(error))
-            else:
-                log.info("store.reserve_released", size_bytes=self.reserve.size)
+        """Free the reserve of each disk that is full, for a stop or another small write."""
+        starved = self._log.queue.directory if self.watch.starved else None
+        try:
+            given_up = await self._disk.in_thread(self.reserve.give_up, starved)
+        except OSError as error:
+            log.warning("store.reserve_failed", error=str(error))
+            return
+        for file in given_up:
+            log.info("store.reserve_released", path=str(file.path), size_bytes=file.size)
 
     async def _after_pass(self) -> None:
         """After each check of the disks: tell those who wait for space."""
-        watch, size = self.watch, self.reserve.size
+        watch, reserve = self.watch, self.reserve
         if watch.starved and watch.available_bytes > self.allocator.segment_bytes:
             self.allocator.retry()
-        if (
-            size
-            and not self.reserve.held
-            and not watch.refusing
-            and watch.available_bytes > 4 * size
-        ):
+        if reserve.size and not reserve.held and not watch.refusing:
             try:
-                await self._disk.in_thread(self.reserve.hold)
+                await self._disk.in_thread(reserve.hold)
             except OSError as error:
                 log.warning("store.reserve_failed", error=str(error))
 

@@ -161,8 +161,9 @@ class Passage:
                 self.remains = self._used_behind(file, at)
                 return None
         kind, _, reason = fault_at(file.readable(), at - file.start, at)
-        # Zeros before written bytes are damage.
-        kind = BAD_SIZE if kind == ZEROS else kind
+        if kind == ZEROS:
+            # Zeros before written bytes are damage.
+            kind, reason = BAD_SIZE, "a hole: zeros where messages were"
         end = file.end if following is None else following
         self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", kind)
         self.regions.append(Region(at, end))

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee.store.tools.verify import verify
@@ -155,7 +156,8 @@ class Life:
         self.run.counts.update(line.partition(":")[0] for line in wrong if ":" in line)
         assert not wrong, "\n".join(wrong[:SHOWN])
         self.broker.stop()
-        found = verify(self.broker.data)
+        log = self.broker.settings.get("storePathCommitLog")
+        found = verify(self.broker.data, log=None if log is None else Path(str(log)))
         assert found.sound, found.damage[:SHOWN]
         self.count()
 

@@ -75,6 +75,17 @@ def test_damage_is_3_and_says_file_and_place(root: Path) -> None:
     assert (damage["kind"], damage["physical_offset"]) == ("crc", at)
 
 
+def test_a_hole_says_what_it_is_and_how_many_messages_are_lost(root: Path) -> None:
+    at, record = log_records(root)[20]
+    size = len(record)
+    with (root / "commitlog" / f"{at - at % LOG_BYTES:020d}").open("r+b") as file:
+        file.seek(at % LOG_BYTES)
+        file.write(bytes(size))
+    said = run("verify", root).stdout
+    assert f"at {at}: a hole: zeros where messages were; {size} bytes cannot be read" in said
+    assert said.endswith("; 1 messages are lost\n")
+
+
 def test_a_dump_shows_what_is_wanted_and_ends_with_3_behind_damage(root: Path) -> None:
     lines = run("dump", root, "--topic", "T1", "--queue", "1", "--max", "2", "--jsonl").stdout
     messages = [json.loads(line) for line in lines.splitlines()]

@@ -108,3 +108,54 @@ async def test_a_start_says_what_it_takes_of_the_disk(tmp_path: Path) -> None:
     assert footprint["index_file_bytes"] == index_bytes > 0
     assert footprint["free_bytes"] == TOTAL * 9 // 10
     assert footprint["reserve_bytes"] == store.space.reserve.size
+
+
+class TwoDisks(SmallDisk):
+    """The consume queues are on a disk of their own."""
+
+    queues_percent = 10.0
+
+    def device(self, path: Path) -> int:
+        return 2 if "consumequeue" in path.parts else 1
+
+    def free_space(self, path: Path) -> Space:
+        if self.device(path) == 1:
+            return super().free_space(path)
+        free = TOTAL - round(TOTAL * self.queues_percent / 100)
+        return Space(TOTAL, free, free)
+
+
+@pytest.mark.trio
+async def test_each_disk_has_its_reserve_and_gives_back_its_own(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = TwoDisks(tmp_path)
+    of_root, of_queues = tmp_path / "reserve", tmp_path / "consumequeue" / "reserve"
+    for root_percent, queues_percent in ((99.9, 10.0), (10.0, 99.9), (99.9, 99.9)):
+        disk.used_percent = disk.queues_percent = 10.0
+        async with running_store(
+            tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB
+        ) as store:
+            await put_in_time(store, draft())
+            await store.space.cleanup.look()
+            assert of_root.stat().st_size == of_queues.stat().st_size == MiB
+            disk.used_percent, disk.queues_percent = root_percent, queues_percent
+            await store.space.cleanup.look()
+        assert of_root.exists() == (root_percent < 99)
+        assert of_queues.exists() == (queues_percent < 99)
+
+
+@pytest.mark.trio
+async def test_a_start_gives_back_the_reserve_of_the_disk_that_is_full(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = TwoDisks(tmp_path)
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        await put_in_time(store, draft())
+        await store.space.cleanup.look()
+    disk.queues_percent = 99.9
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        assert (tmp_path / "reserve").exists()
+        assert not (tmp_path / "consumequeue" / "reserve").exists()
+        assert store.min_offset("T", 0) == 0
+        assert store.max_offset("T", 0) == 1
