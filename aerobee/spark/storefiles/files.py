@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from aerobee.errors import ConfigurationError
 from aerobee.spark.storefiles.segments import Segment, Split
 from aerobee.store.format.faults import BAD_SIZE, BLANK, END, MORE, ZEROS, Fault
-from aerobee.store.format.names import COMMIT_LOG, segment_start
+from aerobee.store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
 from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
 from aerobee.store.format.record_arrays import Heads, records_in
 from aerobee.store.format.sparse import data_ranges, used_end
@@ -254,8 +255,7 @@ def all_segments(root: str | Path) -> list[Segment]:
         names = sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(
-            f"path: {root} holds no directory {COMMIT_LOG}: give the root of a store "
-            "(storePathRootDir) or of a copy of it"
+            f"path: {root} holds no directory {COMMIT_LOG}: {_advice(root)}"
         ) from None
     segments = []
     for name in names:
@@ -267,6 +267,24 @@ def all_segments(root: str | Path) -> list[Segment]:
             path = directory / name
             segments.append(Segment(str(path), start, path.stat().st_size))
     return segments
+
+
+def _advice(root: str | Path) -> str:
+    """Where the log may be instead."""
+    stores = sorted(str(path) for path in Path(root).glob("broker-*") if _is_store(path))
+    if stores:
+        return f"it has the stores of several brokers, name one: {', '.join(stores)}"
+    if _is_store(Path(root)):
+        return (
+            "where its log has a directory of its own (storePathCommitLog), lead there: "
+            f"{shlex.join(['ln', '-s', 'LOGDIR', str(Path(root) / COMMIT_LOG)])}, which the broker "
+            "does not look at"
+        )
+    return "give the root of a store (storePathRootDir) or of a copy of it"
+
+
+def _is_store(path: Path) -> bool:
+    return any((path / name).exists() for name in (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT))
 
 
 def segments_of(root: str | Path) -> list[Segment]:

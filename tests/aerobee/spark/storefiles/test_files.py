@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -329,6 +331,27 @@ def test_what_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
         segments_of(tmp_path)
     (tmp_path / "commitlog").mkdir()
     assert segments_of(tmp_path) == []
+
+
+def test_a_log_elsewhere_is_told_with_the_link_that_leads_there(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    filled(root)
+    known = segments_of(root)
+    (root / "commitlog").rename(tmp_path / "log")
+    (root / "checkpoint").touch()
+    with pytest.raises(ConfigurationError, match="storePathCommitLog") as refused:
+        segments_of(root)
+    command = re.search(r"ln -s \S+ \S+(?=,)", str(refused.value))
+    assert command
+    subprocess.run(command[0].replace("LOGDIR", str(tmp_path / "log")).split(), check=True)
+    assert [one.start for one in segments_of(root)] == [one.start for one in known]
+
+
+def test_the_stores_of_several_brokers_are_named(tmp_path: Path) -> None:
+    for number in (0, 1):
+        filled(tmp_path / f"broker-{number}")
+    with pytest.raises(ConfigurationError, match=r"name one: .*broker-0, .*broker-1"):
+        segments_of(tmp_path)
 
 
 def test_a_short_file_is_damage_where_it_ends(tmp_path: Path) -> None:
