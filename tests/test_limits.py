@@ -97,6 +97,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "remoting/server/test_connection.py"
         "::test_a_peer_that_does_not_read_is_asked_and_told_nothing_more",
     ),
+    "requests that run in a pool": (
+        "remoting/server/test_pools.py"
+        "::test_every_request_runs_once_in_its_connections_order_and_within_the_width",
+        "remoting/server/test_reactor.py"
+        "::test_a_thousand_slow_requests_of_one_connection_hold_nobody_else_up",
+    ),
     "requests that wait in a pool": (
         "remoting/server/test_pools.py::test_a_pool_is_full_at_its_capacity",
         "remoting/server/test_worker.py::test_bodies_of_requests_that_wait_are_bounded_together",

@@ -2,6 +2,8 @@
 
 A handler that answers at once never waits here. Async handlers are counted: `width` of them run,
 the next ones queue, and with more than `capacity` requests read but not answered the pool refuses.
+Connections take turns: each one's requests begin in their order, and one connection has at most
+half of the width, so that what another asks need not wait for a thousand requests of the first.
 """
 
 from __future__ import annotations
@@ -105,19 +107,32 @@ class Waiting(NamedTuple):
     """Its effect has happened: it is answered however late, and not refused."""
 
 
+class Line:
+    """The requests of one connection in a pool."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.waiting: deque[Waiting] = deque()
+
+
 class Pool:
     """One processor pool.
 
     Invariant: `depth` = requests read, not answered, and not held = running + queued + parked.
+    `lines` has the connections with requests that run or wait, and `queued` is how many wait.
     """
 
     __slots__ = (
         "capacity",
         "depth",
         "kept_bytes",
+        "lines",
         "max_wait_s",
+        "most_of_one",
         "name",
-        "queue",
+        "queued",
         "refused",
         "running",
         "served",
@@ -131,7 +146,12 @@ class Pool:
         self.width = width
         self.capacity = capacity
         self.allow_wait(max_wait_ms)
-        self.queue: deque[Waiting] = deque()
+        self.most_of_one = max(1, width // 2)
+        """Requests of one connection that run at a time; those whose effect has happened only wait
+        for the disk together, and do not count."""
+        self.lines: dict[Peer, Line] = {}
+        """In the order of their turns."""
+        self.queued = 0
         self.depth = 0
         self.kept_bytes = 0
         """Bytes of the bodies of running and waiting requests."""
@@ -161,12 +181,54 @@ class Pool:
 
     def clear(self) -> None:
         """Drop what is queued: nothing will run it any more."""
-        while self.queue:
-            waiting = self.queue.popleft()
-            waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
-            waiting.command.pool = None
-            self.depth -= 1
+        for line in self.lines.values():
+            for waiting in line.waiting:
+                waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+                waiting.command.pool = None
+                self.depth -= 1
+        self.lines.clear()
+        self.queued = 0
+
+    def enter(self, waiting: Waiting) -> bool:
+        """Whether a request may run now: it counts as running. Else it waits."""
+        peer = waiting.connection
+        line = self.lines.get(peer)
+        if line is None:
+            self.lines[peer] = line = Line()
+        if self.running < self.width and not line.waiting and self._may_run(line, waiting):
+            self.running += 1
+            line.running += 1
+            return True
+        line.waiting.append(waiting)
+        self.queued += 1
+        return False
+
+    def next(self, peer: Peer) -> Waiting | None:
+        """The request that runs in place of one of this connection, which has ended."""
+        lines = self.lines
+        line = lines.pop(peer)
+        line.running -= 1
+        if line.running or line.waiting:
+            lines[peer] = line  # behind the others: it has had its turn
+        if not self.queued:
+            return None
+        for peer, line in lines.items():  # noqa: B007  (both are used behind the loop)
+            if line.waiting and self._may_run(line, line.waiting[0]):
+                break
+        else:
+            return None
+        line.running += 1
+        self.queued -= 1
+        if len(lines) > 1:
+            del lines[peer]
+            lines[peer] = line
+        return line.waiting.popleft()
+
+    def _may_run(self, line: Line, waiting: Waiting) -> bool:
+        return waiting.begun or line.running < self.most_of_one
 
     def head_wait_s(self, now: float) -> float:
         """How long the oldest queued request has waited; 0 without one."""
-        return now - self.queue[0].arrived if self.queue else 0.0
+        if not self.queued:
+            return 0.0
+        return now - min(line.waiting[0].arrived for line in self.lines.values() if line.waiting)

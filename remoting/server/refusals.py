@@ -168,7 +168,7 @@ def _answer(
     """Tell them all; they count as having come at `arrived`."""
     pool, context, count = route.pool, connection.context, len(opaques)
     waited_ms = round((context.now - arrived) * 1000)
-    before, after = timeout_around(waited_ms, len(pool.queue))
+    before, after = timeout_around(waited_ms, pool.queued)
     answers: list[bytes] = []
     for digits, texts in groupby(opaques, len):
         length = len(before) + digits + len(after)

@@ -317,9 +317,7 @@ class Worker:
         else:
             pool.timed_out += 1
             stalled = arrived < pool.stall.end
-            remark = (stall_remark if stalled else timeout_remark)(
-                round(age_s * 1000), len(pool.queue)
-            )
+            remark = (stall_remark if stalled else timeout_remark)(round(age_s * 1000), pool.queued)
         connection.answer(command, Answer(SYSTEM_BUSY, remark=remark))
 
     def _admit(self, waiting: Waiting, pool: Pool) -> None:
@@ -336,11 +334,8 @@ class Worker:
     def _enter(self, waiting: Waiting, pool: Pool) -> None:
         pool.depth += 1
         waiting.command.pool = pool
-        if pool.running < pool.width:
-            pool.running += 1
+        if pool.enter(waiting):
             self._nursery.start_soon(self._work, waiting, pool)
-        else:
-            pool.queue.append(waiting)
 
     def _overloaded(self, waiting: Waiting, pool: Pool) -> None:
         waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
@@ -349,7 +344,7 @@ class Worker:
         waiting.connection.answer(waiting.command, Answer(SYSTEM_BUSY, remark=OVERLOAD_REMARK))
 
     async def _work(self, waiting: Waiting | None, pool: Pool) -> None:
-        """Answer one waiting request, then those queued behind it."""
+        """Answer one request that waits, then others whose turn it is."""
         try:
             while waiting is not None:
                 peer = waiting.connection
@@ -362,7 +357,7 @@ class Worker:
                 self._flush()
                 if peer.deferred and not peer.backed_up:
                     self.readmit(peer)
-                waiting = pool.queue.popleft() if pool.queue else None
+                waiting = pool.next(peer)
         finally:
             pool.running -= 1
 

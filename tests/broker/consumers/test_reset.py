@@ -172,7 +172,10 @@ class Searches:
 async def test_thousands_of_queues_are_reset_in_turns_with_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_broker: bool
 ) -> None:
-    changes = {"use_server_side_reset_offset": by_the_broker, "max_queues_of_topic": MANY}
+    changes: dict[str, Any] = {
+        "use_server_side_reset_offset": by_the_broker,
+        "max_queues_of_topic": MANY,
+    }
     async with open_desk(tmp_path, **changes) as desk:
         await filled(desk, messages=1)
         desk.topic(read_queue_nums=MANY, write_queue_nums=MANY)

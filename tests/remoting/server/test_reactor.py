@@ -218,7 +218,7 @@ async def test_a_one_way_request_is_never_answered(way: Way) -> None:
 
 
 async def test_handlers_that_wait_share_a_bounded_pool(way: Way) -> None:
-    pool = Pool("admin", width=2, capacity=3, max_wait_ms=5000)
+    pool = Pool("admin", width=4, capacity=3, max_wait_ms=5000)
     go = trio.Event()
     active = 0
     most = 0
@@ -241,11 +241,42 @@ async def test_handlers_that_wait_share_a_bounded_pool(way: Way) -> None:
                 )
             refused = [await in_thread(client.hear) for _ in range(2)]
             assert {(r.code, r.remark) for r in refused} == {(2, OVERLOAD_REMARK)}
-            assert (pool.depth, pool.running, len(pool.queue)) == (3, 2, 1)
+            assert (pool.depth, pool.running, pool.queued) == (3, 2, 1)
             go.set()
             answers = [await in_thread(client.hear) for _ in range(3)]
             assert sorted(a.body for a in answers) == [b"0", b"1", b"2"]
             assert (pool.depth, pool.running, most) == (0, 0, 2)
+
+
+async def test_a_thousand_slow_requests_of_one_connection_hold_nobody_else_up(way: Way) -> None:
+    """Each of them waits until somebody else has been answered."""
+    pool = Pool("admin", width=2, capacity=10_000, max_wait_ms=None)
+    go = trio.Event()
+    order: list[str] = []
+
+    async def slow(header: GetMaxOffset, command: Command, connection: Connection) -> Answer:
+        if header.topic == "greedy":
+            await go.wait()
+        order.append(header.topic)
+        return Answer(0)
+
+    async with running(way, slow, pool=pool) as server:
+        with await server.client() as greedy, await server.client() as other:
+            frames = [
+                request_frame(MAX_OFFSET, n + 1, {"topic": "greedy", "queueId": 0})
+                for n in range(1_000)
+            ]
+            await in_thread(greedy.send_bytes, b"".join(frames))
+            # Answered behind them, which therefore wait.
+            assert (await call(greedy, "other", code=MIN_OFFSET)).code == 0
+            assert pool.queued == 999
+            with trio.fail_after(10):
+                for _ in range(20):
+                    assert (await call(other, "other")).code == 0
+            assert order == ["other"] * 20
+            go.set()
+            for _ in range(1_000):
+                await in_thread(greedy.hear)
 
 
 async def test_a_parked_request_counts_until_it_is_answered(way: Way) -> None:

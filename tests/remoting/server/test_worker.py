@@ -84,7 +84,7 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_never_
     remark = str(answers(sock)[1].remark)
     assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]")
     assert "period in queue: 250ms, size of queue: 2" in remark
-    assert (pool.timed_out, pool.depth, pool.running, len(pool.queue)) == (2, 0, 0, 0)
+    assert (pool.timed_out, pool.depth, pool.running, pool.queued) == (2, 0, 0, 0)
     assert stage.reactor.stats.requests_refused == 2
 
 
