@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -19,6 +20,7 @@ import trio
 
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.errors import BodyError, RemotingError
+from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
 from aerobee.remoting.wire.bodies.route import QueueData, TopicRouteData
@@ -273,15 +275,14 @@ class Link:
         )
         answer = await self.call(server, RequestCode.REGISTER_BROKER, header, body)
         if answer.body:
-            self.take_order(bytes(answer.body))
+            await in_slices(self.take_order(bytes(answer.body)))
 
-    def take_order(self, body: bytes) -> None:
-        """Mark the topics that are ordered according to the name server's response."""
-        try:
-            ordered = KVTable.from_bytes(body).table
-        except BodyError:
-            return
-        self.registrar.topics.mark_ordered(ordered, self.registrar.clock.now_ms())
+    def take_order(self, body: bytes) -> Iterator[None]:
+        """Mark the topics that are ordered according to the name server's response, in steps."""
+        with suppress(BodyError):
+            for ordered in KVTable.keys(body):
+                self.registrar.topics.mark_ordered(ordered, self.registrar.clock.now_ms())
+                yield
 
     async def is_outdated(self, server: NameServer) -> bool:
         """Ask with QUERY_DATA_VERSION whether the registration is stale. Raises: RemotingError."""

@@ -29,7 +29,7 @@ from tests.faults import feature_kills
 from tests.faults.grand_clients import Administrator
 from tests.faults.kills import INDEXED_WITHIN_S, judge, make_topics
 from tests.kit.campaign import Campaign
-from tests.kit.health import events, open_descriptors, rss_anon
+from tests.kit.health import events, open_descriptors, rss_anon, slowness
 from tests.kit.history import History
 from tests.kit.load import Load, Reader, Shape
 from tests.kit.mounts import small_file_system
@@ -150,7 +150,7 @@ class Grand(feature_kills.Life):
         )
         if longest is not None:
             self.run.worst("longest step us", round(1_000 * longest.cpu_ms))
-            assert longest.cpu_ms <= STEP_MS, longest
+            assert longest.cpu_ms <= STEP_MS or longest.cpu_ms <= STEP_MS * slowness(), longest
 
     def look_at_resources(self) -> None:
         """With its clients gone it has the sockets and about the memory that it began with."""

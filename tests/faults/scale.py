@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from tests.kit.campaign import Campaign
 from tests.kit.crowd import Crowd, Member, more_descriptors
-from tests.kit.health import cpu_s
+from tests.kit.health import cpu_s, slowness
 from tests.kit.odd_broker import ODD_BROKER
 from tests.kit.raw_client import RawConnection, request_frame, send_fields
 from tests.kit.step_watch import SteppedBroker, StolenTime, steps_in
@@ -350,7 +350,7 @@ def scale(run: Run) -> None:
             "of an empty one ms": round(figures.empty_restart_s * 1_000),
         }
     )
-    limit_ms = STEP_MS if large else SMALL_STEP_MS
+    limit_ms = (STEP_MS if large else SMALL_STEP_MS) * slowness()
     assert figures.longest_ms <= limit_ms, figures.steps_ms[:8]
     assert len(figures.unjudged_ms) <= len(figures.steps_ms), "the host runs too much else"
     assert not join["missing"], join
