@@ -5,7 +5,7 @@ what was taken back stays away.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import toolkit
 from tests.kit.java_driver import JavaClient, JavaError
 from tests.kit.java_server import JavaBroker, JavaNamesrv
-from tests.kit.raw_client import RawConnection, properties_text, send_fields
+from tests.kit.raw_client import RawConnection, RawRecord, properties_text, send_fields
 from tests.kit.reading import max_offset, read_topic
 from tests.kit.waiting import eventually
 
@@ -27,6 +27,7 @@ TOPIC = "timed"
 SEND_MESSAGE_V2, RECALL_MESSAGE = 310, 370
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
 ILLEGAL_OPERATION = 604
+TAKEN_BACK, LATE_S = b"20 s, 0", 4
 TIMERS = {"timerWheelEnable": "true", "recallMessageEnable": "true", "brokerName": "broker-a"}
 SHORT_ROLL = {"timerRollWindowSlot": "12"}
 """Timers more than 12 s ahead go round: here they do so on both sides of the exchange."""
@@ -77,11 +78,11 @@ def fill(broker: AnyBroker) -> dict[bytes, float]:
                 fields = send_fields(TOPIC, 0, i=properties)
                 answer = connection.call(SEND_MESSAGE_V2, fields, body)
                 assert answer.code == 0, answer
-                if delay_s == 20 and number == 0:
+                if body == TAKEN_BACK:
                     handle = answer.ext["recallHandle"]
         answer = connection.call(RECALL_MESSAGE, {"topic": TOPIC, "recallHandle": handle})
         assert (answer.code, answer.ext["msgId"]) == (0, "KEY0002000000")
-        del due[b"20 s, 0"]
+        del due[TAKEN_BACK]
         eventually(
             lambda: max_offset(connection, TOPIC, 0) == 20,
             within_s=10,
@@ -90,21 +91,26 @@ def fill(broker: AnyBroker) -> dict[bytes, float]:
     return due
 
 
-def expect(broker: AnyBroker, due: dict[bytes, float]) -> None:
-    """All of them, each once and none before its time."""
+def expect(broker: AnyBroker, due: dict[bytes, float], *, besides: Sequence[bytes] = ()) -> None:
+    """All of them, each once and none before its time; those in `besides` may come as well."""
+
+    def found() -> list[RawRecord]:
+        records = read_topic(connection, TOPIC, 0)
+        return [record for record in records if record.body not in besides]
+
     with RawConnection(broker.address) as connection:
         last_s = max(due.values()) - time.time()
         eventually(
-            lambda: max_offset(connection, TOPIC, 0) >= len(due),
+            lambda: len(found()) >= len(due),
             within_s=max(0.0, last_s) + 10,
             what="all timers",
         )
-        found = read_topic(connection, TOPIC, 0)
-        assert sorted(record.body for record in found) == sorted(due)
-        for record in found:
+        came = found()
+        assert sorted(record.body for record in came) == sorted(due)
+        for record in came:
             early_s = due[record.body] - record.store_timestamp / 1000
             assert early_s <= 0.001, record
-        assert any(b"TIMER_ROLL_TIMES" in record.properties.encode() for record in found)
+        assert any(b"TIMER_ROLL_TIMES" in record.properties.encode() for record in came)
 
 
 @contextmanager
@@ -154,4 +160,7 @@ def test_timers_of_ours_come_from_the_java_broker(
         assert ours.stop() == 0
     assert not (data / "abort").exists(), "ours did not stop cleanly"
     with java_broker(data, java_namesrv) as java:
-        expect(java, due)
+        # A Java broker that starts when a timer is due already delivers it although it was taken
+        # back, from its own store as well: its removal waits in a later slot of the wheel.
+        late = time.time() > due[b"20 s, 1"] - LATE_S
+        expect(java, due, besides=[TAKEN_BACK] if late else [])

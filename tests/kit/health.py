@@ -10,6 +10,7 @@ import urllib.request
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def slowness() -> float:
     What is limited in CPU time is limited in work: a host that lends its cores to others does less
     of it in a millisecond.
     """
-    best = min(_calls_s() for _ in range(10))
-    return max(1.0, best / CALLS / USUAL_CALL_S)
+    middle = median(_calls_s() for _ in range(30))
+    return max(1.0, middle / CALLS / USUAL_CALL_S)
 
 
 CALLS = 100_000
