@@ -105,9 +105,11 @@ class Broker:
         self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))
         sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(
-            core, self.topics, consumers, self.pop, sampling=sampling, delays=delays, timers=wheel
+            core, self.topics, consumers, sampling=sampling, delays=delays, timers=wheel
         )
         self.admin = add(admin)
+        self.consumers.group_requests.when_deleted += [f.group_deleted for f in self.features]
+        admin.deletion.when_deleted += [feature.topic_deleted for feature in self.features]
         self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]

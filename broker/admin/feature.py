@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
-    from aerobee.broker.pop.feature import PopFeature
     from aerobee.broker.topics.feature import TopicsFeature
 
 __all__ = ["AdminFeature"]
@@ -34,7 +33,6 @@ class AdminFeature(Feature):
         core: Core,
         topics: TopicsFeature,
         consumers: ConsumerTables,
-        pop: PopFeature | None,
         *,
         sampling: Sampling,
         delays: DelayOffsetTable,
@@ -49,7 +47,7 @@ class AdminFeature(Feature):
             store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
         )
         calls = ClientCalls(core, topics=topics.table, consumers=consumers)
-        deletion = TopicDeletion(core, topics, consumers, pop)
+        self.deletion = deletion = TopicDeletion(core, topics, consumers)
         self.routes = (
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
             Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),

@@ -20,11 +20,10 @@ from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.pop.feature import PopFeature
     from aerobee.broker.topics.feature import TopicsFeature
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.answer import Answer
@@ -44,7 +43,6 @@ class TopicDeletion:
         core: Core,
         topics: TopicsFeature,
         consumers: ConsumerTables,
-        pop: PopFeature | None,
     ) -> None:
         self.clock = core.clock
         self.stats = core.stats
@@ -53,7 +51,8 @@ class TopicDeletion:
         self.saved = topics.file
         self.offsets = consumers.offsets
         self.clients = consumers.clients
-        self.pop = pop
+        self.when_deleted: list[Callable[[str], None]] = []
+        """Called with each deleted topic."""
 
     def delete(
         self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
@@ -107,7 +106,7 @@ class TopicDeletion:
                 self.offsets.delete_topic(topic)
                 for group, queue_ids in running:
                     self.offsets.begin_again(group, topic, queue_ids)
-                if self.pop is not None:
-                    self.pop.topic_deleted(topic)
                 self.stats.forget_topic(topic)
+                for forget in self.when_deleted:
+                    forget(topic)
         return Changed(changes=changes_of(deleted))

@@ -48,6 +48,14 @@ class AssignmentFeature(Feature):
     def _changed(self) -> None:
         self.file.request()
 
+    def topic_deleted(self, topic: str) -> None:
+        """Forget whether groups popped the topic."""
+        self.modes.delete_topic(topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget what the group popped."""
+        self.modes.delete_group(group)
+
     def load(self) -> None:
         """Load the modes."""
         self.file.load(self.modes.load)

@@ -45,6 +45,21 @@ class RequestModeTable:
         self.modes.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
         self.on_change()
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove the modes of all groups for a topic."""
+        if self.modes.pop(topic, None) is not None:
+            self.on_change()
+
+    def delete_group(self, group: str) -> None:
+        """Remove the modes of a group for all topics."""
+        topics = [topic for topic, groups in self.modes.items() if group in groups]
+        for topic in topics:
+            del self.modes[topic][group]
+            if not self.modes[topic]:
+                del self.modes[topic]
+        if topics:
+            self.on_change()
+
     # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:

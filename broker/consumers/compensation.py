@@ -48,11 +48,25 @@ class CompensationTable:
         """The topics of a group, and when each was last renewed."""
         return self.groups.get(group, {})
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove a deleted topic from all groups."""
+        for group, topics in list(self.groups.items()):
+            if topics.pop(topic, None) is not None:
+                self.count -= 1
+                if not topics:
+                    del self.groups[group]
+
+    def delete_group(self, group: str) -> None:
+        """Remove the topics of a deleted group."""
+        self.count -= len(self.groups.pop(group, ()))
+
     def expire(self, now_ms: int, timeout_ms: int) -> Iterator[None]:
         """Remove entries that were not renewed in time; others may run between two groups."""
         limit_ms = now_ms - timeout_ms
         for group, topics in list(self.groups.items()):
             yield
+            if self.groups.get(group) is not topics:
+                continue  # It was deleted meanwhile.
             kept = {topic: noted_ms for topic, noted_ms in topics.items() if noted_ms >= limit_ms}
             self.count -= len(topics) - len(kept)
             if kept:

@@ -90,7 +90,7 @@ class ConsumersFeature(Feature):
         yield Route(clients.UnlockBatchMq, requests.unlock, "admin")
 
     def _group_routes(self) -> Iterator[Route]:
-        requests = GroupProcessor(
+        requests = self.group_requests = GroupProcessor(
             groups=self.tables.groups,
             offsets=self.tables.offsets,
             saved=self.group_file,
@@ -159,6 +159,16 @@ class ConsumersFeature(Feature):
         """Expire clients whose heartbeats stopped, and locks that were not renewed."""
         yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)
         yield from self.tables.locks.sweep(monotonic_ms(self._core.clock))
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget who has read the topic; members that run keep their filters and locks."""
+        self.tables.compensation.delete_topic(topic)
+        self.tables.filters.delete_topic(topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget what the group has read; members that run keep their filters and locks."""
+        self.tables.compensation.delete_group(group)
+        self.tables.filters.delete_group(group)
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove its client from its groups."""

@@ -27,6 +27,8 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.metrics.stats import BrokerStats
@@ -101,6 +103,8 @@ class GroupProcessor:
         self.stats = stats
         self.clock = clock
         self.page = page
+        self.when_deleted: list[Callable[[str], None]] = []
+        """Called with each deleted group."""
 
     def update(
         self, header: headers.CreateGroup, command: Command, connection: Connection
@@ -169,6 +173,8 @@ class GroupProcessor:
         if header.clean_offset or header.remove_offset:
             self.offsets.delete_group(name)
         self.stats.forget_group(name)
+        for forget in self.when_deleted:
+            forget(name)
         return self.done(change(name, before, None))
 
     def done(self, changes: str = "") -> Plain:

@@ -90,6 +90,12 @@ class Feature:
         """
         yield from ()
 
+    def topic_deleted(self, topic: str) -> None:
+        """Forget what was kept for a topic: one made anew under its name is another one."""
+
+    def group_deleted(self, group: str) -> None:
+        """Forget what was kept for a consumer group."""
+
     def connection_closed(self, connection: Connection) -> None:
         """Forget a closed connection."""
 

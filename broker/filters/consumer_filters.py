@@ -139,6 +139,18 @@ class ConsumerFilterTable:
                 if known.dead_ms and known.dead_ms <= limit_ms:
                     self.drop(known)
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove the filters of a deleted topic that no running member has."""
+        for known in list(self.by_topic.get(topic, {}).values()):
+            if known.dead_ms:
+                self.drop(known)
+
+    def delete_group(self, group: str) -> None:
+        """Remove the filters of a deleted group that no running member has."""
+        for known in list(self.of_group(group)):
+            if known.dead_ms:
+                self.drop(known)
+
     # ── Entries ──
 
     def of_group(self, group: str) -> Iterator[ConsumerFilter]:

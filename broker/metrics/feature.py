@@ -52,3 +52,11 @@ class MetricsFeature(Feature):
             timers=timers,
             limits=limits,
         )
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the samples of the topic."""
+        self.sampling.samples.delete_topic(topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget the samples of the group."""
+        self.sampling.samples.delete_group(group)

@@ -116,9 +116,21 @@ class Samples:
         series = self.series.get((item, key))
         return None if series is None else series.growth(WINDOWS.index(window))
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove the series of a deleted topic: the counters of one made anew begin at 0."""
+        start = f"{topic}@"
+        for name in [name for name in self.series if name[1] == topic or name[1].startswith(start)]:
+            del self.series[name]
+
+    def delete_group(self, group: str) -> None:
+        """Remove the series of a deleted group."""
+        end = f"@{group}"
+        for name in [name for name in self.series if name[1].endswith(end)]:
+            del self.series[name]
+
     def forget(self) -> Iterator[None]:
         """Remove the series without counters in this sampling; others may run in between."""
         for name, series in list(self.series.items()):
-            if series.seen != self.looks:
+            if series.seen != self.looks and self.series.get(name) is series:
                 del self.series[name]
             yield

@@ -121,6 +121,11 @@ class PopFeature(Feature):
         self.orders.delete_topic(topic)
         self._order_file.notice()
 
+    def group_deleted(self, group: str) -> None:
+        """Forget the orderly pops of a deleted group."""
+        self.orders.delete_group(group)
+        self._order_file.notice()
+
     def settle(self) -> None:
         """Write down which messages were put back behind an open check point."""
         self.revive.settle()

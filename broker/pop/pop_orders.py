@@ -190,6 +190,12 @@ class PopOrderTable:
             del self.batches[key]
             self.changes += 1
 
+    def delete_group(self, group: str) -> None:
+        """Remove the batches of a deleted group, which would block its queues for one made anew."""
+        for key in [key for key in self.batches if key[1] == group]:
+            del self.batches[key]
+            self.changes += 1
+
     def expire(self, age_ms: Callable[[int], int]) -> Iterator[None]:
         """Remove queues that were not popped for a day; others may run between two groups.
 

@@ -126,6 +126,8 @@ class CheckPoint(OfPop, kw_only=True):
     revive_times: str | int | msgspec.UnsetType = msgspec.field(name="rp", default=msgspec.UNSET)
     """How often putting a message back failed; absent before the first failure."""
     revive_time: I64 = msgspec.field(name="reviveTime", default=0)
+    log_end: I64 | msgspec.UnsetType = msgspec.field(name="le", default=msgspec.UNSET)
+    """Where the log ended at the pop. Not known to RocketMQ, whose check points have none."""
 
     @property
     def failures(self) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
+from msgspec import UNSET
 
 from aerobee.broker.answers import STORED
 from aerobee.broker.core.drafts import draft_again
@@ -343,11 +344,16 @@ class Revive:
         return True
 
     def _message(self, point: CheckPoint, offset: int) -> Record | None:
-        """A popped message; None when it was deleted. Raises: NotInMemory, OSError."""
+        """A popped message; None when it was deleted, alone or with its topic, though there may be
+        another one at its offset since. Raises: NotInMemory, OSError.
+        """
         queue = point.topic, point.queue_id
         found = self._store.get(*queue, offset, 1, max_count=1)
         one = next(self._store.aside.records(SERVICE, found, *queue, offset), None)
-        return one if one is not None and one.queue_offset == offset else None
+        if one is None or one.queue_offset != offset:
+            return None
+        popped = point.log_end is UNSET or one.physical_offset < point.log_end
+        return one if popped else None
 
     def _put_again(self, point: CheckPoint, record: Record) -> PutStatus:
         properties = decode(record.properties)
@@ -397,6 +403,7 @@ class Revive:
             diffs=[0],
             broker=point.broker,
             revive_times=str(failures + 1),
+            log_end=point.log_end,
         )
         try:
             # Any revive queue will do: this check point is never acknowledged.

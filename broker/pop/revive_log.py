@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import UNSET
+
 from aerobee.broker.answers import STORED
 from aerobee.broker.pop.pop_records import (
     ACK_TAG,
@@ -141,6 +143,7 @@ class ReviveLog:
 
     def __init__(self, core: Core, timers: Timers | None) -> None:
         self.topic = revive_topic(core.config.broker.broker_cluster_name)
+        self._commit_log = core.store.commit_log
         self._puts = core.puts
         self._clock = core.clock
         self._host = core.store_host
@@ -158,6 +161,8 @@ class ReviveLog:
     ) -> PutStatus:
         """Put the check point of messages; `accepted`: one was put before. Raises: Refused."""
         point.revive_time = due_ms = point.due_ms
+        if point.log_end is UNSET:
+            point.log_end = self._commit_log.max_offset
         text = point.to_bytes(), CHECK_POINT_TAG, point.unique_key
         result, timed = self._put(*text, revive_qid, due_ms - AHEAD_MS, accepted=accepted)
         if self.fresh is not None and timed and result.status in STORED:

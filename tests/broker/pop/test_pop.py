@@ -221,7 +221,8 @@ async def test_its_check_point_is_that_of_the_java_broker(
             diffs=[0, 1, 3],
             broker=BROKER,
             revive_time=popped_ms + 30_000,
-        )
+            log_end=waiting.physical_offset,
+        ), "but for the end of the log, which Java brokers pass over"
         said_by_it = decode(waiting.properties)
         assert said_by_it["TAGS"] == "ck"
         assert said_by_it["TIMER_DELIVER_MS"] == str(popped_ms + 29_000)

@@ -12,6 +12,7 @@ from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, REVIVE_GROUP, Ack, C
 from aerobee.broker.pop.revive import AGAIN_S, Timing
 from aerobee.broker.pop.revive_queue import AHEAD_MAX, ReviveQueue
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
@@ -468,6 +469,26 @@ async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock:
         pops.desk.after_round()
         await pops.pass_s(1)
         assert done_with(pops)[3] == 16
+
+
+@pytest.mark.trio
+async def test_a_topic_made_anew_gives_back_nothing_that_was_not_popped(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        assert await pops.bodies(invisible_time=5_000) == [b"a", b"b"]
+        await pops.pass_s(3)
+        assert (await pops.desk.ask(DeleteTopicInBroker(topic="t"))).code == 0
+        pops.desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        await pops.send(b"c", b"d", b"e")
+        assert await pops.bodies(max_msg_nums=1, invisible_time=20_000) == [b"c"]
+        await pops.pass_s(10)
+        assert pops.open_check_points() == 0
+        assert pops.desk.store.max_offset("%RETRY%g_t", 0) == 0
+        assert await pops.bodies(invisible_time=600_000) == [b"d", b"e"]
+        await pops.pass_s(20)
+        assert await pops.bodies() == [b"c"]
 
 
 @pytest.mark.trio
