@@ -64,6 +64,11 @@ class NamesrvConfig:
         "returnOrderTopicConfigToBroker", True, live=True
     )
     """Send the order settings to brokers that register."""
+    delete_topic_with_broker_registration: bool = setting(
+        "deleteTopicWithBrokerRegistration", False, live=True
+    )
+    """Take the topics of each registration for all that the broker has, and delete its others;
+    its brokers need enableSingleTopicRegister."""
     scan_not_active_broker_interval_ms: int = setting(
         "scanNotActiveBrokerInterval", 5_000, ge=100, le=3_600_000, unit="ms"
     )

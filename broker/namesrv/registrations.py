@@ -86,6 +86,8 @@ class Registration:
     enable_acting_master: bool | None = None
     zone_name: str | None = None
     connection: BrokerConnection | None = None
+    mapped: bool = False
+    """Whether it says which queues of static topics are where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,10 @@ class NamesrvRole:
         self.link = replace(outgoing_link(config.tls), dress=signed_by(account))
         """How this process connects to others, from the next connection on."""
         self._notices = MinIdNotices(lambda: self.link)
-        self.route_table = RouteTable(min_id_changed=self._min_id_changed)
+        self.route_table = RouteTable(
+            min_id_changed=self._min_id_changed,
+            deletes_missing=lambda: config.namesrv.delete_topic_with_broker_registration,
+        )
         self.kv = KvConfigTable(on_change=self._kv_changed)
         self.kv_file = tables.asked(self.kv, config.namesrv.kv_config_path or "kvConfig.json")
         self.requests = RouteProcessor(

@@ -217,6 +217,7 @@ class RouteProcessor:
                 enable_acting_master=header.enable_acting_master,
                 zone_name=header.zone_name,
                 connection=connection,
+                mapped=content.mapped,
             ),
             monotonic_ms(self.clock),
         )

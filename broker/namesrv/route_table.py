@@ -72,13 +72,16 @@ class RouteTable:
         max_brokers: int = 1_000,
         max_pairs: int = 1_000_000,
         min_id_changed: Callable[[MinIdChange], None] = lambda _: None,
+        deletes_missing: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`deletes_missing`: whether a registration has all topics of its broker."""
         self.queues = TopicQueues(max_topics=max_topics, max_pairs=max_pairs)
         self.brokers: dict[str, Broker] = {}
         self.live: dict[LiveKey, Live] = {}
         self.lost = LostBrokers()
         self.max_brokers = max_brokers
         self.min_id_changed = min_id_changed
+        self.deletes_missing = deletes_missing
         self.own: OwnBroker | None = None
         self.settle = self.queues.settle
 
@@ -125,9 +128,9 @@ class RouteTable:
         """Register a broker and its topics. Raises: Refused when it may not register.
 
         Topics are stored again only when the data version differs from the stored one; topics
-        missing from the request are kept. Other requests may run at each yield: the data version is
-        stored after the last topic, and if the broker leaves before, the remaining topics are
-        dropped.
+        missing from the request are kept, unless `deletes_missing` says otherwise. Other requests
+        may run at each yield: the data version is stored after the last topic, and if the broker
+        leaves before, the remaining topics are dropped.
         Source: nameserver §3.1.
         """
         check_shape(request)
@@ -164,6 +167,8 @@ class RouteTable:
             tuple(request.filter_servers),
         )
         if self.gives_topics(broker, request):
+            if self.deletes_missing() and not request.mapped:
+                yield from self.delete_missing(broker, request, live)
             yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
         live.version = request.version
         self.lost.found(key, request.broker, request.broker_id)
@@ -249,9 +254,26 @@ class RouteTable:
                 )
             if number % TOPICS_STEP == 0:
                 yield
-                registered = self.live.get(LiveKey(request.cluster, request.address)) is live
-                if not registered or self.brokers.get(broker.name) is not broker:
+                if not self.still_registered(broker, request, live):
                     return
+
+    def delete_missing(self, broker: Broker, request: Registration, live: Live) -> Iterator[None]:
+        """Remove the topics of the broker that it no longer has.
+
+        Stops early when the broker has left, or has registered again.
+        """
+        for number, topic in enumerate(list(self.queues.table), 1):
+            if topic not in request.topics:
+                self.queues.drop(topic, (broker.name,))
+            if number % TOPICS_STEP == 0:
+                yield
+                if not self.still_registered(broker, request, live):
+                    return
+
+    def still_registered(self, broker: Broker, request: Registration, live: Live) -> bool:
+        """Whether this is the broker's last registration, and it has not left."""
+        same = self.live.get(LiveKey(request.cluster, request.address)) is live
+        return same and self.brokers.get(broker.name) is broker
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Store a topic of registered brokers; nothing if one of them is not registered.

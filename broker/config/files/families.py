@@ -105,7 +105,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     (
         "always so here, or decided by the broker itself",
         "broadcastOffset|splitMetadata|clearRetryTopic|realTimeNotify|fallRecorded|expiredOffset"
-        "|lockInStrict|mixedMessageType|registrationDelete|deleteTopicWithBroker",
+        "|lockInStrict|mixedMessageType|registrationDelete",
     ),
 )
 """Reason, and parts of the keys' names; the first match counts."""

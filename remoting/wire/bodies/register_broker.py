@@ -56,6 +56,11 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
         return self.wrapper.topic_config_table
 
     @property
+    def mapped(self) -> bool:
+        """Whether it says which queues of static topics are where."""
+        return bool(self.wrapper.topic_queue_mapping_info_map)
+
+    @property
     def data_version(self) -> DataVersion:
         """The version of the broker's topic table."""
         return self.wrapper.data_version
@@ -111,7 +116,10 @@ def inflated(body: bytes | memoryview) -> Generator[None, None, bytes]:
 
 
 def read_compressed(data: bytes) -> Generator[None, None, RegisterBrokerBody]:
-    """Decode an inflated body, without the queue mappings at its end. Raises: BodyError."""
+    """Decode an inflated body; of the queue mappings at its end only their number counts.
+
+    Raises: BodyError.
+    """
     try:
         text, at = part(data, 0)
         version = DataVersion.from_client(text)
@@ -126,11 +134,14 @@ def read_compressed(data: bytes) -> Generator[None, None, RegisterBrokerBody]:
             topics[config.topic_name] = config
         text, at = part(data, at)
         servers = msgspec.convert(relaxed_json.decode(text), list[str])
+        mapped = at + I32.size <= len(data) and I32.unpack_from(data, at)[0] > 0
     except struct.error as error:
         raise BodyError("RegisterBrokerBody: ends before its last part") from error
     except ValueError as error:
         raise BodyError(f"RegisterBrokerBody: {error}") from error
     wrapper = TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics)
+    if mapped:
+        wrapper.topic_queue_mapping_info_map = {"": {}}
     return RegisterBrokerBody(filter_server_list=servers, wrapper=wrapper)
 
 

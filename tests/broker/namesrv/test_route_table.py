@@ -144,6 +144,23 @@ def test_topics_missing_from_a_registration_stay() -> None:
     assert finished(routes.topics()) == ["T1", "T2"]
 
 
+def test_topics_missing_from_a_registration_go_where_that_is_wanted() -> None:
+    routes = RouteTable(deletes_missing=lambda: True)
+    finished(routes.register(registration(), 0))
+    other = registration([topic("T1"), topic("T3")], broker="py-b", address="127.0.0.1:30921")
+    finished(routes.register(other, 0))
+    finished(routes.register(slave(topics=[]), 0))
+    assert finished(routes.topics()) == ["T1", "T2", "T3"]
+    finished(routes.register(registration([topic("T2")], mapped=True), 0))
+    assert perms(routes, "T1") == {"py-a": 6, "py-b": 6}, "not while static topics are mapped"
+    # Under the same version, too, and by an increment that should have been a 217.
+    finished(routes.register(registration([topic("T2"), topic("T4")]), 0))
+    assert finished(routes.topics()) == ["T1", "T2", "T3", "T4"]
+    assert perms(routes, "T1") == {"py-b": 6}
+    finished(routes.register(registration([]), 0))
+    assert finished(routes.topics()) == ["T1", "T3"]
+
+
 def test_a_slaves_topics_do_not_count() -> None:
     routes = RouteTable()
     finished(routes.register(registration(), 0))

@@ -47,6 +47,15 @@ def test_what_our_broker_sends_is_read_back() -> None:
     assert body.to_bytes().startswith(b'{"filterServerList":[],"topicConfigSerializeWrapper":{')
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_queue_mappings_are_noticed_whatever_they_say(count: int) -> None:
+    tail = struct.pack(">i", count) + b"".join(part("{}") for _ in range(count))
+    assert read(compressed("T1 4 4 6 SINGLE_TAG", tail=tail)).mapped is bool(count)
+    body = RegisterBrokerBody.of({"T1": T1}, VERSION)
+    body.wrapper.topic_queue_mapping_info_map = {f"T{number}": {} for number in range(count)}
+    assert read(body.to_bytes()).mapped is bool(count)
+
+
 def test_no_body_is_an_empty_table_of_version_zero() -> None:
     found = read(b"")
     assert (found.topics, found.data_version, found.filter_server_list) == ({}, DataVersion(), [])
