@@ -8,10 +8,13 @@ Invariant: `synced` ≤ `written` ≤ `end`; units never span files. Source: sto
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.mapped_file_queue import MappedFileQueue
+from aerobee.store.format.names import CONFIG, TIMER_CHECK, TIMER_LOG, TIMER_WHEEL
 from aerobee.store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
 from aerobee.store.timers.timer_chain import Linked
 
@@ -168,6 +171,13 @@ class TimerLog:
         Raises: StoreDamaged naming a file that does not belong here, OSError.
         """
         self.queue.load()
+        for file, following in pairwise(self.queue.files):
+            if file.end != following.start:
+                raise StoreDamaged(
+                    f"{self.queue.path_of(file.end)} is missing: restore it from a copy, or move "
+                    f"{TIMER_LOG}, {TIMER_WHEEL} and {CONFIG}/{TIMER_CHECK} away, and all timers "
+                    "are read from the log again, those that were delivered too"
+                )
         self._set_end(self.queue.max_offset)
 
     def cut(self, end: int) -> None:

@@ -329,24 +329,44 @@ class TimerStore:
             self.log.cut(0)
             self.queue_offset = queue.start
             return
+        said, there = check.flushed_position, self.log.end
         check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
         begin_ms = check.last_read_time_ms
         self._keep_precision(self._precision_of_slots(begin_ms))
         believable = self.wheel.load(begin_ms, self.log.may_be_unit, self.log.unit)
         believable = believable and self._set_back(check)
         self.log.cut(check.flushed_position)
-        if not believable:
+        lost = there < said or (said > 0 and self.log.last_unit() is None)
+        if lost:
+            self._cut_behind_units()
+        if lost or not believable:
             self.wheel.forget()
             self._keep_precision(self._precision_of_units(begin_ms))
             self._rebuild(begin_ms, now_ms)
         offset = min(check.queue_offset, check.master_queue_offset)
-        believed = clean and offset <= queue.stop
+        believed = clean and offset <= queue.stop and not lost
         last = None if believed else self.log.last_unit()
         known = -1 if last is None else queue_offset_of(last.physical_offset)
-        if known >= 0:
+        if known >= 0 or lost:
             # A check file of the Java broker may be ahead of the timer log.
             offset = min(offset, known + 1)
         self.queue_offset = max(queue.start, min(offset, queue.stop))
+        if lost:
+            # Timers delivered since come twice, but none is lost.
+            path = str(self.log.queue.directory)
+            log.warning(
+                "timer.log_lost",
+                path=path,
+                queue_offset=self.queue_offset,
+                expected=check.queue_offset,
+            )
+
+    def _cut_behind_units(self) -> None:
+        """End the timer log behind its last unit."""
+        end = self.log.begin
+        for position, _ in self.log.units(end):
+            end = position + TIMER_UNIT.size
+        self.log.cut(end)
 
     def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
         """The end of the units that the check file covers, even if it says less.

@@ -21,7 +21,7 @@ from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.store_model import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 NOW_MS = 1_700_000_000_000
@@ -275,6 +275,55 @@ def test_a_wheel_that_cannot_be_believed_is_made_from_the_log(tmp_path: Path, da
     assert {after_s: due(again, after_s) for after_s in range(60)} == {
         after_s: expected.get(after_s, []) for after_s in range(60)
     }
+
+
+def emptied(files: list[Path]) -> None:
+    for path in files:
+        path.unlink()
+
+
+def without_last(files: list[Path]) -> None:
+    files[-1].unlink()
+
+
+def zeroed(files: list[Path]) -> None:
+    files[-1].write_bytes(bytes(files[-1].stat().st_size))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("spoil", [emptied, without_last, zeroed])
+def test_units_that_are_gone_are_read_from_the_log_again(
+    tmp_path: Path, spoil: Callable[[list[Path]], None], clean: bool
+) -> None:
+    timers = open_timers(tmp_path)
+    expected = spread(timers, range(60))
+    save(timers)
+    timers.close()
+    spoil(sorted((tmp_path / "timerlog").iterdir()))
+    with capture_logs() as logged:
+        again = open_timers(tmp_path, clean=clean, queue=range(60))
+    [said] = [line for line in logged if line["event"] == "timer.log_lost"]
+    assert (said["queue_offset"], said["expected"]) == (again.queue_offset, 60)
+    for number in range(again.queue_offset, 60):
+        add(again, number, number * 7 % 20)
+    assert {after_s: due(again, after_s) for after_s in expected} == expected
+    save(again)
+    again.close()
+    with capture_logs() as logged:
+        assert open_timers(tmp_path, queue=range(60)).queue_offset == 60
+    assert "timer.log_lost" not in [line["event"] for line in logged]
+
+
+def test_a_file_of_the_timer_log_missing_in_the_middle_is_refused_with_the_remedy(
+    tmp_path: Path,
+) -> None:
+    timers = open_timers(tmp_path)
+    spread(timers, range(60))
+    save(timers)
+    timers.close()
+    sorted((tmp_path / "timerlog").iterdir())[1].unlink()
+    with pytest.raises(StoreRefused, match=r"timerlog/0*1000 is missing: .*timerwheel"):
+        open_timers(tmp_path)
 
 
 def test_no_bit_of_a_slot_that_turns_over_loses_a_timer(tmp_path: Path) -> None:
