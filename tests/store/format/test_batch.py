@@ -82,6 +82,8 @@ def test_pieces_of_a_batch_are_its_messages(
     pieces = list(batch_columns(body_of(items), most))
     assert [item for piece in pieces for item in rows(piece)] == items
     assert all(len(piece.flags) <= most for piece in pieces)
+    expected = sum(len(body) + len(properties) for _, body, properties in items)
+    assert sum(piece.content_bytes for piece in pieces) == expected
     if pieces:
         joined = BatchItems.joined(pieces)
         assert list(rows(joined)) == items

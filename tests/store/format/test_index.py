@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from aerobee.store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
+    TIME_DIFF_MAX,
     IndexHead,
     IndexShape,
     KeyHasher,
@@ -136,3 +137,7 @@ def test_the_records_of_pops_are_not_found_by_their_keys() -> None:
         assert hasher.hashes(wheel, named) == [key_hash(f"{wheel}#k")]
     other = f"UNIQ_KEY\x01{UNIQUE}\x02".encode()
     assert hasher.hashes(wheel, other) == [key_hash(f"{wheel}#{UNIQUE}")]
+
+
+def test_the_time_of_an_entry_is_a_signed_number_of_seconds() -> None:
+    assert TIME_DIFF_MAX == 2**31 - 1

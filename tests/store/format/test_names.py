@@ -52,3 +52,21 @@ def test_an_index_file_is_named_by_a_time() -> None:
 def test_a_file_being_replaced_has_two_companions() -> None:
     assert names.temporary_name("a.json") == "a.json.tmp"
     assert names.backup_name("a.json") == "a.json.bak"
+
+
+def test_what_cannot_be_made_beside_is_made_inside_under_a_name_that_brokers_pass_over() -> None:
+    segment = PurePosixPath("/d/commitlog/00000000000000004096")
+    assert names.inner_path(segment) == segment
+    index = PurePosixPath("/d/index/20231114221320001")
+    assert names.inner_path(index) == PurePosixPath("/d/index/20231114221320001.new")
+    assert names.is_spare(names.inner_path(index).name)
+
+
+def test_a_spare_belongs_to_the_directory_that_it_names() -> None:
+    spare = names.spare_path(PurePosixPath("/d/log/00000000000000000000")).name
+    assert names.is_spare_of("log", spare)
+    assert not names.is_spare_of("commitlog", spare)
+    assert not names.is_spare_of("log", spare.removesuffix(".new"))
+    assert not names.is_spare_of("log", "log.notes.new")
+    inner = names.spare_path(PurePosixPath("/d/log/20231114221320001")).name
+    assert not names.is_spare_of("log", inner), "it is no segment's"

@@ -77,3 +77,8 @@ def test_properties_that_fill_their_length_field_stay_as_they_are() -> None:
     longest = b"x" * properties.PROPERTIES_BYTES_MAX
     assert properties.closed(longest) == longest
     assert properties.is_closed(longest)
+
+
+def test_the_length_field_of_properties_is_that_of_java() -> None:
+    assert properties.PROPERTIES_BYTES_MAX == 32_767
+    assert properties.closed(b"x" * 32_766) == b"x" * 32_766 + b"\x02"

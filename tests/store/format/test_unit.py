@@ -7,8 +7,10 @@ from aerobee.store.format.unit import (
     UNIT,
     DelayLevels,
     Unit,
+    can_have_unit,
     code_of,
     is_blank,
+    is_due_time,
     units_in_use,
 )
 
@@ -63,3 +65,26 @@ def test_a_level_that_is_none_leaves_the_tags(level: bytes) -> None:
 
 def test_the_delay_property_of_an_ordinary_message_is_not_its_code() -> None:
     assert code_of("T", b"DELAY\x013\x02", 500, LEVELS) == 0
+
+
+def test_a_code_is_a_time_where_no_hash_of_tags_can_be_it() -> None:
+    assert not is_due_time(0x7FFF_FFFF)
+    assert not is_due_time(-0x8000_0000)
+    assert not is_due_time(1 << 32)
+    assert is_due_time((1 << 32) + 1)
+
+
+def test_the_length_of_a_level_is_told_by_its_unit() -> None:
+    levels = DelayLevels("1s 1m 1h 1d")
+    assert [levels.deliver_at(level, 0) for level in (1, 2, 3, 4)] == [
+        1_000,
+        60_000,
+        3_600_000,
+        86_400_000,
+    ]
+
+
+def test_a_queue_that_cannot_be_has_no_unit() -> None:
+    assert can_have_unit("T", 0, 0)
+    assert not can_have_unit("T", -1, 0)
+    assert not can_have_unit("T", 0, -1)

@@ -162,3 +162,21 @@ def test_candidates_name_their_own_physical_offset() -> None:
     data += record.encode(draft(body=b""), 1, base + len(data), NOON)
     assert list(candidates(data, base)) == [base + 3, base + 3 + len(outer)]
     assert list(candidates(data, base, 4)) == [base + 3 + len(outer)]
+
+
+def test_a_large_record_is_asked_for_once_its_head_says_that_it_can_be_one() -> None:
+    data = record.encode(draft(body=bytes(70_000)), 0, BASE, NOON)
+    assert claimed_size(data[:90], 0, BASE, SEGMENT_END) == 0, "nothing can be told"
+    assert claimed_size(data[:91], 0, BASE, SEGMENT_END) == 112, "with hosts of IPv6 at most"
+    assert claimed_size(data[:112], 0, BASE, SEGMENT_END) == len(data)
+    assert claimed_size(b"\xff" * 7 + data, 7, BASE, SEGMENT_END) == len(data)
+    assert claimed_size(data, 0, BASE + 1, SEGMENT_END) == 0, "it names another place"
+    assert claimed_size(data, 0, BASE, BASE + len(data)) == len(data)
+    assert claimed_size(data, 0, BASE, BASE + len(data) - 1) == 0, "the segment ends before it"
+
+
+def test_a_small_record_is_believed_by_its_size_alone() -> None:
+    small = record.encode(draft(body=bytes(200)), 0, BASE, NOON)
+    for size, needed in ((64 << 10, 64 << 10), ((64 << 10) + 1, 0)):
+        claimed = size.to_bytes(4, "big") + small[4:]
+        assert claimed_size(claimed, 0, BASE + 1, SEGMENT_END) == needed
