@@ -6,6 +6,7 @@ A check that fails is logged with what to do.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,15 +15,19 @@ import structlog
 from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.process.host import disk_bytes, nearest
-from aerobee.broker.supervisor.layout import layout_problem
+from aerobee.broker.supervisor.layout import MEMBER, layout_problem
+from aerobee.store.format.names import segment_start
 
 if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.store.files.disk import Disk
 
-__all__ = ["VOLATILE_FILE_SYSTEMS", "may_start"]
+__all__ = ["VOLATILE_FILE_SYSTEMS", "may_start", "remedy"]
 
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
+SIGNS: Final = frozenset({"commitlog", "consumequeue", "checkpoint", "config", "lock"})
+"""What says that a directory is that of a broker, beside segments and `broker-0`."""
+OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,12 +77,41 @@ def _may_write(key: str, path: Path, disk: Disk) -> bool:
     if writable or os.statvfs(place).f_flag & os.ST_RDONLY:
         return True
     user = os.geteuid()
-    reason = (
-        f"user {user} may not write in {place}: chown -R {user} {place} as root"
-        f" (of a container's mount: the folder of the host), or choose another {key}"
+    log.error(
+        "broker.refused",
+        reason=f"user {user} may not {remedy(user, path, place)}, or choose another {key}",
     )
-    log.error("broker.refused", reason=reason)
     return False
+
+
+def remedy(user: int, path: Path, place: Path) -> str:
+    """What a user may not do with a data directory, and what helps.
+
+    `place`: the nearest directory that exists. A command names the data directory and none above
+    it, which are not the broker's: to be given away they may be `/` or `/var/lib`.
+    """
+    quoted = shlex.quote(str(path))
+    if place == path:
+        if not _is_for_a_broker(path):
+            return f"write in {path}, which has files of others: name a directory of its own"
+        return (
+            f"write in {path}: chown -R {user} {quoted} as root (of a container's mount: the folder"
+            " of the host)"
+        )
+    if not os.access(place, os.X_OK, effective_ids=True):
+        return f"enter {place}, above {path}: let this user enter it"
+    return f"make {path}: install -d -o {user} {quoted} as root"
+
+
+def _is_for_a_broker(path: Path) -> bool:
+    """Whether a directory is that of a broker, or empty, as far as this user may see."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return True
+    return OF_THE_FILE_SYSTEM.issuperset(names) or any(
+        name in SIGNS or MEMBER.fullmatch(name) or segment_start(name) is not None for name in names
+    )
 
 
 def has_its_layout(config: BrokerConfig, disk: Disk) -> bool:

@@ -65,6 +65,9 @@ UNWRITABLE = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, e
 FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 SERVERS = (("broker", "run"), ("nameserver", "run"))
 START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
+NO_ACCOUNT = "username cannot be null"
+"""What a broker with users says to a request without a signature."""
+ACCOUNT_HINT = "set AEROBEE_ACCESS_KEY and AEROBEE_SECRET_KEY, or use a context with --access-key"
 TLS_HINT = "if it takes TLS only, set AEROBEE_CA_FILE, or use a context with --ca-file"
 
 
@@ -158,6 +161,8 @@ def complain(text: str) -> None:
 def explained(error: AerobeeError) -> str:
     """The error's text, with what was added to it, and advice if there is any."""
     text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    if isinstance(error, AccessDeniedError) and NO_ACCOUNT in text:
+        return f"{text}; {ACCOUNT_HINT}"
     if not isinstance(error, NoNameServerError | ConnectError) or " TLS: " in text:
         return text
     return f"{text}; {TLS_HINT if 'reset by peer' in text else START_HINT}"

@@ -48,15 +48,16 @@ config_option = click.option(
 """The configuration file; environment variables apply in addition."""
 
 
-def read_config(file: Path | None, *, without: str = "") -> BrokerConfig:
-    """The configuration of a start with this file, and the environment but for the variable
-    `without`. Raises: ConfigurationError.
+def read_config(file: Path | None, *, data: Path | None = None, without: str = "") -> BrokerConfig:
+    """The configuration of a start with this file and data directory, and the environment but for
+    the variable `without`. Raises: ConfigurationError.
     """
     from aerobee.broker.config.load import load_config
     from aerobee.broker.process import host
 
     return load_config(
         file,
+        data=data.absolute() if data else None,
         environ={name: text for name, text in os.environ.items() if name != without},
         cpu_count=host.cpu_count(),
         host_addresses=host.addresses(),

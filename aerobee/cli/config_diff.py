@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.broker import data_option
 from aerobee.cli.config import config_option, or_problems, read_config
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.output import Output, output_options
@@ -21,10 +22,17 @@ CLUSTER = "NAMESRV_ADDR"
 
 @click.command(short_help="What a file changes: of the defaults, or of a running broker.")
 @config_option
+@data_option(help="What `broker run` gets as --data (storePathRootDir).")
 @click.option("--broker", metavar="NAME", help="Compare with this running broker; name or address.")
 @connection_options
 @output_options
-def diff(file: Path | None, broker: str | None, connection: Connection, output: Output) -> None:
+def diff(
+    file: Path | None,
+    data: Path | None,
+    broker: str | None,
+    connection: Connection,
+    output: Output,
+) -> None:
     """Print what the configuration has otherwise than the defaults, or than a running broker.
 
     With --broker each row says whether SIGHUP is enough to bring the running value to that of the
@@ -37,7 +45,7 @@ def diff(file: Path | None, broker: str | None, connection: Connection, output: 
 
     # It says whom this command asks: of the broker's environment nothing is known.
     without = "" if broker is None else CLUSTER
-    config = or_problems(lambda: read_config(file, without=without))
+    config = or_problems(lambda: read_config(file, data=data, without=without))
     if broker is None:
         output.rows(differing(config))
         return

@@ -270,6 +270,7 @@ def reset(
     to = position_of(position, "--to")
     force = not back_only
     with connection.admin() as admin:
+        check_known(admin, name)
         changes = admin.reset_offsets(name, topic, to, force=force, dry_run=True)
         if not dry_run and changes:
             ask_before_moving(name, changes, yes)
@@ -296,15 +297,20 @@ def clone(
 ) -> None:
     """Give group TARGET the offsets of group SOURCE."""
     with connection.admin() as admin:
-        known = admin.groups()
-        for name in (source, target):
-            if name not in known:
-                raise GroupNotFoundError(f"no broker knows group {name}")
+        check_known(admin, source, target)
         changes = admin.clone_offsets(source, target, topic=topic, dry_run=True)
         if not dry_run and changes:
             ask_before_moving(target, changes, yes)
             changes = admin.clone_offsets(source, target, topic=topic)
     show_changes(changes, dry_run, output)
+
+
+def check_known(admin: AdminClient, *names: str) -> None:
+    """Refuse groups that are not there, also before a dry run. Raises: GroupNotFoundError."""
+    known = admin.groups()
+    for name in names:
+        if name not in known:
+            raise GroupNotFoundError(f"no broker knows group {name}")
 
 
 def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> None:

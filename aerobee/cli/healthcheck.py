@@ -67,7 +67,8 @@ def healthcheck(
         echo(f"no answer from {host}:{port}: {_advised(error, tls=tls)}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
-    echo(json_text(body) if as_json else f"{probe} {'; '.join(map(escaped, wrong)) or 'ok'}")
+    told = f"{probe} of {host}:{port}: {'; '.join(map(escaped, wrong)) or 'ok'}"
+    echo(json_text(body) if as_json else told)
     sys.exit(EXIT_FAILING if wrong or status != http.HTTPStatus.OK else 0)
 
 

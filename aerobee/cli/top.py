@@ -18,7 +18,7 @@ from aerobee.cli.top_view import HELP, SORTED_BY, View
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rich.console import Group
+    from rich.console import ConsoleDimensions, Group
 
     from aerobee.blocking import AdminClient
 
@@ -162,8 +162,8 @@ def live(admin: AdminClient, interval: float, view: View) -> None:
                 name, again_at = view.name, monotonic() + interval
                 while view.name == name and (left := again_at - monotonic()) > 0:
                     if brokers:
-                        height = screen.console.size.height
-                        screen.update(drawn(brokers, rows, view, height), refresh=True)
+                        size = screen.console.size
+                        screen.update(drawn(brokers, rows, view, size), refresh=True)
                     for key in pressed(left):
                         if not view.press(key, list(rows[0]) if rows else []):
                             return
@@ -177,13 +177,17 @@ def of_screen(row: Row) -> Row:
     return for_people(kept, Output())
 
 
-def drawn(brokers: list[Row], rows: list[Row], view: View, height: int) -> Group:
-    """A screen: the brokers, as many rows as fit, and the keys."""
+def drawn(brokers: list[Row], rows: list[Row], view: View, size: ConsoleDimensions) -> Group:
+    """A screen: the brokers, as many rows and columns as fit, and the keys."""
     from rich.console import Group
     from rich.text import Text
 
-    room = max(ROWS_MIN, height - len(brokers) - FRAME_LINES)
+    room = max(ROWS_MIN, size.height - len(brokers) - FRAME_LINES)
     wanted = view.arranged(rows)
-    tables = [table_of(shown, one_line=True) for shown in (brokers, wanted[:room]) if shown]
+    tables = [
+        table_of(view.fitting(shown, size.width), one_line=True)
+        for shown in (brokers, wanted[:room])
+        if shown
+    ]
     more = f"{len(wanted) - room} more · " if len(wanted) > room else ""
     return Group(*tables, Text(more + view.line, style="dim"))

@@ -20,7 +20,20 @@ COLUMN_KEYS = {"<": -1, "\x1b[D": -1, ">": 1, "\x1b[C": 1}
 ENTER, ESCAPE, RUBBED_OUT = ("\r", "\n"), "\x1b", ("\x7f", "\b")
 HELP = "q quit · g groups · t topics · c connections · < > sort by · r reverse · / filter"
 
+LEAST = ("cluster", "version", "id", "language", "model", "in_today", "topics", "address")
+"""Columns that a narrow screen leaves out, in this order, and then those at the right."""
+TEXT_WIDTH = 24
+"""Characters of a text that a column has room for before another column is left out for it."""
+GAP = 3
+"""Blanks between columns."""
+
 Row = dict[str, Any]
+
+
+def column_width(name: str, rows: Sequence[Row]) -> int:
+    """How many characters a column needs: its numbers whole, its texts up to a bound."""
+    values = (shown(row[name]) for row in rows)
+    return max(len(name), min(TEXT_WIDTH, max(map(len, values), default=0)))
 
 
 @dataclass(slots=True)
@@ -91,6 +104,19 @@ class View:
         """Whether a row matches the filter."""
         pattern = self.pattern.lower()
         return not pattern or any(pattern in shown(value).lower() for value in row.values())
+
+    def fitting(self, rows: Sequence[Row], width: int) -> list[Row]:
+        """The rows with as many columns as a screen of this width shows whole; the name and
+        the one that is sorted by stay.
+        """
+        names = list(rows[0]) if rows else []
+        widths = {name: column_width(name, rows) + GAP for name in names}
+        stay = {"broker" if "broker" in names else names[0], self.sorted_by} if names else set()
+        less = (*LEAST, *reversed(names))
+        for name in less:
+            if name in widths and name not in stay and sum(widths.values()) > width:
+                del widths[name]
+        return [{name: row[name] for name in widths} for row in rows]
 
     @property
     def line(self) -> str:

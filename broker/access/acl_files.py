@@ -6,6 +6,7 @@ SIGHUP, where a mistake leaves the rights as they are. Source: semantics §18.2 
 
 from __future__ import annotations
 
+import shlex
 import stat
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -145,6 +146,7 @@ class AclFiles:
         # The parser is imported only where there is such a file.
         from aerobee.broker.access.acl_text import AclText, read_acl
 
+        quoted = shlex.quote(str(path))
         try:
             mode = path.stat().st_mode
             content = path.read_bytes() if stat.S_ISREG(mode) else None
@@ -153,11 +155,11 @@ class AclFiles:
         if content is None:
             return AclText(str(path), problems=[f"{path}: is no file"])
         if mode & OTHERS_WRITE:
-            problem = f"{path}: others than its owner may change it: chmod go-w {path}"
+            problem = f"{path}: others than its owner may change it: chmod go-w {quoted}"
             return AclText(str(path), problems=[problem])
         text = read_acl(content, str(path))
         if mode & stat.S_IROTH:
-            text.warnings.append(f"{path}: everybody on this host may read it: chmod o-r {path}")
+            text.warnings.append(f"{path}: everybody on this host may read it: chmod o-r {quoted}")
         return text
 
     def _unreadable(self, path: Path, error: OSError) -> str:

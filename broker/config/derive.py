@@ -6,7 +6,7 @@ Source: configuration §1.4, §2.5, §3.3.
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.config.conflicts import contradictions, oddities
 from aerobee.broker.config.options import BrokerRole
@@ -45,6 +45,10 @@ class Machine(NamedTuple):
     """The directory where RocketMQ looks for further files; empty: none is known."""
 
 
+OPENED_BY: Final = ("aclEnable", "authenticationEnabled", "insecure")
+"""The settings with any of which a broker listens on all addresses unless one is named."""
+
+
 def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     """The values of settings that are not given and have no constant default, by RocketMQ name.
 
@@ -57,7 +61,7 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         values.setdefault(name, value)
 
     default("brokerName", machine.host_name or "DEFAULT_BROKER")
-    wide = values.get("aclEnable") or values.get("insecure")
+    wide = any(values.get(name) for name in OPENED_BY)
     default("bindAddress", ANY_ADDRESS if wide else LOOPBACK)
     default("brokerIP1", values.get("advertisedHost") or published(values, machine))
     default("brokerIP2", values.get("advertisedHost") or values["brokerIP1"])

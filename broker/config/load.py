@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.config.derive import Machine, derived, hints, objections
 from aerobee.broker.config.files.entries import (
@@ -118,15 +118,25 @@ def conf_of(environ: Mapping[str, str], file: Path | None) -> str:
     return "" if file is None else str(file.absolute().parent)
 
 
+YAML: Final = (".yaml", ".yml")
+SECTION: Final = re.compile(
+    rb"^[a-z_]+:[ \t]*(?:#[^\n]*)?\r?\n(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]+[a-z_]+:", re.MULTILINE
+)
+"""A section of YAML: a name, and an indented setting below it. No line of properties is so."""
+
+
 def read_file(file: Path) -> list[Entry]:
     """The entries of a file: YAML by its suffix, else properties. Raises: ConfigurationError."""
     try:
         content = file.read_bytes()
     except OSError as error:
         raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
-    if file.suffix.lower() not in (".yaml", ".yml"):
-        return read_properties(content, str(file))
-    return entries_of_yaml(content, file)
+    if file.suffix.lower() in YAML:
+        return entries_of_yaml(content, file)
+    if SECTION.search(content):
+        # As properties its settings would be keys that nobody knows, and the defaults count.
+        raise ConfigurationError([f"{file}: it is YAML: name it {file.name}.yaml"])
+    return read_properties(content, str(file))
 
 
 def entries_of_yaml(content: bytes, file: Path) -> list[Entry]:

@@ -62,8 +62,17 @@ def disk_bytes(config: BrokerConfig, disk: Disk) -> int:
 
 
 def nearest(path: Path, disk: Disk) -> Path:
-    """The path, or the nearest directory above it that exists: the store makes its own later."""
-    return next(one for one in (path, *path.parents) if disk.exists(one))
+    """The path, or the nearest directory above it that exists, as far as this user may see: the
+    store makes its own later.
+    """
+    return next(one for one in (path, *path.parents) if _is_seen(one, disk))
+
+
+def _is_seen(path: Path, disk: Disk) -> bool:
+    try:
+        return disk.exists(path)
+    except PermissionError:
+        return False
 
 
 def descriptor_limit() -> int | None:

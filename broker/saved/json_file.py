@@ -7,6 +7,7 @@ its backup does not decode either, the start is refused. Source: store format §
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -119,7 +120,8 @@ class PrivateFile(JsonFile):
         if not self.disk.exists(self.path):
             return None
         if self.disk.mode(self.path) & OF_OTHERS:
-            raise TableDamaged(f"{self.path} is open to other users of this machine: chmod 600 it")
+            command = f"chmod 600 {shlex.quote(str(self.path))}"
+            raise TableDamaged(f"{self.path} is open to other users of this machine: {command}")
         try:
             return read(document_of(self.disk.read(self.path)))
         except UNREADABLE as error:

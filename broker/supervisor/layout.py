@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.files.disk import Disk
 
-__all__ = ["layout_problem"]
+__all__ = ["MEMBER", "layout_problem"]
 
 STAYS: Final = frozenset({"conf", "lock", "namesrv.lock"})
 SHARED: Final = ("kvConfig.json", "users.json", "acls.json")

@@ -6,6 +6,7 @@ now and will not for long, or should not be so, is a warning. Reading is blockin
 
 from __future__ import annotations
 
+import shlex
 import ssl
 import stat
 from pathlib import Path
@@ -181,10 +182,11 @@ def trust(context: ssl.SSLContext, setting: str, file: str) -> None:
 def doubts_about_key(place: str, key: Path) -> list[str]:
     """What others than its owner may do with the key. Raises: CertificateUnusable: write it."""
     mode = key.stat().st_mode
+    command = f"chmod 600 {shlex.quote(str(key))}"
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CertificateUnusable(f"{place}: others may write it: chmod 600 it")
+        raise CertificateUnusable(f"{place}: others may write it: {command}")
     if mode & (stat.S_IRGRP | stat.S_IROTH):
-        return [f"{place}: others may read it: chmod 600 it"]
+        return [f"{place}: others may read it: {command}"]
     return []
 
 

@@ -6,7 +6,9 @@ import errno
 import fcntl
 import os
 import pty
+import re
 import select
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -31,7 +33,9 @@ from tests.kit.raw_client import RawConnection, pull_fields, send_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.kit.logged import Logged
+    from collections.abc import Iterator
+
+    from aerobee.broker.config.load import BrokerConfig
     from tests.kit.process import Child
 
 pytestmark = pytest.mark.ours
@@ -40,6 +44,8 @@ STOPS_WITHIN_S = 20.0
 FLOOD_S = 0.2
 """Signals without a pause before one that stops."""
 SEND, PULL = 310, 11
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 
 class MountedDisk(Disk):
@@ -77,21 +83,76 @@ def test_a_volume_keeps_data(tmp_path: Path) -> None:
     assert disk.asked == [tmp_path], "the nearest directory that is there"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps(
-    logged: Logged,
-) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        config = broker_config(Path(place) / "data")
-        assert start_checks.may_write(config, Disk())
-        os.seteuid(10_001)
+NOBODY = 10_001
+REMEDY = re.compile(r": ((?:chown|install) .*?) as root")
+
+
+def refused_to_nobody(config: BrokerConfig) -> str:
+    """What another user is told of a data directory; empty when the user may write there."""
+    with capture_logs() as lines:
+        os.seteuid(NOBODY)
         try:
-            assert not start_checks.may_write(config, Disk())
+            may_write = start_checks.may_write(config, Disk())
         finally:
             os.seteuid(0)
-    (refused,) = logged
-    assert f"chown -R 10001 {place}" in refused["reason"]
+    assert may_write != bool(lines)
+    return str(lines[0]["reason"]) if lines else ""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that everybody may enter, with a blank in its name."""
+    with tempfile.TemporaryDirectory(prefix="data of ") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@only_root
+@pytest.mark.parametrize("below", ["", "data", "made/later"])
+def test_a_directory_of_somebody_else_is_refused_with_the_command_that_helps(
+    place: Path, below: str
+) -> None:
+    """The command is run here as it is printed. It names no directory above the broker's own."""
+    config = broker_config(place / below)
+    assert start_checks.may_write(config, Disk())
+    (command,) = REMEDY.findall(refused_to_nobody(config))
+    assert shlex.split(command)[-1] == str(place / below)
+    subprocess.run(["sh", "-c", command], check=True)
+    assert refused_to_nobody(config) == ""
+    assert (place / below).stat().st_uid == NOBODY
+    if below:
+        assert place.stat().st_uid == 0
+
+
+@only_root
+@pytest.mark.parametrize("path", ["/", "/etc", "/usr/lib"])
+def test_no_directory_with_files_of_others_is_given_away(path: str) -> None:
+    told = refused_to_nobody(broker_config(Path(path)))
+    assert f"may not write in {path}, which has files of others" in told
+    assert "chown" not in told
+
+
+@only_root
+def test_the_directory_of_a_broker_is_given_back_whatever_is_in_it(place: Path) -> None:
+    for name in ("commitlog", "config", "notes-of-the-operator"):
+        (place / name).mkdir()
+    (command,) = REMEDY.findall(refused_to_nobody(broker_config(place)))
+    subprocess.run(["sh", "-c", command], check=True)
+    assert {path.stat().st_uid for path in place.rglob("*")} == {NOBODY}
+
+
+@only_root
+@pytest.mark.parametrize("below", ["data", "made/later"])
+def test_a_parent_that_may_not_be_entered_is_named_without_a_command(
+    place: Path, below: str
+) -> None:
+    (place / "data").mkdir()
+    place.chmod(0o700)
+    told = refused_to_nobody(broker_config(place / below))
+    assert f"may not enter {place}, above {place / below}: let this user enter it" in told
+    assert REMEDY.findall(told) == []
+    place.chmod(0o755)
+    assert "may not enter" not in refused_to_nobody(broker_config(place / below))
 
 
 def test_a_limit_of_more_free_space_than_the_disk_has_is_refused(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_the_health_check_is_true_while_it_serves(built: Built, tmp_path: Path, 
         well = eventually(
             lambda: container.execute(*check), within_s=10, what="the health check answers"
         )
-        assert (well.returncode, well.stdout) == (0, "readyz ok\n"), well.stderr
+        assert (well.returncode, well.stdout) == (0, "readyz of 127.0.0.1:5557: ok\n"), well.stderr
         probe = container.execute(*check, "--port", "1")
         assert probe.returncode == 4
 

@@ -18,8 +18,14 @@ __all__ = ["ENVIRONMENT_ONLY", "PLANNED", "known_name", "objection"]
 PLANNED: Mapping[str, str] = {canon(name): name for name in ("proxyProtocolFrom",)}
 """Keys of Aerobee that have no effect yet."""
 
-ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava", "namesrv"})
-"""`AEROBEE_…` variables that are known but not settings of the broker."""
+OF_COMMANDS = (
+    "context namespace accesskey secretkey securitytoken tls cafile certfile keyfile"
+    " serverhostname usersecret"
+)
+ENVIRONMENT_ONLY = frozenset(("image", "pure", "ci", "testjava", "namesrv", *OF_COMMANDS.split()))
+"""`AEROBEE_…` variables that are known but not settings of the broker: those of the image and of
+the tests, and those of commands, which a shell may have set for all that it starts.
+"""
 
 OFF = frozenset({"", "false"})
 HARMLESS: Mapping[str, frozenset[str]] = {

@@ -129,6 +129,12 @@ def test_a_file_is_compared_with_the_defaults(tmp_path: Path) -> None:
     assert "trace_on" not in done.output
 
 
+def test_a_comparison_knows_the_data_directory_of_the_start(tmp_path: Path) -> None:
+    done = CliRunner().invoke(config, ["diff", "--data", str(tmp_path), "--json"])
+    (row,) = (row for row in json.loads(done.output) if row["key"] == "store_path_root_dir")
+    assert (row["value"], row["source"]) == (str(tmp_path), "command line: --data")
+
+
 @pytest.mark.service
 def test_a_file_is_compared_with_a_running_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

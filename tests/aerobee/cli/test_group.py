@@ -87,6 +87,14 @@ def test_a_group_is_paused_and_goes_on_with_its_other_settings(
         assert (refused.code, refused.err) == (1, "aerobee: no broker knows group nobody\n")
 
 
+def test_a_dry_run_for_a_group_that_is_not_there_is_refused_like_the_reset(
+    call: Call, topic: str, group: str
+) -> None:
+    for words in (["--dry-run"], ["--yes"]):
+        done = call("group", "reset", "billlng", topic, "--to", "last", *words)
+        assert (done.code, done.err) == (1, "aerobee: no broker knows group billlng\n")
+
+
 def test_offsets_are_cloned_and_groups_described_and_deleted(
     call: Call, topic: str, group: str
 ) -> None:

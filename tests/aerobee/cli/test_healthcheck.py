@@ -45,14 +45,17 @@ def test_a_broker_that_is_well_is_exit_code_0() -> None:
     body = json.dumps({"status": "ok", "checks": {"disk": "ok"}})
     with answering("200 OK", body) as port:
         result = run(port)
-    assert (result.exit_code, result.output) == (0, "readyz ok\n")
+    assert (result.exit_code, result.output) == (0, f"readyz of 127.0.0.1:{port}: ok\n")
 
 
 def test_a_broker_that_is_not_is_exit_code_1_and_says_why() -> None:
     body = json.dumps({"status": "failing", "checks": {"recovered": "ok", "disk": "91 % used"}})
     with answering("503 Service Unavailable", body) as port:
         result = run(port)
-    assert (result.exit_code, result.output) == (1, "readyz disk: 91 % used\n")
+    assert (result.exit_code, result.output) == (
+        1,
+        f"readyz of 127.0.0.1:{port}: disk: 91 % used\n",
+    )
 
 
 def test_json_is_what_the_broker_said() -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import aerobee
-from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
+from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of, explained
 from aerobee.cli.main import COMMANDS, cli
 from aerobee.cli.mqadmin import OURS
 from aerobee.cli.options import SIZE_MAX
@@ -126,6 +126,12 @@ NO_PERMISSION = AccessDeniedError(16, "no", "b", "a:1", "SEND")
 FOR_NOBODY = PermissionDeniedError(16, "the topic is closed", "b", "a:1", "SEND")
 CLOSED = RouteNotFoundError("no queue of topic t can be written")
 CLOSED.code = 16
+
+
+def test_a_request_without_an_account_names_the_variables() -> None:
+    error = AccessDeniedError(16, "username cannot be null.", "b", "a:1", "SEND")
+    assert "set AEROBEE_ACCESS_KEY and AEROBEE_SECRET_KEY" in explained(error)
+    assert explained(NO_PERMISSION) == str(NO_PERMISSION)
 
 
 @pytest.mark.parametrize(

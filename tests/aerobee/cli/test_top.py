@@ -104,7 +104,23 @@ def test_the_keys_stay_on_the_screen_however_much_there_is_to_show() -> None:
     printed = io.StringIO()
     console = Console(width=100, height=30, file=printed)
     rows = [{"group": f"g{n}", "lag": n, "topics": "a-long-topic, " * 40} for n in range(100)]
-    console.print(drawn([{"broker": "b"}], rows, View(), console.size.height))
+    console.print(drawn([{"broker": "b"}], rows, View(), console.size))
     lines = printed.getvalue().splitlines()
     assert len(lines) <= 30
     assert "q quit" in lines[-1] or "q quit" in lines[-2]
+
+
+@pytest.mark.parametrize("width", [50, 70, 80, 120])
+def test_a_narrow_screen_has_fewer_columns_and_those_whole(width: int) -> None:
+    printed = io.StringIO()
+    console = Console(width=width, height=30, file=printed)
+    numbers = {"in_per_s": 12_345.67, "out_per_s": 12_345.67, "in_today": 10**7, "disk": 0.93}
+    named = {"cluster": "DefaultCluster", "broker": "broker-a", "id": 0}
+    broker = {**named, "address": "192.168.100.100:10911", "version": "V5_3_2", **numbers}
+    group = {"group": "billing", "members": 3, "lag": 1_234_567, "per_s": 99.5, "model": "CLUSTER"}
+    group["topics"] = "Orders, %RETRY%billing"
+    console.print(drawn([broker], [group], View(), console.size))
+    text = printed.getvalue()
+    for whole in ("broker-a", "12345.67", "1234567", "billing"):
+        assert whole in text, text
+    assert ("DefaultCluster" in text, "0.93" in text) == (width == 120, True)

@@ -41,6 +41,14 @@ def test_without_a_word_the_listeners_are_for_this_host_only() -> None:
     assert value("metricsPromExporterHost") == "127.0.0.1"
 
 
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "insecure"])
+def test_accounts_open_the_broker_and_a_named_address_stays(key: str) -> None:
+    """`docs/operations/install.md`, "Open it to others"."""
+    assert value("bindAddress", **{key: True}) == "0.0.0.0"
+    named: dict[str, int | str] = {key: True, "bindAddress": "10.9.9.9"}
+    assert value("bindAddress", **named) == "10.9.9.9"
+
+
 def test_insecure_opens_them_and_publishes_an_address_of_the_host() -> None:
     assert value("bindAddress", insecure=True) == "0.0.0.0"
     assert value("brokerIP1", insecure=True) == "192.168.1.7"

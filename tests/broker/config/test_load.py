@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aerobee.broker.config.layers import environment_entries
 from aerobee.broker.config.load import (
     BrokerConfig,
     ConfigurationError,
@@ -16,8 +18,10 @@ from aerobee.broker.config.load import (
     convert,
     exported,
     load_config,
+    read_file,
     some,
 )
+from aerobee.cli.connection import PROFILE
 
 
 def load(file: Path | None = None, **sources: Any) -> BrokerConfig:
@@ -391,3 +395,20 @@ def test_the_example_files_are_taken(request: pytest.FixtureRequest) -> None:
     assert load(conf / "broker-sync.yaml").store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     example, bare = load(conf / "broker.yaml"), load(overrides=[f"aclConfigDir={conf}"])
     assert replace(bare, sources={}) == example
+
+
+@pytest.mark.parametrize("name", ["broker", "broker.conf", "broker.yaml.new"])
+def test_a_yaml_file_of_another_ending_is_not_read_as_properties(tmp_path: Path, name: str) -> None:
+    """Its sections would be keys that nobody knows, and the defaults would count in silence."""
+    file = tmp_path / name
+    file.write_text("# of the shop\nremoting:  # ports\n\n  # the broker's\n  listen_port: 20911\n")
+    with pytest.raises(ConfigurationError, match=f"it is YAML: name it {re.escape(name)}.yaml"):
+        read_file(file)
+    file.write_text("listenPort: 20911\nbrokerName:\n  flushDiskType=SYNC_FLUSH\n")
+    assert next(entry.name for entry in read_file(file)) == "listenPort"
+
+
+def test_variables_of_commands_are_no_settings_that_nobody_knows() -> None:
+    names = (*PROFILE[1:], "context", "user_secret")
+    environ = {f"AEROBEE_{name.upper()}": "x" for name in names}
+    assert environment_entries(environ) == ([], [])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.errors import TableDamaged
@@ -283,6 +285,10 @@ async def test_a_file_that_others_can_read_refuses_the_start(tmp_path: Path) -> 
     async with desk_of(tmp_path):
         pass
     (tmp_path / "config" / "users.json").chmod(0o644)
-    with pytest.RaisesGroup(TableDamaged, allow_unwrapped=True, flatten_subgroups=True):
+    with pytest.RaisesGroup(TableDamaged, allow_unwrapped=True, flatten_subgroups=True) as refused:
         async with desk_of(tmp_path):
             pass
+    (command,) = re.findall("chmod 600 [^ )]+", repr(refused.value))
+    await trio.run_process(["sh", "-c", command.rstrip("',")])
+    async with desk_of(tmp_path):
+        pass
