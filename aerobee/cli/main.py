@@ -25,7 +25,11 @@ COMMANDS = {
     "connections": ("aerobee.cli.cluster:connections", "Who is connected."),
     "consume": ("aerobee.cli.consume:consume", "Print the messages of a topic."),
     "context": ("aerobee.cli.context:context", "Named connection profiles."),
-    "dlq": ("aerobee.cli.dlq:dlq", "Dead letters: list them, send them again."),
+    "definitions": (
+        "aerobee.cli.definitions:definitions",
+        "Topics, groups, users and policies as a file.",
+    ),
+    "dlq": ("aerobee.cli.dlq:dlq", "Dead letters: list, send again, edit, drop."),
     "group": ("aerobee.cli.group:group", "Consumer groups: lag, reset, delete."),
     "healthcheck": ("aerobee.cli.healthcheck:healthcheck", "Ask a running broker how it is."),
     "message": ("aerobee.cli.message:message", "Find and show messages."),

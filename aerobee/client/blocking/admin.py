@@ -9,6 +9,7 @@ from aerobee.client.blocking.part import Part
 from aerobee.client.steps.admin import brokers as broker_steps
 from aerobee.client.steps.admin import clients as client_steps
 from aerobee.client.steps.admin import consumption as consumption_steps
+from aerobee.client.steps.admin import definitions as definition_steps
 from aerobee.client.steps.admin import diagnosing as diagnosing_steps
 from aerobee.client.steps.admin import groups as group_steps
 from aerobee.client.steps.admin import messages as message_steps
@@ -140,3 +141,10 @@ class AdminClient(Part):
     acl = method(user_steps.acl)
     grant = method(user_steps.grant)
     revoke = method(user_steps.revoke)
+
+    # ── Definitions ──
+
+    topic_definitions = method(definition_steps.topic_definitions)
+    group_definitions = method(definition_steps.group_definitions)
+    define_topic = method(definition_steps.define_topic)
+    define_group = method(definition_steps.define_group)

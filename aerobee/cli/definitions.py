@@ -1,0 +1,270 @@
+"""`aerobee definitions`: export, import, diff."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.border import DONE, FAILED, complain
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import dry_run_option, yes_option
+from aerobee.cli.output import Output, json_text, output_options, write_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aerobee.blocking import AdminClient
+    from aerobee.cli.definitions_file import Change, Definitions
+
+__all__ = ["definitions"]
+
+SECRETS_BYTES_MAX = 1 << 20
+
+only_option = click.option(
+    "--only",
+    "kinds",
+    type=click.Choice(["topics", "groups", "users", "policies"]),
+    multiple=True,
+    help="Only these; repeatable.",
+)
+file_argument = click.argument("file", type=click.File("rb"))
+
+
+@click.group(cls=CommandGroup, short_help="Topics, groups, users and policies as a file.")
+def definitions() -> None:
+    """Take what is defined in a cluster into a file, and from a file into a cluster.
+
+    Topics, groups, users without their secrets, and what users may do; no messages and no offsets.
+    """
+
+
+@definitions.command("export")
+@click.argument("file", type=click.File("wb"), default="-")
+@only_option
+@connection_options
+def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> None:
+    """Write what is defined into FILE; - is stdout.
+
+    Example: aerobee definitions export definitions.json
+    """
+    import msgspec
+
+    from aerobee import __version__
+    from aerobee.cli.definitions_file import KINDS
+
+    with whole(connection).admin() as admin:
+        found = defined(admin, kinds or KINDS)
+    found.made_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    found.made_by = f"aerobee {__version__}"
+    document = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+    text = f"{json_text(document)}\n".encode()
+    if file.name == "<stdout>":
+        write_exactly(text)
+    else:
+        file.write(text)
+
+
+@definitions.command("import")
+@file_argument
+@only_option
+@click.option(
+    "--secrets",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="For users that are not there: a JSON object, name to secret.",
+)
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def import_file(
+    file: IO[bytes],
+    kinds: tuple[str, ...],
+    secrets: IO[bytes] | None,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> int:
+    """Create or change what FILE defines; what it does not name stays as it is.
+
+    A second import changes nothing. Exit code 1: users without a secret were left out.
+
+    Example: aerobee definitions import definitions.json --dry-run
+    """
+    known = secrets_in(secrets)
+    with whole(connection).admin() as admin:
+        changes = planned(admin, file, kinds)
+        missing = without_secret(changes, known)
+        doable = [one for one in changes if one.name not in missing or one.kind in TABLES]
+        if doable and not (dry_run or yes):
+            click.confirm(f"create or change {len(doable)} definitions?", abort=True, err=True)
+        for change in () if dry_run else doable:
+            make(admin, change, known)
+    output.rows(map(row, doable))
+    for name in missing:
+        complain(f"user {name} is left out: it is not there, and --secrets has no secret for it")
+    done = "would be created or changed" if dry_run else "created or changed"
+    output.say(f"{len(doable)} definitions {done}" if doable else "nothing to change")
+    return FAILED if missing else DONE
+
+
+@definitions.command()
+@file_argument
+@only_option
+@connection_options
+@output_options
+def diff(file: IO[bytes], kinds: tuple[str, ...], connection: Connection, output: Output) -> int:
+    """Print what FILE defines and the cluster lacks or has otherwise; exit code 1 if anything."""
+    with whole(connection).admin() as admin:
+        changes = planned(admin, file, kinds)
+    output.rows(map(row, changes))
+    output.say(f"{len(changes)} definitions differ" if changes else "nothing differs")
+    return FAILED if changes else DONE
+
+
+# ── Parts ──
+
+TABLES = ("topics", "groups")
+"""The kinds that need no user."""
+
+
+def whole(connection: Connection) -> Connection:
+    """The same cluster without a namespace: a file is about all of it."""
+    return replace(connection, profile={**connection.profile, "namespace": ""})
+
+
+def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list[Change]:
+    """What a file asks for. Raises: ConfigurationError."""
+    from aerobee.cli.definitions_file import BYTES_MAX, KINDS, differences, read
+
+    wanted = read(file.read(BYTES_MAX + 1))
+    asked = [kind for kind in kinds or KINDS if getattr(wanted, kind)]
+    there = defined(admin, asked)
+    masters = sorted({one.name for one in admin.cluster_info().brokers if one.is_master})
+    return list(differences(wanted, there, masters, asked))
+
+
+def defined(admin: AdminClient, kinds: Iterable[str]) -> Definitions:
+    """What a cluster has. Brokers without users have none of these."""
+    from aerobee.cli.definitions_file import VERSION, Definitions
+    from aerobee.errors import UnsupportedRequestError
+
+    found = Definitions(aerobee_definitions=VERSION)
+    if "topics" in kinds:
+        found.topics = admin.topic_definitions()
+    if "groups" in kinds:
+        found.groups = admin.group_definitions()
+    try:
+        if "users" in kinds:
+            for user in admin.users():
+                settings = {"super": user.is_super, "enabled": user.enabled}
+                found.users.setdefault(user.name, {})[user.broker] = settings
+        if "policies" in kinds:
+            for one in admin.acl():
+                entry = {
+                    "allow": one.allow,
+                    "actions": sorted(one.actions),
+                    "sources": sorted(one.sources),
+                }
+                by_broker = found.policies.setdefault(one.user, {})
+                by_broker.setdefault(one.broker, {})[f"{one.resource} {one.policy}"] = entry
+    except UnsupportedRequestError as error:
+        complain(f"users and policies are left out: {error}")
+    return found
+
+
+def without_secret(changes: Iterable[Change], secrets: Mapping[str, str]) -> list[str]:
+    """The users that would have to be created and cannot be."""
+    return sorted(
+        {
+            one.name
+            for one in changes
+            if one.kind == "users" and one.before is None and one.name not in secrets
+        }
+    )
+
+
+def secrets_in(file: IO[bytes] | None) -> dict[str, str]:
+    """The secrets of new users. Raises: ConfigurationError, which does not quote them."""
+    if file is None:
+        return {}
+    import msgspec
+
+    from aerobee.errors import ConfigurationError
+
+    try:
+        found = msgspec.json.decode(file.read(SECRETS_BYTES_MAX), type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ConfigurationError("--secrets: no JSON object of names and secrets") from None
+    return found
+
+
+def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None:
+    """Create or change one thing at one broker. Raises: ConfigurationError, BrokerError."""
+    from aerobee.errors import ConfigurationError
+
+    name, broker = change.name, change.broker
+    settings = {**(change.before or {}), **change.after}
+    if change.kind == "topics":
+        admin.define_topic(name, broker, settings)
+    elif change.kind == "groups":
+        admin.define_group(name, broker, settings)
+    elif change.kind == "users":
+        flags = {"super": "is_super", "enabled": "enabled"}
+        if not all(key in flags and isinstance(value, bool) for key, value in settings.items()):
+            raise ConfigurationError(f"user {name}: it has super and enabled, true or false")
+        if change.before is None:
+            admin.create_user(
+                name, secrets[name], is_super=settings.get("super", False), broker=broker
+            )
+            if not settings.get("enabled", True):
+                admin.change_user(name, enabled=False, broker=broker)
+            return
+        given = {flags[key]: value for key, value in change.after.items()}
+        admin.change_user(name, broker=broker, **given)
+    else:
+        for place, entry in change.after.items():
+            if (change.before or {}).get(place) != entry:
+                grant(admin, name, broker, place, entry)
+
+
+def grant(admin: AdminClient, user: str, broker: str, place: str, entry: Any) -> None:
+    """Give a user one entry of a policy. Raises: ConfigurationError, BrokerError."""
+    from aerobee.errors import ConfigurationError
+
+    resource, _, policy = place.rpartition(" ")
+    try:
+        allow, actions, sources = entry["allow"], entry["actions"], entry.get("sources", [])
+        texts = all(isinstance(one, str) for one in (*actions, *sources))
+        if policy not in ("Custom", "Default") or not (isinstance(allow, bool) and texts):
+            raise TypeError
+    except (LookupError, TypeError, AttributeError):
+        raise ConfigurationError(
+            f"policy of {user} on {place!r}: 'RESOURCE Custom' or 'RESOURCE Default', with allow, "
+            "actions and sources"
+        ) from None
+    admin.grant(
+        user,
+        resource,
+        actions,
+        deny=not allow,
+        sources=sources,
+        default=policy == "Default",
+        broker=broker,
+    )
+
+
+def row(change: Change) -> dict[str, Any]:
+    """A change on one line."""
+    return {
+        "kind": change.kind.removesuffix("s") if change.kind != "policies" else "policy",
+        "name": change.name,
+        "broker": change.broker,
+        "change": "create" if change.before is None else "change",
+        "settings": change.settings,
+    }

@@ -1,0 +1,135 @@
+"""The file of definitions, and what has to be done for a cluster to have them. No I/O.
+
+    {"aerobee_definitions": 1, "topics": {NAME: {BROKER: settings}}, "groups": …, "users": …,
+     "policies": …}
+
+Settings of topics and groups are in RocketMQ's words. What is not named in a file is left alone,
+so nothing is ever deleted. Secrets are in no file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["BYTES_MAX", "KINDS", "VERSION", "Change", "Definitions", "differences", "read"]
+
+VERSION = 1
+KINDS = ("topics", "groups", "users", "policies")
+BYTES_MAX = 64 << 20
+"""Of a file: some 200,000 topics."""
+SHOWN = 120
+"""Characters of a value that are shown."""
+
+Placed = dict[str, dict[str, dict[str, Any]]]
+"""Name → broker → settings."""
+
+
+class Definitions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A file of definitions. The settings of a policy are by `RESOURCE POLICY`."""
+
+    aerobee_definitions: int
+    made_at: str = ""
+    made_by: str = ""
+    topics: Placed = {}
+    groups: Placed = {}
+    users: Placed = {}
+    policies: Placed = {}
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that differs: `before` is None where it is not there."""
+
+    kind: str
+    name: str
+    broker: str
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+
+    @property
+    def settings(self) -> list[str]:
+        """What differs, in words."""
+        before = self.before or {}
+        return [
+            f"{key}: {text(value)}"
+            if self.before is None or key not in before
+            else f"{key}: {text(before[key])} → {text(value)}"
+            for key, value in self.after.items()
+            if self.before is None or not holds(before.get(key), value)
+        ]
+
+
+def text(value: Any) -> str:
+    """A value on a line."""
+    shown = msgspec.json.encode(value).decode()
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
+
+
+def read(document: bytes) -> Definitions:
+    """The definitions in a file. Raises: ConfigurationError, which says what is wrong and where."""
+    if len(document) > BYTES_MAX:
+        raise ConfigurationError(f"the file is longer than {BYTES_MAX} bytes")
+    try:
+        head = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+        version = msgspec.json.decode(head.get("aerobee_definitions", b"null"))
+        if version is None:
+            raise ConfigurationError(
+                "the file has no member aerobee_definitions: it is none of `definitions export`"
+            )
+        if version != VERSION:
+            raise ConfigurationError(
+                f"the file has version {text(version)} of definitions, this Aerobee reads {VERSION}"
+            )
+        return msgspec.json.decode(document, type=Definitions)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the file is no JSON of definitions: {error}") from None
+
+
+def differences(
+    wanted: Definitions, there: Definitions, brokers: Sequence[str], kinds: Sequence[str]
+) -> Iterator[Change]:
+    """What has to be created or changed at which broker.
+
+    Raises: ConfigurationError where a file of another cluster has several settings for one name.
+    """
+    for kind in kinds:
+        has: Placed = getattr(there, kind)
+        for name, by_broker in getattr(wanted, kind).items():
+            for broker, after in placed(f"{kind} {name}", by_broker, brokers).items():
+                before = has.get(name, {}).get(broker)
+                if before is None or not holds(before, after):
+                    yield Change(kind=kind, name=name, broker=broker, before=before, after=after)
+
+
+def placed(
+    what: str, by_broker: Mapping[str, dict[str, Any]], brokers: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Settings by broker of this cluster: those of the same names, else the same for all."""
+    here = {broker: by_broker[broker] for broker in brokers if broker in by_broker}
+    if here or not by_broker:
+        return here
+    first, *others = by_broker.values()
+    if any(one != first for one in others):
+        raise ConfigurationError(
+            f"{what}: its settings differ by broker ({', '.join(by_broker)}), and none of these is "
+            f"here: name the brokers of this cluster ({', '.join(brokers)}) in the file"
+        )
+    return dict.fromkeys(brokers, first)
+
+
+def holds(before: Any, after: Any) -> bool:
+    """Whether something already is as it should be: members that are not named do not count, nor
+    does the order of words.
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        return all(key in before and holds(before[key], value) for key, value in after.items())
+    if isinstance(before, list) and isinstance(after, list):
+        words = all(isinstance(one, str) for one in (*before, *after))
+        return sorted(before) == sorted(after) if words else before == after
+    return bool(before == after)

@@ -1,0 +1,140 @@
+"""`aerobee definitions`: what one broker has is brought to another, once and without secrets."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.blocking import AdminClient, Credentials
+from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
+from aerobee.cli.main import run as run_line
+from tests.kit.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.service
+
+SECRET = "root-secret-of-this-test"
+BOBS = "bobs-secret-of-this-test"
+SETTINGS: dict[str, object] = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
+}
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker on which somebody has defined things."""
+    data = tmp_path_factory.mktemp("from") / "data"
+    with BrokerProcess(data=data, settings=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A new one, with another name."""
+    data = tmp_path_factory.mktemp("to") / "data"
+    with BrokerProcess(data=data, settings=SETTINGS | {"brokerName": "other"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.setenv("AEROBEE_ACCESS_KEY", "root")
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", SECRET)
+
+    def call(broker: BrokerProcess, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+        code = exit_code_of(run_line, list(words))
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def defined(source: BrokerProcess) -> BrokerProcess:
+    """The first one with a topic, a group, a user and a policy."""
+    with AdminClient(source.namesrv_address, credentials=Credentials("root", SECRET)) as admin:
+        (broker,) = admin.cluster_info().brokers
+        settings: dict[str, Any] = {
+            "readQueueNums": 5,
+            "writeQueueNums": 3,
+            "perm": 4,
+            "order": True,
+            "attributes": {"message.type": "FIFO"},
+        }
+        admin.define_topic("orders", broker.name, settings)
+        policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5_000}}
+        group = {"retryMaxTimes": 3, "consumeEnable": False, "groupRetryPolicy": policy}
+        admin.define_group("billing", broker.name, group)
+        admin.create_user("bob", BOBS)
+        admin.change_user("bob", enabled=False)
+        admin.grant("bob", "Topic:orders*", ["Sub", "Pub"], sources=["10.0.0.0/8"])
+        admin.grant("bob", "Group:billing", ["Sub"], deny=True, default=True)
+    return source
+
+
+def test_a_cluster_gets_what_another_has_once_and_without_secrets(
+    defined: BrokerProcess, target: BrokerProcess, call: Call, tmp_path: Path
+) -> None:
+    file, secrets = tmp_path / "definitions.json", tmp_path / "secrets.json"
+    assert call(defined, "definitions", "export", str(file))[0] == DONE
+    text = file.read_text()
+    assert SECRET not in text
+    assert BOBS not in text
+    exported = json.loads(text)
+    assert exported["aerobee_definitions"] == 1
+    assert [*exported["topics"]] == ["orders"]
+    assert call(defined, "definitions", "export", "--only", "topics")[1].startswith("{")
+    assert call(defined, "definitions", "diff", str(file))[:2] == (DONE, "nothing differs\n")
+
+    words = ("definitions", "import", str(file))
+    code, out, err = call(target, *words, "--dry-run", "--json")
+    changes = [(row["kind"], row["name"], row["change"]) for row in json.loads(out)]
+    assert changes == [("topic", "orders", "create"), ("group", "billing", "create")]
+    assert (code, "user bob is left out" in err) == (FAILED, True)
+    assert call(target, "definitions", "diff", str(file))[0] == FAILED
+    secrets.write_text(json.dumps({"bob": BOBS}))
+    code, out, err = call(target, *words, "--secrets", str(secrets), "--yes")
+    assert (code, err) == (DONE, "")
+    assert BOBS not in out
+    assert call(target, *words, "--yes")[:2] == (DONE, "nothing to change\n")
+    assert call(target, "definitions", "diff", str(file))[0] == DONE
+
+    code, out, _ = call(target, "definitions", "export")
+    again = json.loads(out)
+    for kind in ("topics", "groups", "users", "policies"):
+        here = {name: [*one.values()] for name, one in again[kind].items()}
+        assert here == {name: [*one.values()] for name, one in exported[kind].items()}, kind
+
+
+def test_what_a_file_does_not_name_stays_and_what_is_wrong_is_named(
+    defined: BrokerProcess, call: Call, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.json"
+
+    def asked(**kinds: object) -> tuple[int, str, str]:
+        file.write_text(json.dumps({"aerobee_definitions": 1, **kinds}))
+        return call(defined, "definitions", "import", str(file), "--yes")
+
+    assert asked(topics={"orders": {"any": {"perm": 6}}})[0] == DONE
+    _, out, _ = call(defined, "definitions", "export", "--only", "topics")
+    (orders,) = json.loads(out)["topics"]["orders"].values()
+    assert (orders["perm"], orders["readQueueNums"], orders["order"]) == (6, 5, True)
+    for kinds, said in (
+        ({"topics": {"a b": {"x": {}}}}, "a b"),
+        ({"topics": {"t": {"x": {"queues": 3}}}}, "there is no setting 'queues'"),
+        ({"topics": {"t": {"x": {"perm": "six"}}}}, "$.perm"),
+        ({"topics": {"t": {"x": {"readQueueNums": 10**9}}}}, "1 to"),
+        ({"groups": {"g": {"x": {"groupName": "other"}}}}, "there is no setting 'groupName'"),
+        ({"groups": {"g": {"x": {"retryMaxTimes": -5}}}}, "not valid"),
+        ({"policies": {"bob": {"x": {"Topic:t": {}}}}}, "policy of bob on 'Topic:t'"),
+        ({"users": {"bob": {"x": {"secret": "s"}}}}, "user bob: it has super and enabled"),
+    ):
+        code, _, err = asked(**kinds)
+        assert code in (WRONG_USAGE, FAILED), said
+        assert said in err
+        assert "Traceback" not in err
