@@ -13,11 +13,13 @@ import click
 
 from aerobee.cli.output import echo, escaped, json_text
 
-__all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "healthcheck"]
+__all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "asked", "healthcheck"]
 
 EXIT_FAILING = 1
 EXIT_UNREACHABLE = 4
 ANSWER_MAX_BYTES = 65_536
+PAGE_WITHIN_S = 20.0
+"""The metrics of many topics take a while."""
 NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE")
 """What OpenSSL calls an answer that is not TLS, by its version."""
 OTHER_PORT = "name the port of the probes (metricsPromExporterPort) with --port"
@@ -72,7 +74,17 @@ def healthcheck(
     sys.exit(EXIT_FAILING if wrong or status != http.HTTPStatus.OK else 0)
 
 
-def _ask(host: str, port: int, path: str, timeout_s: float, *, tls: bool) -> tuple[int, str]:
+def asked(host: str, port: int, path: str, *, tls: bool, most: int) -> tuple[int, str]:
+    """Status and body of a page beside the probes. Raises: OSError, which says what helps."""
+    try:
+        return _ask(host, port, path, PAGE_WITHIN_S, tls=tls, most=most)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise OSError(f"no answer from {host}:{port}: {_advised(error, tls=tls)}") from error
+
+
+def _ask(
+    host: str, port: int, path: str, timeout_s: float, *, tls: bool, most: int = ANSWER_MAX_BYTES
+) -> tuple[int, str]:
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     if tls:
         import ssl
@@ -84,7 +96,7 @@ def _ask(host: str, port: int, path: str, timeout_s: float, *, tls: bool) -> tup
     try:
         connection.request("GET", path, headers={"connection": "close"})
         answer = connection.getresponse()
-        return answer.status, answer.read(ANSWER_MAX_BYTES).decode("utf-8", "replace")
+        return answer.status, answer.read(most).decode("utf-8", "replace")
     finally:
         connection.close()
 

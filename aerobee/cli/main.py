@@ -37,6 +37,7 @@ COMMANDS = {
     "produce": ("aerobee.cli.produce:produce", "Send messages to a topic."),
     "spark": ("aerobee.cli.spark:spark", "Run a Spark job."),
     "store": ("aerobee.cli.store:store", "Verify, show, export and repair a data directory."),
+    "support": ("aerobee.cli.support:support", "Collect what helps others to help."),
     "top": ("aerobee.cli.top:top", "A cluster live: rates, lag, connections."),
     "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
     "users": ("aerobee.cli.users:users", "Who may sign requests."),
