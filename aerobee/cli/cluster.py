@@ -1,8 +1,9 @@
-"""`aerobee cluster info`, `aerobee cluster kv` and `aerobee connections`."""
+"""`aerobee cluster info`, `aerobee cluster kv`, `aerobee connections` and `connections close`."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import Look, end_with, leave_dead_out, look_at
 from aerobee.cli.kv import kv
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.times import duration_text
 
@@ -113,7 +115,7 @@ def today(stats: dict[str, str], what: str) -> int | None:
         return None
 
 
-@click.command(short_help="Who is connected.")
+@click.group(cls=CommandGroup, short_help="Who is connected.", invoke_without_command=True)
 @click.option("--group", help="Only this consumer or producer group.")
 @connection_options
 @output_options
@@ -122,10 +124,44 @@ def connections(group: str | None, connection: Connection, output: Output) -> No
 
     Producers without --group need a broker that serves GET_ALL_PRODUCER_INFO (328).
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     with connection.admin() as admin:
         look = leave_dead_out(admin)
         output.rows(described(*one) for one in connected(admin, group))
     end_with(look.dead)
+
+
+@connections.command()
+@click.argument("client", metavar="CLIENT")
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def close(client: str, dry_run: bool, yes: bool, connection: Connection, output: Output) -> None:
+    """Close all connections of the client with this id, as `aerobee connections` shows it.
+
+    Most clients connect again by themselves: to keep one out, disable its user or pause its group.
+    The broker's audit log has a line. Needs brokers of Aerobee.
+    """
+    with connection.admin() as admin:
+        if dry_run:
+            places = {
+                (one.broker, one.address)
+                for _, _, one in connected(admin, None)
+                if one.client_id == client
+            }
+            closed = Counter(broker for broker, _ in places)
+        else:
+            if not yes:
+                click.confirm(f"close the connections of {client}?", abort=True, err=True)
+            closed = Counter(admin.close_client(client))
+    output.rows(
+        {"client": client, "broker": broker, "connections": count, "closed": not dry_run}
+        for broker, count in sorted(closed.items())
+    )
+    done = "would be closed" if dry_run else "are closed"
+    output.say(f"connections of {client} on {len(closed)} brokers {done}")
 
 
 def described(kind: str, group: str, one: ClientConnection) -> dict[str, Any]:

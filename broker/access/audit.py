@@ -57,6 +57,7 @@ CHANGES: Final = frozenset(
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.AEROBEE_CLOSE_CLIENT,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.UNREGISTER_BROKER,

@@ -1,4 +1,4 @@
-"""Requests that the broker forwards to a consumer: its state, and to consume one message.
+"""Requests about one client: those that the broker forwards to it, and to close its connections.
 
 The broker finds the client's connection and forwards the request; it returns the client's response
 unchanged. Source: admin §4.3 (AdminBrokerProcessor.callConsumer).
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.changes import Changed, change, quoted
 from aerobee.broker.core.names import was_delivered
 from aerobee.broker.errors import GroupNotExist, Refused
 from aerobee.remoting.errors import CallTimedOut, RemotingError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import CloseClientResponse
 from aerobee.store.format.message_id import read_offset_id
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ ANSWER_WITHIN_S: Final = 10.0
 
 
 class ClientCalls:
-    """Handles the codes 307 and 309."""
+    """Handles the codes 307, 309 and 900001."""
 
     def __init__(self, core: Core, *, topics: TopicTable, consumers: ConsumerTables) -> None:
         self.store = core.store
@@ -64,6 +66,19 @@ class ClientCalls:
         header.group_sys_flag = group.group_sys_flag
         header.topic_sys_flag = 0 if topic is None else topic.topic_sys_flag
         return await self._ask(client, header, record)
+
+    def close(
+        self, header: headers.CloseClient, command: Command, connection: Connection
+    ) -> Answer:
+        """AEROBEE_CLOSE_CLIENT: the client may connect again, and most do so by themselves."""
+        found = [one.connection for one in self.clients.holders.get(header.client_id, {}).values()]
+        if not found:
+            name = quoted(header.client_id)
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no client with the id {name} is connected")
+        for one in found:
+            one.close("an administrator asked for it")
+        said = change(header.client_id, {"connections": len(found)}, {"connections": 0})
+        return Changed(header=CloseClientResponse(closed=len(found)), changes=said)
 
     def _record(self, header: headers.ConsumeMessageDirectly) -> bytes:
         """The stored message of an id; an id made by a client holds no physical offset."""

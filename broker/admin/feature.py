@@ -65,6 +65,7 @@ class AdminFeature(Feature):
             # A pool without other slow requests: a silent client occupies its worker for long.
             Route(admin.GetConsumerRunningInfo, calls.running_info, "client_manager"),
             Route(admin.ConsumeMessageDirectly, calls.consume_directly, "client_manager"),
+            Route(admin.CloseClient, calls.close, "admin"),
             Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),
             Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),

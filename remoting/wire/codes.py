@@ -196,6 +196,8 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200_055
     POP_ROLLBACK = 200_056
     BATCH_ACK_MESSAGE = 200_151
+    AEROBEE_CLOSE_CLIENT = 900_001
+    """Ours: RocketMQ has no such request, and no number near it."""
 
 
 class ResponseCode(IntEnum):

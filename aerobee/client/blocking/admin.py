@@ -110,6 +110,7 @@ class AdminClient(Part):
     consumers = method(client_steps.consumers)
     producers = method(client_steps.producers)
     all_producers = method(client_steps.all_producers)
+    close_client = method(client_steps.close_client)
     running_info = method(client_steps.running_info)
     consume_directly = method(client_steps.consume_directly)
 

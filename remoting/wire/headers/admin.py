@@ -6,6 +6,8 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
 __all__ = [
+    "CloseClient",
+    "CloseClientResponse",
     "ConsumeMessageDirectly",
     "GetAllProducerInfo",
     "GetBrokerConfig",
@@ -120,6 +122,19 @@ class GetConsumerRunningInfo(Header):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
+
+
+class CloseClient(Header):
+    """AEROBEE_CLOSE_CLIENT (900001): close every connection of a client id."""
+
+    code = RequestCode.AEROBEE_CLOSE_CLIENT
+    client_id: str
+
+
+class CloseClientResponse(Header):
+    """How many connections were closed."""
+
+    closed: I32
 
 
 class GetConsumerStatusFromClient(Header):

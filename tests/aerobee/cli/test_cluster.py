@@ -128,6 +128,27 @@ def test_who_is_connected_is_shown(call: Call, broker: AnyBroker, topic: str) ->
         assert "producers are left out" in done.err or not done.err
 
 
+def test_the_connections_of_a_client_are_closed(call: Call, broker: AnyBroker, topic: str) -> None:
+    call("topic", "create", topic)
+    group = f"g-{topic}"
+
+    def members() -> list[str]:
+        return [row["client"] for row in call("connections", "--group", group, "--json").document]
+
+    with PullConsumer(group, broker.namesrv_address) as consumer:
+        consumer.subscribe(topic)
+        (client,) = members()
+        done = call("connections", "close", client, "--dry-run", "--json")
+        assert [(row["connections"], row["closed"]) for row in done.document] == [(1, False)]
+        assert call("connections", "close", client, given="n\n").code == 1
+        assert members() == [client]
+        done = call("connections", "close", client, "--yes", "--json")
+        assert [(row["client"], row["closed"]) for row in done.document] == [(client, True)]
+        eventually(lambda: members() == [client], within_s=60, what="a member that came back")
+    done = call("connections", "close", "nobody", "--yes")
+    assert (done.code, "no client with the id nobody is connected" in done.err) == (1, True)
+
+
 def test_settings_of_a_running_broker_are_shown(call: Call) -> None:
     done = call("broker", "config", "get", "brokerName", "--json")
     assert [row["key"] for row in done.document] == ["brokerName"]

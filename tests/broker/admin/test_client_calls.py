@@ -10,7 +10,12 @@ import pytest
 from aerobee.broker.errors import GroupNotExist, Refused
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed
 from aerobee.remoting.wire.codes import ResponseCode as Code
-from aerobee.remoting.wire.headers.admin import ConsumeMessageDirectly, GetConsumerRunningInfo
+from aerobee.remoting.wire.headers.admin import (
+    CloseClient,
+    CloseClientResponse,
+    ConsumeMessageDirectly,
+    GetConsumerRunningInfo,
+)
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.store.format.message_id import offset_id
 from tests.broker.desk import body_of, open_desk
@@ -107,3 +112,17 @@ async def test_who_is_not_there_or_too_old_cannot_be_asked(tmp_path: Path) -> No
         await join(desk, version=61)
         with pytest.raises(Refused, match="too old"):
             await desk.ask(asked)
+
+
+async def test_every_connection_of_a_client_is_closed_and_an_unknown_one_is_named(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        await join(desk)
+        answer = desk.begin(CloseClient(client_id="nobody"))
+        assert answer.code == Code.SYSTEM_ERROR
+        assert "no client with the id nobody" in answer.remark
+        answer = desk.begin(CloseClient(client_id="c"))
+        assert (answer.code, answer.header) == (Code.SUCCESS, CloseClientResponse(closed=1))
+        assert answer.changes == "c: connections 1 -> 0"
+        assert desk.peer.closed

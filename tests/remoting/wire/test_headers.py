@@ -30,6 +30,8 @@ ORDER: dict[type[Header], str] = {
     admin.GetBrokerConfigResponse: "version",
     admin.GetBrokerRuntimeInfo: "",
     admin.GetTopicStatsInfo: "topic",
+    admin.CloseClient: "clientId",
+    admin.CloseClientResponse: "closed",
     admin.GetConsumerConnectionList: "consumerGroup",
     admin.GetProducerConnectionList: "producerGroup",
     admin.GetConsumeStats: "consumerGroup topic topicList",

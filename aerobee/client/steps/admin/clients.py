@@ -19,8 +19,9 @@ from aerobee.admin import (
 )
 from aerobee.client.steps.admin.brokers import ask, masters
 from aerobee.client.steps.admin.topics import instant
+from aerobee.client.steps.answers import header_of, request_name
 from aerobee.client.wire_queues import from_wire
-from aerobee.errors import BrokerError, ConsumerNotOnlineError
+from aerobee.errors import BrokerError, ConfigurationError, ConsumerNotOnlineError
 from aerobee.remoting.wire.bodies.producer_table import ProducerTableInfo
 from aerobee.remoting.wire.bodies.queue_tables import (
     ConsumeMessageDirectlyResult,
@@ -30,6 +31,8 @@ from aerobee.remoting.wire.bodies.queue_tables import (
 from aerobee.remoting.wire.bodies.statistics import ConsumerConnection, ProducerConnection
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import (
+    CloseClient,
+    CloseClientResponse,
     ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "all_producers",
+    "close_client",
     "connections",
     "consume_directly",
     "consumers",
@@ -166,6 +170,34 @@ def all_producers(routes: Routes) -> Steps[dict[str, list[ClientConnection]]]:
         group: [found[client_id] for client_id in sorted(found)]
         for group, found in sorted(members.items())
     }
+
+
+def close_client(routes: Routes, client_id: str) -> Steps[dict[str, int]]:
+    """Close every connection of a client to every broker; returns how many by broker.
+
+    It may connect again, and most clients do so by themselves: disable its user, or pause its
+    group, to keep it out. Raises: ConsumerNotOnlineError if it is connected to no broker;
+    UnsupportedRequestError where a broker is not Aerobee's; BrokerError, TransportError.
+    """
+    if not client_id.strip():
+        raise ConfigurationError("a client id is not empty")
+    closed: dict[str, int] = {}
+    for target in (yield from masters(routes)):
+        answered = yield from ask(
+            routes, target, CloseClient(client_id=client_id), accept=(ResponseCode.SYSTEM_ERROR,)
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            found = header_of(answered.ask, answered.answer, CloseClientResponse)
+            closed[target.name] = found.closed
+    if not closed:
+        raise ConsumerNotOnlineError(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            f"no client with the id {client_id} is connected",
+            answered.peer,
+            answered.ask.address,
+            request_name(answered.ask),
+        )
+    return closed
 
 
 def running_info(
