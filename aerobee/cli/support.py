@@ -251,7 +251,7 @@ def of_probes(made: Bundle, host: str, port: int, tls: bool) -> None:
 def files_in(data: Path) -> dict[str, Any]:
     """The files of a data directory by size: names and numbers, no contents. Raises: OSError."""
     folders: dict[str, dict[str, int]] = {}
-    listed = []
+    listed: list[tuple[str, int, str]] = []
     for folder, _, names in os.walk(data):
         for name in sorted(names):
             path = Path(folder, name)
@@ -267,7 +267,7 @@ def files_in(data: Path) -> dict[str, Any]:
             if len(listed) < FILES_MAX:
                 changed = datetime.fromtimestamp(found.st_mtime, UTC)
                 place = str(path.relative_to(data))
-                listed.append([place, found.st_size, f"{changed:%Y-%m-%dT%H:%M:%SZ}"])
+                listed.append((place, found.st_size, f"{changed:%Y-%m-%dT%H:%M:%SZ}"))
     return {"folders": folders, "files": listed}
 
 
