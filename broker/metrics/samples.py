@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["DAY", "HOUR", "MINUTE", "SERIES_MAX", "WINDOWS", "Growth", "Samples", "Window"]
 
@@ -92,8 +92,15 @@ class Series:
 class Samples:
     """Item and key → series. Beyond `limit` new series are not sampled."""
 
-    def __init__(self, limit: int = SERIES_MAX) -> None:
+    def __init__(
+        self,
+        limit: int = SERIES_MAX,
+        *,
+        counted: Callable[[str, str], bool] = lambda item, key: False,
+    ) -> None:
+        """`counted`: whether a pair of counters without samples has counted anything."""
         self.limit = limit
+        self.counted = counted
         self.series: dict[tuple[str, str], Series] = {}
         self.looks = 0
 
@@ -112,9 +119,13 @@ class Samples:
         series.note(WINDOWS.index(window), messages, size_bytes)
 
     def growth(self, item: str, key: str, window: Window = MINUTE) -> Growth | None:
-        """The growth of a pair of counters; None when it has no samples."""
+        """The growth of a pair of counters, 0 before its first sample; None when it has not counted
+        anything.
+        """
         series = self.series.get((item, key))
-        return None if series is None else series.growth(WINDOWS.index(window))
+        if series is None:
+            return Growth() if self.counted(item, key) else None
+        return series.growth(WINDOWS.index(window))
 
     def delete_topic(self, topic: str) -> None:
         """Remove the series of a deleted topic: the counters of one made anew begin at 0."""

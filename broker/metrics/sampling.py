@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import trio
 
 from aerobee.broker.metrics.samples import WINDOWS, Samples, Window
+from aerobee.broker.metrics.stats import MESSAGE_TYPES
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Sampling:
         day_of: Callable[[int], object],
     ) -> None:
         """`connections` returns how many were opened and closed."""
-        self.samples = Samples()
+        self.samples = Samples(counted=self._counted)
         self.totals: deque[Totals] = deque([Totals()], maxlen=RATE_SPANS_S[-1] + 1)
         self.yesterday = Morning()
         self.today = Morning()
@@ -143,6 +144,24 @@ class Sampling:
         self.samples.begin()
         await in_slices(self._note(window))
         await in_slices(self.samples.forget())
+
+    def _counted(self, item: str, key: str) -> bool:
+        """Whether these counters have counted anything: as with Java's broker they are there from
+        the first message on.
+        """
+        stats = self._stats
+        if item == "TOPIC_PUT":
+            return any((key, kind) in stats.topics_in for kind in MESSAGE_TYPES)
+        topic, _, group = key.partition("@")
+        out = stats.groups_out.get((group, topic))
+        if item == "GROUP_GET":
+            return out is not None and out.messages_out > 0
+        if item == "SNDBCK_PUT":
+            return out is not None and out.sent_back > 0
+        if key != self._cluster:
+            return False
+        counts = {"BROKER_PUT": self._store.messages_put, "BROKER_GET": self._store.messages_got}
+        return counts.get(item.removesuffix("_WITHOUT_SYSTEM_TOPIC"), 0) > 0
 
     def _note(self, window: Window) -> Iterator[None]:
         """Sample every counter; others may run between two of them."""

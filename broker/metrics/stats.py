@@ -61,6 +61,8 @@ TRANSACTION = "transaction"
 """The message type of halves."""
 DELAY = "delay"
 """The message type of messages with a delay level, waiting and delivered."""
+MESSAGE_TYPES = (NORMAL, TRANSACTION, DELAY)
+"""All of them."""
 
 SMALL_BYTES = 1_024
 SIZE_BOUNDS_BYTES = (SMALL_BYTES, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)

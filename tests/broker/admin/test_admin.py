@@ -218,6 +218,32 @@ async def test_figures_over_time_are_those_of_the_counters(
             assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
 
 
+async def test_figures_over_time_are_there_from_the_first_message_on(
+    tmp_path: Path, autojump_clock: Any
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        asked = {
+            "TOPIC_PUT_NUMS": "t",
+            "TOPIC_PUT_SIZE": "t",
+            "GROUP_GET_NUMS": "t@g",
+            "BROKER_PUT_NUMS": "DefaultCluster",
+            "BROKER_GET_NUMS": "DefaultCluster",
+        }
+        headers = [
+            ViewBrokerStatsData(stats_name=name, stats_key=key) for name, key in asked.items()
+        ]
+        for header in headers:
+            assert (await desk.ask(header)).code == 1, header
+        await desk.send("t", properties="DELAY\x010\x02")
+        await desk.pull("t")
+        for header in headers:
+            found = read(await desk.ask(header))
+            assert found["statsMinute"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}, header
+        back = ViewBrokerStatsData(stats_name="SNDBCK_PUT_NUMS", stats_key="t@g")
+        assert (await desk.ask(back)).code == 1
+
+
 async def test_runtime_info_is_text_under_every_name(tmp_path: Path, autojump_clock: Any) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
