@@ -8,6 +8,7 @@ from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
 from tests.faults.extent_kills import R1E
 from tests.faults.far_behind import R11
+from tests.faults.feature_clocks import R14B
 from tests.faults.feature_kills import R1F
 from tests.faults.few_descriptors import R15
 from tests.faults.flips import R7
@@ -53,6 +54,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R10,
     R11,
     R14,
+    R14B,
     R15,
     R16,
     R17,
