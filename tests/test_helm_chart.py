@@ -115,6 +115,56 @@ def test_probes_ask_what_the_broker_answers() -> None:
         assert f'"{probe}"' in source
 
 
+def shown(template: str, **truths: bool) -> str:
+    """A template with its conditions on values of `metrics` decided, and its lines left as they
+    are: Helm is not there.
+    """
+    lines, open_blocks = [], [True]
+    for line in (CHART / "templates" / template).read_text("utf-8").splitlines():
+        inner = re.sub(
+            r"\{\{ if \.Values\.metrics\.(\w+) \}\}(.*?)\{\{ end \}\}",
+            lambda found: found[2] if truths[found[1]] else "",
+            line,
+        )
+        if block := re.match(r"\s*\{\{- (?:if|with|range) (.*) \}\}", inner):
+            named = re.fullmatch(r"\.Values\.metrics\.(\w+)", block[1])
+            open_blocks.append(truths[named[1]] if named else True)
+        elif re.match(r"\s*\{\{- end \}\}", inner):
+            open_blocks.pop()
+        elif all(open_blocks):
+            lines.append(inner)
+    return "\n".join(lines)
+
+
+def test_with_metrics_over_tls_probes_and_prometheus_use_https() -> None:
+    for tls in (True, False):
+        stateful = shown("statefulset.yaml", tls=tls, tokenSecret=False)
+        probes = [line for line in stateful.splitlines() if "httpGet" in line]
+        assert [line.endswith(", port: metrics, scheme: HTTPS}") for line in probes] == [tls] * 3
+        assert ("AEROBEE_METRICS_TLS_ENABLE" in stateful) == tls
+        monitor = shown("servicemonitor.yaml", tls=tls, tokenSecret=False)
+        assert ("scheme: https" in monitor, "tlsConfig: {{- toYaml" in monitor) == (tls, tls)
+    text = (CHART / "templates" / "servicemonitor.yaml").read_text("utf-8")
+    refused = "if and .Values.metrics.tls (not .Values.serviceMonitor.tlsConfig) }}\n{{- fail "
+    assert refused in text, "a token is sent to nobody whose certificate is not looked at by chance"
+
+
+def test_prometheus_sends_the_token_that_the_broker_asks_for() -> None:
+    for given in (True, False):
+        stateful = shown("statefulset.yaml", tls=False, tokenSecret=given)
+        monitor = shown("servicemonitor.yaml", tls=False, tokenSecret=given)
+        for text in (stateful, monitor):
+            assert ("name: {{ .Values.metrics.tokenSecret }}" in text) == given
+            assert ("key: {{ .Values.metrics.tokenKey }}" in text) == given
+        assert ("AEROBEE_METRICS_TOKEN" in stateful, "authorization:" in monitor) == (given, given)
+
+
+def test_the_environment_of_every_template_has_settings_that_exist() -> None:
+    text = (CHART / "templates" / "statefulset.yaml").read_text("utf-8")
+    for name in re.findall(r"name: AEROBEE_(\w+)", text):
+        assert schema.canon(name.lower()) in schema.SCHEMA, name
+
+
 def test_the_ports_are_those_that_the_broker_opens() -> None:
     ports = {one["name"]: one["containerPort"] for one in container()["ports"]}
     assert ports == PORTS
