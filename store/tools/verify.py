@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aerobee.store.format.faults import BAD_SIZE, BEGIN, HOLE, QUEUE_GAP, TAIL
-from aerobee.store.format.names import CONFIG, LAST_STOP, backup_name
+from aerobee.store.format.names import (
+    CONFIG,
+    LAST_STOP,
+    TIMER_CHECK,
+    TIMER_LOG,
+    backup_name,
+    segment_start,
+)
 from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 from aerobee.store.recovery.last_stop import LastStopFile
+from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.fields import FieldCheck
 from aerobee.store.tools.findings import Findings
@@ -149,6 +157,7 @@ class _Run:
         self._check_end()
         self._check_checkpoint()
         self._check_indexes()
+        self._check_timers()
 
     def _unreadable(self, physical_offset: int) -> bool:
         return any(begin <= physical_offset < end for begin, end in self.passage.regions)
@@ -326,6 +335,24 @@ class _Run:
         )
         check.run()
         self.found.index_files, self.found.index_entries = check.files, check.entries
+
+    def _check_timers(self) -> None:
+        """Note a timer log that lacks files: a start reads its timers from the log again."""
+        directory, place = self.directory, self.directory.root / TIMER_LOG
+        check = TimerCheckFile(directory.disk, directory.root / CONFIG / TIMER_CHECK).load()
+        if check is None or directory.live:
+            return
+        ends = [
+            start + size
+            for name, size in directory.sizes(str(place)).items()
+            if (start := segment_start(name)) is not None
+        ]
+        if max(ends, default=0) < check.flushed_position:
+            text = (
+                f"ends in front of position {check.flushed_position}, which {TIMER_CHECK} vouches "
+                "for: a start reads its timers from the log again, those delivered since too"
+            )
+            self.found.noted("timers", place, text)
 
     def _read_config(self) -> None:
         directory = self.directory

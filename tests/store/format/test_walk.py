@@ -170,6 +170,7 @@ def test_a_large_record_is_asked_for_once_its_head_says_that_it_can_be_one() -> 
     assert claimed_size(data[:91], 0, BASE, SEGMENT_END) == 112, "with hosts of IPv6 at most"
     assert claimed_size(data[:112], 0, BASE, SEGMENT_END) == len(data)
     assert claimed_size(b"\xff" * 7 + data, 7, BASE, SEGMENT_END) == len(data)
+    assert claimed_size(b"\xff" * 60 + data[:90], 60, BASE, SEGMENT_END) == 0
     assert claimed_size(data, 0, BASE + 1, SEGMENT_END) == 0, "it names another place"
     assert claimed_size(data, 0, BASE, BASE + len(data)) == len(data)
     assert claimed_size(data, 0, BASE, BASE + len(data) - 1) == 0, "the segment ends before it"

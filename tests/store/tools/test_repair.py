@@ -1,3 +1,4 @@
+import errno
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +59,58 @@ def test_a_sound_directory_needs_nothing_and_a_live_one_is_refused(tmp_path: Pat
             plan(store.root)
     assert trio.run(store.close)
     assert not plan(store.root).needed
+
+
+class Apart(Disk):
+    """The consume queues are a mount point: nothing is moved out of it, and it stays."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        if "consumequeue" in old.parts and "consumequeue" not in old.name:
+            raise OSError(errno.EXDEV, "another disk", str(old))
+        super().rename(old, new)
+
+    def remove_directory(self, path: Path) -> None:
+        if path.name == "consumequeue":
+            raise OSError(errno.EBUSY, "is a mount point", str(path))
+        super().remove_directory(path)
+
+
+def test_queues_on_a_disk_of_their_own_are_copied_before_they_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.tools.repair.Disk", Apart)
+    root = stopped(tmp_path / "store")
+    queues = root / "consumequeue"
+    flip(queues / "T0" / "0" / f"{0:020d}", 26)
+    before = {path.relative_to(queues): path.read_bytes() for path in queues.glob("*/*/*")}
+    kept = repair(root, plan(root), NOW_MS) / "consumequeue"
+    assert {path.relative_to(kept): path.read_bytes() for path in kept.glob("*/*/*")} == before
+    assert list(queues.iterdir()) == []
+    restarted(root)
+    assert verify(root).sound
+
+
+def test_queues_stay_where_their_copy_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.tools.repair.Disk", Apart)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    root = stopped(tmp_path / "store")
+    queues = root / "consumequeue"
+    flip(queues / "T0" / "0" / f"{0:020d}", 26)
+    before = {path: path.read_bytes() for path in queues.glob("*/*/*")}
+    with monkeypatch.context() as patch:
+        patch.setattr("aerobee.store.tools.repair.copy", full)
+        with pytest.raises(OSError, match="no room"):
+            repair(root, plan(root), NOW_MS)
+    assert {path: path.read_bytes() for path in queues.glob("*/*/*")} == before
+    restarted(root)
+    found = verify(root)
+    assert found.sound, "a repair that was interrupted is ended by the next start"
+    assert found.messages == MESSAGES
 
 
 # ── Each state of a damaged store ──

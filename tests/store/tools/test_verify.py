@@ -6,9 +6,12 @@ from random import Random
 import pytest
 import trio
 
+from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CQ_MISSING, IN_THE_LOG
 from aerobee.store.format.names import LAST_STOP
 from aerobee.store.format.record import read
+from aerobee.store.format.timer import TimerCheck
+from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
@@ -87,6 +90,22 @@ def test_a_lost_sector_a_lost_unit_and_a_lost_segment_are_found(tmp_path: Path) 
     queue = root / "consumequeue" / "T0" / "0" / f"{0:020d}"
     queue.write_bytes(queue.read_bytes()[:20] + bytes(20) + queue.read_bytes()[40:])
     assert verify(root).counts[CQ_MISSING] == 1
+
+
+def test_a_timer_log_that_lacks_files_is_noted_with_what_a_start_does(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    (root / "timerlog").mkdir()
+    for start in (0, 1_000):
+        (root / "timerlog" / f"{start:020d}").write_bytes(bytes(1_000))
+    check = TimerCheck(0, 0, 0, 0)._replace(flushed_position=1_520)
+    TimerCheckFile(Disk(), root / "config" / "timercheck").write(check)
+    assert verify(root).notes == []
+    (root / "timerlog" / f"{1_000:020d}").unlink()
+    found = verify(root)
+    assert found.sound
+    [note] = found.notes
+    assert (note.kind, note.place) == ("timers", str(root / "timerlog"))
+    assert "a start reads its timers from the log again" in note.text
 
 
 def test_a_configuration_file_that_cannot_be_read_is_found(tmp_path: Path) -> None:
