@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.cluster import broker_rows, connected, described, for_people
+from aerobee.cli.cluster import broker_rows, connected, described, for_people, uptime
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.dead import Look, end_with, leave_dead_out
 from aerobee.cli.options import SECONDS_MAX, Number
@@ -29,6 +29,8 @@ FRAME_LINES = 10
 """The lines of the screen for titles and help."""
 
 UNCHANGED = ("id", "version", "aerobee")
+HOUR_SAMPLES_S = 600
+"""Between two samples of the last hour, which brokers keep."""
 NO_STATISTIC = "not exist"
 """In the remark for a counter that nothing has counted yet."""
 
@@ -50,6 +52,7 @@ Row = dict[str, Any]
 )
 @click.option("--sort", metavar="COLUMN", default="", help="Else what is most at the top.")
 @click.option("--filter", "pattern", metavar="TEXT", default="", help="Only rows with this text.")
+@click.option("--hour", is_flag=True, help="Rates of the last hour; of groups what comes and goes.")
 @click.option("--once", is_flag=True, help="Print it once and end; so in a pipe.")
 @connection_options
 @output_options
@@ -58,19 +61,24 @@ def top(
     view: str,
     sort: str,
     pattern: str,
+    hour: bool,
     once: bool,
     connection: Connection,
     output: Output,
 ) -> None:
-    """Show brokers, and groups, topics or connections, until Ctrl-C or q."""
+    """Show brokers, and groups, topics or connections, until Ctrl-C or q.
+
+    With --hour a group that consumes less than comes in fell behind in the last hour. A broker has
+    such rates from its tenth minute on; before, they are unknown.
+    """
     tell_outages()
     chosen = View(view, sort, pattern=pattern)
     with connection.admin() as admin:
         if not (once or output.for_programs) and sys.stdout.isatty():
-            live(admin, interval, chosen)
+            live(admin, interval, chosen, hour)
             return
         look = leave_dead_out(admin)
-        brokers, found = broker_rows(look), ROWS[view](admin, look)
+        brokers, found = broker_rows(look), ROWS[view](admin, look, hour)
         check_column(sort, found)
         rows = chosen.arranged(found)
         if output.for_programs:
@@ -90,19 +98,47 @@ def check_column(name: str, rows: Sequence[Row]) -> None:
 # ── Rows ──
 
 
-def groups(admin: AdminClient, look: Look) -> list[Row]:
-    """Consumer groups."""
+def groups(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
+    """Consumer groups; with `hour` what came into their topics and what they were given."""
     from aerobee.cli.group import summary
     from aerobee.client.system_names import is_system_group
 
     names = (name for name in admin.groups() if not is_system_group(name))
-    return [summary(admin, name, look.masters) for name in names]
+    rows = [summary(admin, name, look.masters) for name in names]
+    for row in rows if hour else ():
+        group, of = row["group"], row["topics"]
+        row["in_per_s"] = over_hour(admin, look, "TOPIC_PUT_NUMS", of)
+        got = [f"{one}@{group}" for one in of]
+        row["out_per_s"] = over_hour(admin, look, "GROUP_GET_NUMS", got)
+    return rows
 
 
-def topics(admin: AdminClient, look: Look) -> list[Row]:
-    """Topics with their send rates over the last minute, at the brokers that answer."""
+def over_hour(admin: AdminClient, look: Look, statistic: str, keys: Sequence[str]) -> float | None:
+    """The rate of counters over the last hour; None where a broker cannot tell it."""
+    if look.masters or any(young(stats) for _, stats in look.alive):
+        return None
+    brokers = [broker.name for broker, _ in look.alive if broker.is_master]
+    return sum(rate(admin, statistic, key, one, hour=True) for one in brokers for key in keys)
+
+
+def young(stats: dict[str, str]) -> bool:
+    """Whether a broker runs for less time than lies between two samples of the hour."""
+    return (uptime(stats.get("runtime")) or 0) < HOUR_SAMPLES_S
+
+
+def topics(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
+    """Topics with their send rates over the last minute, at the brokers that answer, or hour."""
     from aerobee.cli.topic import of_users
 
+    if hour:
+        return [
+            {
+                "topic": name,
+                "in_per_s": over_hour(admin, look, "TOPIC_PUT_NUMS", [name]),
+                "bytes_per_s": over_hour(admin, look, "TOPIC_PUT_SIZE", [name]),
+            }
+            for name in of_users(admin)
+        ]
     brokers = {broker.name for broker, _ in look.alive if broker.is_master}
     return [
         {
@@ -114,24 +150,25 @@ def topics(admin: AdminClient, look: Look) -> list[Row]:
     ]
 
 
-def rate(admin: AdminClient, statistic: str, key: str, broker: str) -> float:
+def rate(admin: AdminClient, statistic: str, key: str, broker: str, *, hour: bool = False) -> float:
     """The rate of a counter per second; 0 if it has no data yet. Raises: other BrokerErrors."""
     from aerobee.errors import BrokerError
 
     try:
-        return admin.stats_item(statistic, key, broker).minute.per_second
+        found = admin.stats_item(statistic, key, broker)
+        return (found.hour if hour else found.minute).per_second
     except BrokerError as error:
         if NO_STATISTIC not in (error.remark or ""):
             raise
         return 0.0
 
 
-def connections(admin: AdminClient, look: Look) -> list[Row]:
+def connections(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
     """The connected consumers and producers."""
     return [described(*one) for one in connected(admin, None, tell=False)]
 
 
-ROWS: dict[str, Callable[[AdminClient, Look], list[Row]]] = {
+ROWS: dict[str, Callable[[AdminClient, Look, bool], list[Row]]] = {
     "groups": groups,
     "topics": topics,
     "connections": connections,
@@ -141,7 +178,7 @@ ROWS: dict[str, Callable[[AdminClient, Look], list[Row]]] = {
 # ── Live view ──
 
 
-def live(admin: AdminClient, interval: float, view: View) -> None:
+def live(admin: AdminClient, interval: float, view: View, hour: bool) -> None:
     """Redraw periodically and after each key; an outage is shown as a line and retried."""
     from rich.live import Live
     from rich.text import Text
@@ -155,7 +192,7 @@ def live(admin: AdminClient, interval: float, view: View) -> None:
                 try:
                     look = leave_dead_out(admin)
                     brokers = [of_screen(row) for row in broker_rows(look)]
-                    rows = ROWS[view.name](admin, look)
+                    rows = ROWS[view.name](admin, look, hour)
                 except AerobeeError as error:
                     screen.update(Text(str(error)), refresh=True)
                     brokers, rows = [], []

@@ -10,14 +10,21 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from rich.console import Console
 
-from aerobee.cli.top import drawn
+from aerobee.admin import BrokerInfo, StatsItem, StatsWindow
+from aerobee.cli.dead import Dead, Look
+from aerobee.cli.top import drawn, over_hour
 from aerobee.cli.top_view import View
+from aerobee.errors import BrokerError
 from tests.aerobee.cli.conftest import Call, command, environment
 from tests.conftest import AnyBroker, StartBroker
+
+if TYPE_CHECKING:
+    from aerobee.blocking import AdminClient
 
 pytestmark = pytest.mark.service
 
@@ -76,6 +83,43 @@ def test_top_shows_brokers_and_groups_until_ctrl_c(
         seen(terminal, f"g-{topic}")
         child.send_signal(signal.SIGINT)
         assert child.wait(WITHIN_S) == 0
+
+
+def test_rates_of_the_hour_are_unknown_until_there_are_some(call: Call, topic: str) -> None:
+    call("topic", "create", topic)
+    call("group", "create", f"g-{topic}")
+    found = call("top", "--hour", "--json").document["groups"]
+    (row,) = [row for row in found if row["group"] == f"g-{topic}"]
+    assert (row["in_per_s"], row["out_per_s"]) == (None, None)
+    found = call("top", "--view", "topics", "--hour", "--json").document["topics"]
+    assert {"topic": topic, "in_per_s": None, "bytes_per_s": None} in found
+
+
+class Hours:
+    """An admin client of brokers that each had one message a second for an hour."""
+
+    def stats_item(self, name: str, key: str, broker: str) -> StatsItem:
+        if key == "new":
+            raise BrokerError(1, f"The stats <{name}> <{key}> not exist", broker, "", "")
+        none, one = (
+            StatsWindow(total=0, per_second=0.0, average=0.0),
+            StatsWindow(total=3_600, per_second=1.0, average=1.0),
+        )
+        return StatsItem(name=name, key=key, minute=none, hour=one, day=none)
+
+
+def test_rates_of_the_hour_are_those_of_all_brokers_together() -> None:
+    def broker(name: str, hours: int) -> tuple[BrokerInfo, dict[str, str]]:
+        info = BrokerInfo(cluster="c", name=name, broker_id=0, address=f"{name}:1")
+        return info, {"runtime": f"[ 0 days, {hours} hours, 9 minutes, 59 seconds ]"}
+
+    admin = cast("AdminClient", Hours())
+    old = Look([broker("a", 1), broker("b", 2)], [], None)
+    assert over_hour(admin, old, "TOPIC_PUT_NUMS", ["t", "u"]) == 4.0
+    assert over_hour(admin, old, "TOPIC_PUT_NUMS", ["new"]) == 0.0
+    assert over_hour(admin, Look([broker("a", 0)], [], None), "TOPIC_PUT_NUMS", ["t"]) is None
+    dead = Look(old.alive[:1], [Dead(old.alive[1][0], "it is gone")], None)
+    assert over_hour(admin, dead, "TOPIC_PUT_NUMS", ["t"]) is None
 
 
 def test_keys_choose_filter_and_quit(call: Call, broker: AnyBroker, topic: str) -> None:
