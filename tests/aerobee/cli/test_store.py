@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aerobee.cli.message_lines import from_json
+from aerobee.cli.produce import message_fields
 from aerobee.cli.store import store
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
 from tests.conftest import StartBroker
 from tests.kit.raw_client import RawConnection, send_fields
 from tests.kit.store_model import LOG_BYTES, log_records
@@ -203,6 +207,21 @@ def test_a_repair_says_when_it_is_not_needed_and_how_to_save_what_it_cuts(
     saved = told(*command[1].split(), "--output", tmp_path / "later", code=DAMAGED)
     assert (saved["messages"], saved["damaged_bodies"]) == (MESSAGES - 41, 1)
     assert tree(tmp_path / "saved") == tree(tmp_path / "later")
+
+
+def test_what_was_exported_is_what_produce_sends(root: Path, tmp_path: Path) -> None:
+    fields = message_fields(
+        tag=None, keys=(), headers=(), ordering_key=None, delay=None, deliver_at=None
+    )
+    assert run("export", root, "--topic", "T1", "--output", tmp_path / "out").exit_code == SOUND
+    lines = (tmp_path / "out" / "T1.jsonl").read_bytes().splitlines()
+    sent = [from_json("T1", line, fields) for line in lines]
+    stored = [read(data) for _, data in log_records(root)]
+    stored = [one for one in stored if one.topic == "T1"]
+    assert [message.body for message in sent] == [bytes(one.body) for one in stored]
+    own = [decode(one.properties) for one in stored]
+    assert [message.tag for message in sent] == [one["TAGS"] for one in own]
+    assert [list(message.keys) for message in sent] == [one["KEYS"].split() for one in own]
 
 
 # ── Layouts ──
