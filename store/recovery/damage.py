@@ -191,8 +191,8 @@ def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoRet
     raise StoreDamaged(
         f"{path} is damaged at physical offset {physical_offset} "
         f"({reason_at(log, physical_offset)}){more}: restore the file from "
-        "a copy; to give up everything behind the damage, remove `checkpoint` and create an empty "
-        "file `abort` beside it"
+        "a copy; without one `aerobee store export` writes what is readable, behind the damage "
+        "too, to files, and `aerobee store repair` gives up what is behind it, and keeps that"
     )
 
 

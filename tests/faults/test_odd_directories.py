@@ -15,6 +15,9 @@ from aerobee.store.errors import StoreDamaged, StoreRefused, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CQ_MISSING
 from aerobee.store.message_store import MessageStore
+from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.export import export
+from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
 from tests.faults.test_start_refusals import tree
@@ -193,11 +196,30 @@ def test_after_a_kill_a_damaged_record_that_was_safe_refuses_the_start(killed: P
     text = refusal(killed)
     assert str(path) in text
     assert f"physical offset {at} " in text
-    assert "create an empty file `abort`" in text
+    assert "`aerobee store export`" in text
+    assert "`aerobee store repair`" in text
+
+
+def test_the_remedies_of_the_refusal_save_what_is_behind_the_damage(
+    killed: Path, tmp_path: Path
+) -> None:
+    (killed / "consumequeue").rename(killed.parent / "elsewhere")
+    every = len(log_records(killed))
+    _, at = spoil(killed, 3)
+    refusal(killed)
+    found = export(killed, tmp_path / "saved", Wanted(), unpack=lambda body, _flag: body)
+    assert found.messages == every - 1
+    wanted = plan(killed)
+    assert (wanted.cut_at, wanted.cut_messages) == (at, every - 3)
+    kept = repair(killed, wanted, 1_700_000_000_000)
+    store, recovery = open_store(killed, Disk())
+    assert recovery.end_offset == at
+    assert trio.run(store.close)
+    assert sum(1 for _ in dump(kept, Wanted(behind=at), Findings())) == every - 3
 
 
 def test_who_gives_up_what_is_behind_the_damage_may_start(killed: Path) -> None:
-    """The remedy that the refusal names, word for word."""
+    """By hand, without a checkpoint: then nothing is known of what was on disk."""
     (killed / "consumequeue").rename(killed.parent / "elsewhere")
     _, at = spoil(killed, 3)
     refusal(killed)
