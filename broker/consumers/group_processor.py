@@ -14,7 +14,7 @@ from aerobee.broker.changes import Changed, change, changes_of
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
-from aerobee.broker.errors import GroupNotExist, Refused
+from aerobee.broker.errors import Refused
 from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
@@ -143,9 +143,11 @@ class GroupProcessor:
     async def forbid(
         self, header: headers.UpdateGroupForbidden, command: Command, connection: Connection
     ) -> Answer:
-        """UPDATE_AND_GET_GROUP_FORBIDDEN: allow or forbid the group to read the topic."""
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: allow or forbid the group to read the topic. Neither has
+        to exist yet, and neither is created.
+        """
         if self.groups.get(header.group) is None:
-            raise GroupNotExist(header.group)
+            check_group(header.group)
         check_topic(header.topic)
         before = self.groups.may_read(header.group, header.topic)
         if header.readable is not None:
@@ -185,10 +187,10 @@ class GroupProcessor:
     def config(
         self, header: headers.GetGroupConfig, command: Command, connection: Connection
     ) -> Answer:
-        """GET_SUBSCRIPTIONGROUP_CONFIG: one group, which is not created by the query."""
-        config = self.groups.get(header.group)
-        if config is None:
-            raise GroupNotExist(header.group)
+        """GET_SUBSCRIPTIONGROUP_CONFIG: one group; an unknown one is created where using one
+        creates it, as with Java's broker.
+        """
+        config = self.groups.require(header.group, self.clock.now_ms())
         return Answer(body=msgspec.json.encode(config))
 
     def all_configs(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.errors import GroupNotExist, TopicNotExist
+from aerobee.broker.errors import NameIllegal, TopicNotExist
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers import admin, group, offset, topic
@@ -97,8 +97,12 @@ async def test_a_group_may_be_forbidden_a_topic(tmp_path: Path) -> None:
         assert read(await desk.ask(changed)) == {**allowed, "readable": False}
         assert not desk.groups.may_read("TOOLS_CONSUMER", "t")
         assert read(await desk.ask(asked)) == {**allowed, "readable": False}
-        with pytest.raises(GroupNotExist):
-            await desk.ask(group.UpdateGroupForbidden(group="none", topic="t", readable=False))
+        early = group.UpdateGroupForbidden(group="early", topic="t", readable=False)
+        assert read(await desk.ask(early))["readable"] is False
+        assert desk.groups.get("early") is None, "it is forbidden, and not created"
+        illegal = group.UpdateGroupForbidden(group="no/way", topic="t", readable=False)
+        with pytest.raises(NameIllegal):
+            await desk.ask(illegal)
 
 
 async def test_all_offsets_are_those_of_the_file(tmp_path: Path) -> None:

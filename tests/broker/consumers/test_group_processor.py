@@ -74,11 +74,16 @@ async def test_a_group_that_cannot_be_saved_is_said_to_be_served_only(tmp_path: 
         disk.faults.clear()
 
 
-async def test_asking_for_a_group_does_not_make_it(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        answer = await desk.ask(GetGroupConfig(group="nobody"))
-        assert answer.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert "nobody" not in desk.groups.configs
+@pytest.mark.parametrize("automatic", [True, False])
+async def test_asking_for_a_group_makes_it_where_using_one_does(
+    tmp_path: Path, automatic: bool
+) -> None:
+    async with open_desk(tmp_path, auto_create_subscription_group=automatic) as desk:
+        for name in ("nobody", "no/way"):
+            answer = await desk.ask(GetGroupConfig(group=name))
+            made = automatic and name == "nobody"
+            assert answer.code == (0 if made else Code.SUBSCRIPTION_GROUP_NOT_EXIST)
+            assert (name in desk.groups.configs) is made
 
 
 async def test_all_groups_come_at_once_or_page_by_page(tmp_path: Path) -> None:
