@@ -21,6 +21,8 @@ def test_the_reserve_is_a_sixteenth_of_a_segment_within_bounds() -> None:
     assert reserve_bytes(1 << 30) == 64 << 20
     assert reserve_bytes(2**31 - 1) == 64 << 20
     assert reserve_bytes(16 << 20) == 1 << 20
+    assert reserve_bytes(1 << 20) == 64 << 10, "the least"
+    assert reserve_bytes((1 << 20) - 16) == 0
     assert reserve_bytes(4_096) == 0, "too small to help"
 
 

@@ -157,6 +157,12 @@ KILLED: dict[str, Callable[[Path], None]] = {
         "zeros at the end",
         "the last body",
         "the last magic",
+        # The same as after a stop.
+        "no topic",
+        "no index",
+        "no last stop",
+        "no last stop and no queues",
+        "a unit that leads behind the end",
     }
 } | {"no lock": without("lock"), "no recovery point": without("recoverypoint.json")}
 
