@@ -89,7 +89,7 @@ READ: Final = (
 )  # fmt: skip
 CHANGE: Final = (
     25, 306, 316, 329, 3001, 3002, 3003, 3006, 3007, 3008, 100, 102, 318, 103, 104, 904, 322, 217,
-    205, 327,
+    205, 327, 900001,
 )  # fmt: skip
 ON_CLUSTER: Final = {**dict.fromkeys(READ, "GL"), **dict.fromkeys(CHANGE, "U")}
 """Code → the rights of which one on the cluster is enough; no right on a name is."""
