@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.supervisor.supervisor import Supervisor, SupervisorReady
+    from aerobee.broker.users.directory import UserDirectory
 
 __all__ = ["refuse", "run", "run_nameserver"]
 
@@ -59,6 +60,8 @@ STORE_REFUSED: Final = 3
 
 IDLE_YOUNG_S: Final = 2.0
 """A supervisor makes few objects."""
+FIRST_SECRET: Final = "first-admin.secret"
+"""The file with the secret of the first admin, beside that of the users."""
 FEW_DESCRIPTORS: Final = 128
 """With fewer descriptors left for connections than this, the start logs a warning."""
 
@@ -213,7 +216,7 @@ async def _serve(
     life = Life(surroundings, controller, controller.broker.settings.live, reread)
 
     def serving(told: Ready) -> None:
-        _announce_admin(controller.broker.users.directory.first_admin)
+        _announce_admin(controller.broker.users.directory)
         _announce(told)
         life.serving(f"serving at {told.broker}")
 
@@ -273,7 +276,7 @@ async def _serve_names(
     life = Life(surroundings, controller, controller.live, reread)
 
     def serving(told: NamesrvReady) -> None:
-        _announce_admin(controller.users.first_admin)
+        _announce_admin(controller.users)
         _announce_names(told)
         life.serving(f"serving at {told.namesrv}")
 
@@ -410,14 +413,35 @@ def _announce_names(ready: NamesrvReady) -> None:
     gc.freeze()
 
 
-def _announce_admin(admin: tuple[str, str] | None) -> None:
-    """Tell the secret of the first admin on stderr, once, and not in the log."""
-    if admin is not None:
-        LineStream(sys.stderr).write(
-            f"aerobee: there was no user, so this start has made one that may do everything:"
-            f" access key {admin[0]}, secret key {admin[1]} (told only now; change it with"
-            f" `aerobee users update {admin[0]} --secret`)\n"
-        )
+def _announce_admin(users: UserDirectory) -> None:
+    """Tell the secret of the first admin once, and not in the log: on a terminal, else in a file.
+
+    A service manager, or a container, keeps what is written on stderr, and shows it to others.
+    """
+    if users.first_admin is None:
+        return
+    name, secret = users.first_admin
+    place = users.users_file.file.path.with_name(FIRST_SECRET)
+    told = f"secret key {secret} (told only now"
+    if sys.stderr is None or not sys.stderr.isatty():
+        try:
+            _write_secret(place, secret)
+        except OSError as error:
+            log.error("user.secret_not_written", path=str(place), error=str(error))
+        else:
+            told = f"secret key in {place} (remove that file"
+    LineStream(sys.stderr).write(
+        "aerobee: there was no user, so this start has made one that may do everything:"
+        f" access key {name}, {told}; change it with `aerobee users update {name} --secret`)\n"
+    )
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Write a file that its owner alone may read, in place of one that is there."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+        file.write(f"{secret}\n")
 
 
 def _announce_descriptors() -> None:

@@ -360,8 +360,8 @@ def test_a_change_that_was_acknowledged_outlives_a_kill(data: Path) -> None:
 
 @pytest.mark.service
 def test_a_terminal_that_closes_stops_it(data: Path) -> None:
-    """It sends SIGHUP too."""
-    broker = BrokerProcess(data=data)
+    """It sends SIGHUP too. And nobody but who sits there reads what it shows: the first secret."""
+    broker = BrokerProcess(data=data, settings={"authenticationEnabled": "true"})
     child, terminal = pty.fork()
     if child == 0:
         try:
@@ -373,6 +373,8 @@ def test_a_terminal_that_closes_stops_it(data: Path) -> None:
         said = b""
         while b"aerobee ready " not in said:
             said += os.read(terminal, 4_096)
+        assert re.search(rb"access key admin, secret key \S{20,} \(told only now", said)
+        assert not (data / "config" / "first-admin.secret").exists()
         os.close(terminal)
         eventually(
             lambda: os.waitpid(child, os.WNOHANG)[0] == child, within_s=STOPS_WITHIN_S, what="end"

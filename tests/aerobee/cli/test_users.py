@@ -252,10 +252,12 @@ def test_what_was_answered_survives_a_kill_and_a_damaged_file_refuses_the_start(
     """S3: open to the network with credentials, and without a default password."""
     settings = {"authenticationEnabled": "true", "bindAddress": "0.0.0.0"}
     with BrokerProcess(data=tmp_path / "data", settings=settings) as broker:
-        [said] = re.findall(r"access key (\S+), secret key (\S+) ", broker.log.read_text())
-        logged = [line for line in broker.log.read_text().splitlines() if line.startswith("{")]
-        assert not any(said[1] in line for line in logged)
-        account = Credentials(*said)
+        [said] = re.findall(r"access key (\S+), secret key in (\S+) ", broker.log.read_text())
+        kept = Path(said[1])
+        assert (kept.stat().st_mode & 0o777, kept.parent) == (0o600, tmp_path / "data" / "config")
+        secret = kept.read_text().strip()
+        assert secret not in broker.log.read_text(), "a service manager keeps stderr"
+        account = Credentials(said[0], secret)
         with AdminClient(broker.namesrv_address, credentials=account) as admin:
             admin.create_user("u", "u-secret")
             admin.grant("u", "Topic:T", ["Pub"])
