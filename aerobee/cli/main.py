@@ -16,6 +16,7 @@ __all__ = ["cli", "main"]
 
 COMMANDS = {
     "acl": ("aerobee.cli.acl:acl", "What users may do."),
+    "backup": ("aerobee.cli.backup:backup", "Copy the store of a running broker."),
     "bench": ("aerobee.cli.bench.command:bench", "Measure sending and consuming."),
     "broker": ("aerobee.cli.broker:broker", "Run a broker, change a running one."),
     "certs": ("aerobee.cli.certs:certs", "Make certificates to try TLS with."),
