@@ -64,7 +64,7 @@ class Descriptors:
     def release(self) -> None:
         """Close all of them."""
         for fd in self.forget():
-            self._call(os.close, fd)
+            self._close(fd)
 
     def forget(self) -> list[int]:
         """Empty the reserve; returns what was in it."""
@@ -89,7 +89,7 @@ class Descriptors:
                     raise error from None
             else:
                 return found
-            self._call(os.close, spare)
+            self._close(spare)
 
     def give_back(self, fd: int) -> None:
         """Close a descriptor, or keep it if the reserve is short."""
@@ -98,4 +98,15 @@ class Descriptors:
             self._call(os.dup2, self._null, fd, inheritable=False)
             self._spares.append(fd)
         else:
+            self._close(fd)
+
+    def _close(self, fd: int) -> None:
+        """Close; the system has released the descriptor whatever it says about it.
+
+        What has to be on disk was synced, so an error of the disk says nothing new here.
+        """
+        try:
             self._call(os.close, fd)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                raise

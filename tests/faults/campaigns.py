@@ -26,6 +26,7 @@ from tests.faults.peers import R9, R10, R17, R18
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
+from tests.faults.services import V1
 from tests.faults.small_memory import R16
 from tests.faults.sweeps import B1
 from tests.faults.tears import R3, R4
@@ -75,6 +76,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W3,
     G1,
     GC1,
+    V1,
     B1,
     J1,
     K1,
