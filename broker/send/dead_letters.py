@@ -7,16 +7,14 @@ so with messages that they have given up. Source: semantics §7.3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aerobee.broker.core.names import RETRY_PREFIX, dead_letter_topic
 from aerobee.broker.send.retries import max_tries
 from aerobee.store.clock import monotonic_ms
-from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, encode
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.consumers.queue_locks import QueueLockTable
     from aerobee.broker.metrics.stats import BrokerStats
@@ -27,10 +25,7 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.format.record import MessageDraft
 
-__all__ = ["DeadLetters"]
-
-NO_DELAY: Final = {"DELAY": "-1"}
-"""What keeps a dead letter out of the delay levels."""
+__all__ = ["DeadLetters", "never_delayed"]
 
 
 class DeadLetters:
@@ -77,8 +72,7 @@ class DeadLetters:
         in_order = self._locks.is_locked(name, monotonic_ms(self._clock))
         if draft.reconsume_times <= limit and not in_order:
             return False
-        if "DELAY" in properties or has_room(properties, NO_DELAY):
-            properties |= NO_DELAY
+        properties["DELAY"] = "-1"
         origin = properties.get("RETRY_TOPIC", header.topic)
         # The sender names the origin itself; that it sends to its retry topic is certain.
         count = self._stats.group_out if origin == header.topic else self._stats.given_up
@@ -87,6 +81,13 @@ class DeadLetters:
         return True
 
 
-def has_room(properties: Mapping[str, str], more: Mapping[str, str]) -> bool:
-    """Whether these fit into a record beside the properties of a message."""
-    return len(encode(properties).encode()) + len(encode(more)) <= PROPERTIES_BYTES_MAX
+def never_delayed(text: str, added: str) -> str:
+    """The properties of a dead letter with the delay −1, as the Java broker writes it.
+
+    `added` follows them. Where both do not fit, a delay that was asked for is 0, and none is added.
+    """
+    properties = decode(text)
+    full = encode({**properties, "DELAY": "-1"})
+    if len(full.encode()) + len(added) <= PROPERTIES_BYTES_MAX:
+        return full
+    return encode({**properties, "DELAY": "0"}) if "DELAY" in properties else text

@@ -18,6 +18,7 @@ from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.broker.metrics.stats import DELAY, NORMAL, TRANSACTION
+from aerobee.broker.send.dead_letters import never_delayed
 from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
@@ -139,7 +140,7 @@ class Send:
             if header.topic[0] == GROUP_MARK and self._dead_letters.take(
                 draft, properties, header, command
             ):
-                text = encode({**decode(text), "DELAY": "-1"})
+                text = never_delayed(text, self.added)
             text = append(text, self.added)
             kind, handle = NORMAL, None
             if half:

@@ -554,3 +554,24 @@ async def test_a_power_cut_never_leaves_an_offset_without_its_deliveries(
         assert max(counts.values()) <= 2
         if flush is FlushDiskType.SYNC_FLUSH:
             assert len(counts) == 30, "all of them were acknowledged"
+
+
+async def test_a_message_whose_properties_are_full_is_delivered_and_one_byte_more_is_refused(
+    tmp_path: Path,
+) -> None:
+    """Its target takes room beside them, which a send must leave."""
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 1, b"small", UNIQ_KEY="U", big="x")
+        (small,) = records_of(desk.store, SCHEDULE_TOPIC, 0)
+        big = "x" * (32_767 - len(small.properties) + 1)
+        await park(desk, 1, b"full", UNIQ_KEY="U", big=big)
+        too_long = text(DELAY="1", UNIQ_KEY="U", big=f"{big}x")
+        refused = await desk.send("t", b"more", properties=too_long)
+        assert refused.code == Code.MESSAGE_ILLEGAL
+        assert "longer than 32767 bytes" in (refused.remark or "")
+        later(desk, 1_000)
+        await desk.schedule.tick()
+        found = records_of(desk.store, "t")
+        assert [bytes(one.body) for one in found] == [b"small", b"full"]
+        assert decode(found[1].properties)["big"] == big
+        assert len(found[1].properties) == 32_767

@@ -527,6 +527,25 @@ async def test_a_message_comes_back_as_it_was_from_us(
 
 
 @pytest.mark.trio
+async def test_a_message_whose_properties_leave_no_room_comes_back_as_it_was(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        own = "UNIQ_KEY\x01U\x02big\x01{}\x02"
+        await pops.desk.send(body=b"small", properties=own.format("x"))
+        (small,) = records(pops, "t")
+        big = "x" * (32_767 - len(small.properties) + 1)
+        await pops.desk.send(body=b"full", properties=own.format(big))
+        (_, full) = records(pops, "t")
+        assert len(full.properties) == 32_767
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(12)
+        (back,) = [one for one in records(pops, "%RETRY%g_t") if one.body == b"full"]
+        assert bytes(back.properties) == bytes(full.properties)
+        assert back.reconsume_times == 1
+
+
+@pytest.mark.trio
 async def test_a_message_that_was_tried_as_often_as_can_be_said_comes_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

@@ -310,3 +310,22 @@ async def test_what_is_nobodys_to_consume_cannot_be_handed_back(tmp_path: Path) 
             assert answer.code == Code.SYSTEM_ERROR
             assert answer.remark == f"look message by offset failed, {offset}"
             assert records_of(desk.store, "%RETRY%g") == []
+
+
+@pytest.mark.parametrize("left", [0, 8, 9])
+async def test_a_message_given_up_by_its_consumer_is_a_dead_letter_however_full_it_is(
+    tmp_path: Path, left: int
+) -> None:
+    """The consumer sends it to the retry topic itself, beyond its tries."""
+    async with open_desk(tmp_path) as desk:
+        own = "UNIQ_KEY\x01U\x02big\x01{}\x02"
+        small = await one(desk, properties=own.format("x"))
+        big = "x" * (32_767 - left - len(small.properties) + 1)
+        desk.topic("%RETRY%g")
+        change_group(desk, retry_max_times=1)
+        sent = await desk.send("%RETRY%g", properties=own.format(big), reconsume_times=2)
+        assert sent.code == Code.SUCCESS, sent.remark
+        (dead,) = records_of(desk.store, "%DLQ%g")
+        found = decode(dead.properties)
+        assert found["big"] == big
+        assert found.get("DELAY") == ("-1" if left == 9 else None)

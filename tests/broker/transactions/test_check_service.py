@@ -15,6 +15,7 @@ from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.transactions import check_service as half_messages
 from aerobee.broker.transactions.half_messages import (
     GIVEN_UP_TOPIC,
+    HALF_PROPERTIES_MAX,
     HALF_TOPIC,
     OP_TOPIC,
     Half,
@@ -216,6 +217,53 @@ async def test_a_second_commit_delivers_nothing(tmp_path: Path, mock_clock: Mock
         assert (await bank.end(half, COMMIT)).code == 0
         assert (await bank.end(half, ROLLBACK)).code == 0
         assert bank.bodies() == [b"pay"]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("delay", "topic"),
+    [
+        ({}, "t"),
+        ({"DELAY": "1"}, "SCHEDULE_TOPIC_XXXX"),
+        ({"TIMER_DELAY_SEC": "1"}, "rmq_sys_wheel_timer"),
+    ],
+)
+async def test_the_longest_half_that_is_taken_can_be_checked_and_committed(
+    tmp_path: Path, mock_clock: MockClock, delay: dict[str, str], topic: str
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        small = await bank.half(b"small", big="x", **delay)
+        (record,) = bank.records(HALF_TOPIC)
+        big = "x" * (HALF_PROPERTIES_MAX - len(record.properties) + 1)
+        half = await bank.half(b"full", big=big, **delay)
+        assert len(bank.records(HALF_TOPIC)[1].properties) == HALF_PROPERTIES_MAX
+        refused = await bank.half(b"more", big=f"{big}x", **delay)
+        assert "leave room for its checks" in (refused.remark or "")
+        await bank.pass_s(5 * 30 + 10)
+        assert len(producer.told) == 2 * 5
+        for one in (half, small):
+            assert (await bank.end(one, COMMIT)).code == 0
+        assert sorted(bank.bodies(topic)) == [b"full", b"small"]
+
+
+@pytest.mark.trio
+async def test_a_half_of_a_java_broker_without_room_for_checks_is_given_up_as_it_was(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        said = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": "K", "REAL_TOPIC": "t"}
+        said |= {"REAL_QID": "0", "big": ""}
+        said["big"] = "x" * (32_767 - len(encode(said)) - len("big__"))
+        full = encode(said).encode()
+        assert len(full) == 32_767
+        draft = MessageDraft(HALF_TOPIC, 0, b"full", full, HOST, HOST, born_timestamp=bank.now_ms())
+        assert bank.desk.puts.put_as_is(draft).status is PutStatus.PUT_OK
+        bank.desk.after_round()
+        await bank.pass_s(100)
+        (given_up,) = bank.records(GIVEN_UP_TOPIC)
+        assert bytes(given_up.properties) == full
+        assert bank.desk.store.stats.set_aside == {}
 
 
 @pytest.mark.trio
