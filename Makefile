@@ -14,7 +14,7 @@ NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Pyt
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures collected spark bench torture compiled test-compiled image-test chart lock audit sbom clean
+.PHONY: run test lint types figures collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -27,6 +27,19 @@ test: $(STAMP)
 
 spark: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
+
+# The same with another PySpark than the newest one: the oldest that pyproject.toml admits, or PYSPARK=4.1.4.
+PYSPARK ?= 4.0.0
+WITH    := .cache/pyspark/$(PYSPARK)
+spark-with: $(STAMP) $(WITH)/.ready
+	$(WITH)/bin/python -m pytest -n 2 --dist loadfile -m spark tests/aerobee/spark
+
+$(WITH)/.ready:
+	$(BIN)/python -m venv --without-pip $(WITH)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(WITH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_others.pth
+	$(PIP) --python $(WITH)/bin/python install --no-deps --ignore-installed pyspark==$(PYSPARK) py4j
+	touch $@
 
 lint: $(STAMP)
 	$(MAKE) --no-print-directory -j2 types figures

@@ -167,6 +167,8 @@ class Session:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
+        settings = QUIET | pairs(self.conf, "--conf")
+        _refuse_connect(self.master, settings)
         builder = SparkSession.builder.appName(f"aerobee {job}")
         if self.master is not None:
             builder = builder.master(self.master)
@@ -174,7 +176,7 @@ class Session:
             # Otherwise Spark uses the `python3` of PATH, which may lack Aerobee.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _require_java()
-        for key, value in (QUIET | pairs(self.conf, "--conf")).items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
         try:
             return builder.getOrCreate()
@@ -191,6 +193,21 @@ session_options = gathered(
     Session,
     ("master", "conf"),
 )
+
+
+def _refuse_connect(master: str | None, settings: Mapping[str, str]) -> None:
+    """Refuse a session of Spark Connect, which has no driver in this process.
+
+    Raises: ConfigurationError.
+    """
+    remote = settings.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    if (master or "").startswith("sc://"):
+        remote = master
+    if remote:
+        raise ConfigurationError(
+            f"jobs need a Spark driver in their own process, and {remote} is Spark Connect: unset "
+            "SPARK_REMOTE and spark.remote, and give --master"
+        )
 
 
 def _require_java() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.rows.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,6 +80,10 @@ SINK_COLUMNS: Mapping[str, SinkColumn] = {
 }
 ALIASES = {"value": "body"}
 """Names of the same columns in other sinks."""
+WRITABLE = "topic,queueId,keys,tags,body,bornTimestamp,msgId,flag"
+"""Columns of a read that a write takes as they are. Properties have names that are reserved."""
+GIVEN_BY_BROKERS = frozenset(map(str.lower, COLUMNS)) - frozenset(map(str.lower, SINK_COLUMNS))
+"""The columns of a read that no write takes, in lower case."""
 _BY_NAME = {name.lower(): name for name in SINK_COLUMNS} | ALIASES
 
 
@@ -133,6 +138,11 @@ def _check_type(field: Any, column: SinkColumn) -> None:
 
 
 def _unknown(name: str) -> str:
+    if name.lower() in GIVEN_BY_BROKERS:
+        return (
+            f"column {name} cannot be sent, brokers give it. To write what was read, read it with "
+            f"the option columns={WRITABLE}, or .drop({name!r})"
+        )
     close = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
     meant = f" (is {_BY_NAME[close[0]]} meant?)" if close else ""
     return (

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aerobee.client.message import check_property
+from aerobee.client.message import RESERVED_PROPERTIES, check_property
 from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, value_bytes
@@ -39,6 +39,11 @@ TEXTS = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
 """The property of each column."""
 DELAYS = {"delayLevel": "DELAY", "deliverTime": "TIMER_DELIVER_MS", "delayMs": "TIMER_DELAY_MS"}
 TAGS_APART = "||"
+READ_PROPERTIES = (
+    ". Rows that were read have what brokers added, too: aerobee.spark.jobs.sending.outgoing takes "
+    "it off, see examples/spark/mirror.py"
+)
+"""What to do with the column of a read."""
 NAMES_KEPT = 10_000
 """The most valid property names that are cached."""
 
@@ -130,7 +135,8 @@ class PropertyTexts:
                 try:
                     check_property(name, value)
                 except ConfigurationError as error:
-                    raise ConfigurationError(f"{place(row)}: {error}") from None
+                    hint = READ_PROPERTIES if name in RESERVED_PROPERTIES else ""
+                    raise ConfigurationError(f"{place(row)}: {error}{hint}") from None
 
 
 def with_room(texts: Any) -> Any:

@@ -117,6 +117,23 @@ def test_an_archive_is_read_between_two_times_by_topic(spark: SparkSession, tmp_
         read(store="/there")
 
 
+@pytest.mark.parametrize("place", ["master", "conf", "environment"])
+def test_spark_connect_is_refused_in_a_line(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if place == "environment":
+        monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+    session = Session(
+        master="sc://somewhere" if place == "master" else "local[1]",
+        conf=("spark.remote=sc://somewhere",) if place == "conf" else (),
+    )
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    with (
+        pytest.raises(ConfigurationError, match="sc://somewhere is Spark Connect"),
+        session.opened("test"),
+    ):
+        pytest.fail("it was opened")
+
+
 @pytest.mark.spark
 def test_a_session_that_was_there_stays_and_its_errors_are_ours(spark: SparkSession) -> None:
     def read() -> None:

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.sink.columns import places
+from aerobee.spark.rows.columns import arrow_schema, chosen
+from aerobee.spark.sink.columns import WRITABLE, places
 
 BODY = {"body": pa.binary()}
 
@@ -23,6 +24,7 @@ def test_names_are_found_in_any_case_and_under_their_alias() -> None:
         (BODY | {"tag": pa.string()}, r"column tag cannot be sent \(is tags meant\?\)"),
         (BODY | {"proprties": pa.string()}, r"is properties meant\?"),
         (BODY | {"storeTimestamp": pa.timestamp("us", "UTC")}, r"\.drop\('storeTimestamp'\)"),
+        (BODY | {"queueOffset": pa.int64()}, "brokers give it.* the option columns=topic,queueId"),
         (BODY | {"value": pa.string()}, "columns body and value both say the body"),
         (BODY | {"deliverTime": pa.timestamp("us")}, "deliverTime is timestamp.* time zone"),
         (BODY | {"queueId": pa.string()}, "column queueId is string, but queueId is int: cast it"),
@@ -54,3 +56,8 @@ def test_order_by_needs_a_column_that_is_a_text_or_a_number() -> None:
         places(pa.schema(BODY), topic="T", order_by="customer")
     with pytest.raises(ConfigurationError, match="orderBy: column at is timestamp"):
         places(pa.schema(BODY | {"at": pa.timestamp("us", "UTC")}), topic="T", order_by="at")
+
+
+def test_the_columns_that_an_error_names_are_those_of_a_read_that_a_write_takes() -> None:
+    schema = arrow_schema(chosen(WRITABLE))
+    assert sorted(places(schema, topic=None)) == sorted(WRITABLE.split(","))
