@@ -233,12 +233,12 @@ async def test_the_longest_half_that_is_taken_can_be_checked_and_committed(
 ) -> None:
     async with open_bank(tmp_path, mock_clock) as bank:
         producer = bank.producer()
-        small = await bank.half(b"small", big="x", **delay)
+        small = await bank.half(b"small", born_ms=None, big="x", **delay)
         (record,) = bank.records(HALF_TOPIC)
         big = "x" * (HALF_PROPERTIES_MAX - len(record.properties) + 1)
-        half = await bank.half(b"full", big=big, **delay)
+        half = await bank.half(b"full", born_ms=None, big=big, **delay)
         assert len(bank.records(HALF_TOPIC)[1].properties) == HALF_PROPERTIES_MAX
-        refused = await bank.half(b"more", big=f"{big}x", **delay)
+        refused = await bank.half(b"more", born_ms=None, big=f"{big}x", **delay)
         assert "leave room for its checks" in (refused.remark or "")
         await bank.pass_s(5 * 30 + 10)
         assert len(producer.told) == 2 * 5
