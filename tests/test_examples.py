@@ -78,7 +78,7 @@ def check_line(words: list[str]) -> None:
             if isinstance(one, click.Group)
             for name in word.split("|")
         ]
-        if not known or word.isupper():
+        if not known or word.isupper() or word.startswith("-"):
             break
         assert all(known), (word, words)
         groups = [one for one in known if one is not None]
