@@ -32,10 +32,11 @@ async def test_a_pool_that_refused_or_kept_waiting_is_told_of_once_a_minute(
         await nursery.start(PoolWatch([send, pull, idle], clock).run)
         send.refused, send.timed_out, idle.depth = 3, 2, 1
         nobody: Any = None
-        pull.queue.append(Waiting(clock.monotonic(), nobody, nobody, nobody))
+        for runs in (True, False):
+            assert pull.enter(Waiting(clock.monotonic(), nobody, nobody, nobody)) is runs
         pull.depth = 2
         await trio.sleep(2.5)
-        pull.queue.clear()
+        assert pull.next(nobody) is not None
         pull.depth = 0
         await trio.sleep(59)
         assert busy(lines) == [
