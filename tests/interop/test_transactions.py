@@ -75,18 +75,33 @@ def ends(broker: AnyBroker) -> int:
         return max_offset(connection, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
 
 
+def ended_transactions(broker: AnyBroker) -> int:
+    """How many halves have ended: an end names the offsets of one or more of them."""
+    with RawConnection(broker.address) as connection:
+        found = read_topic(connection, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
+    return len({offset for end in found for offset in end.body.split(b",") if offset})
+
+
 def delivered(broker: AnyBroker, topic: str) -> list[str]:
     with RawConnection(broker.address) as connection:
         return [record.body.decode() for record in read_topic(connection, topic, 0)]
 
 
 def go_on(
-    broker: AnyBroker, client: JavaClient, topic: str, said: dict[str, str], count: int
+    broker: AnyBroker,
+    client: JavaClient,
+    topic: str,
+    said: dict[str, str],
+    count: int,
+    ended: int = 0,
 ) -> list[str]:
-    """The producers come back and are asked; what the topic holds then."""
+    """The producers come back and are asked; what the topic holds when so many messages are in it,
+    and so many transactions have ended.
+    """
     client.producer("tx", broker.namesrv_address, transaction=1, **said)
     eventually(lambda: client.call("queues", producer="tx", topic=topic), within_s=10, what="route")
     eventually(lambda: len(delivered(broker, topic)) >= count, within_s=30, what="the commits")
+    eventually(lambda: ended_transactions(broker) >= ended, within_s=30, what="the rollbacks")
     client.stop(producer="tx")
     return delivered(broker, topic)
 
@@ -102,7 +117,7 @@ def test_open_transactions_of_java_end_here_and_those_left_open_end_at_java_agai
         java.stop()
     with our_broker(data, **OFTEN) as ours:
         said = states("checked", later=UNKNOWN) | {"checked.not": ROLLBACK}
-        assert go_on(ours, new_client, topic, said, 2) == [first, "here"]
+        assert go_on(ours, new_client, topic, said, 2, ended=3) == [first, "here"]
         begin_here = f"done at {ours.address}"
         new_client.producer("tx", ours.namesrv_address, transaction=1)
         new_client.send("tx", topic, [begin_here], how="transaction")
