@@ -1,4 +1,4 @@
-"""The life of a client, and of its producers and consumers: one table of states and events. Pure.
+"""The life of a client, and of its producers and consumers: one table of states and events.
 
     NEW ─start→ STARTING ─started→ RUNNING ─close→ CLOSING ─ended→ CLOSED
      ↑             │                  │
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from aerobee.client import forgotten
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 
 __all__ = ["TABLE", "Event", "Life", "State"]
@@ -81,7 +82,7 @@ TABLE: dict[tuple[State, Event], State | str] = {
 class Life:
     """The state of one client, producer or consumer."""
 
-    __slots__ = ("state", "what")
+    __slots__ = ("__weakref__", "state", "what")
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -99,6 +100,10 @@ class Life:
             refused = ClientStateError if before in STARTED else ClientClosedError
             raise refused(f"this {self.what} {following}")
         self.state = following
+        if following is State.RUNNING:
+            forgotten.note_open(self)
+        elif following not in UNCLOSED:
+            forgotten.note_closed(self)
         return before
 
     def refusal(self) -> AerobeeError | None:
@@ -115,3 +120,4 @@ class Life:
 
 
 STARTED = (State.STARTING, State.RUNNING)
+UNCLOSED = (State.RUNNING, State.LOST)
