@@ -89,7 +89,7 @@ LOCKS   := deploy/image/requirements.lock deploy/image/build.lock
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --python-version 3.13 \
 	--python-platform x86_64-unknown-linux-gnu --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: $(SUPPLY)
-	$(COMPILE) pyproject.toml --extra compression -o deploy/image/requirements.lock
+	$(COMPILE) pyproject.toml -o deploy/image/requirements.lock
 	$(COMPILE) deploy/image/build.in -o deploy/image/build.lock
 
 # Known vulnerabilities of what the image is built of. One that cannot be looked up is a failure.
@@ -111,11 +111,11 @@ $(BROKER): pyproject.toml
 	@$(PYTHON) -c '$(NEEDED)'
 	@echo "Installing the broker and its libraries into $(VENV) (about 90 MB, once) ..."
 	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install -e '.[compression]'
+	$(PIP) install -e .
 	touch $(BROKER)
 
 $(MYPYC): $(BROKER)
-	$(PIP) install -e '.[compression,compiled]'
+	$(PIP) install -e '.[compiled]'
 	touch $(MYPYC)
 
 $(STAMP): $(BROKER)

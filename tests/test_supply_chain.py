@@ -42,9 +42,7 @@ def wanted(lock: str) -> list[Requirement]:
     """What the project asks for, of what a lock file is for."""
     if lock == "build.lock":
         return [Requirement(one) for one in PROJECT["build-system"]["requires"]]
-    project = PROJECT["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"]["compression"]]
-    return [Requirement(one) for one in listed]
+    return [Requirement(one) for one in PROJECT["project"]["dependencies"]]
 
 
 def names(requirements: Iterable[Requirement]) -> set[str]:

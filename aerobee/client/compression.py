@@ -43,10 +43,10 @@ def check(method: Compression | None) -> None:
     try:
         _compress(method, b"")
     except ImportError:
-        raise ConfigurationError(f"compression {method!r} needs {EXTRA}") from None
+        raise ConfigurationError(f"compression {method!r} needs {MISSING}") from None
 
 
-EXTRA = "a package that is not installed: pip install 'aerobee[compression]'"
+MISSING = "a package that is not installed: pip install lz4 zstandard"
 
 
 def pack(body: bytes, method: Compression | None, above: int) -> tuple[bytes, int]:
@@ -72,7 +72,7 @@ def unpack(body: bytes | memoryview, sys_flag: int, most: int = UNPACKED_MAX) ->
     try:
         unpacked = UNPACKERS[method](bytes(body), most)
     except ImportError:
-        raise CompressionError(f"the body is packed with {method}, which needs {EXTRA}") from None
+        raise CompressionError(f"the body is packed with {method}, which needs {MISSING}") from None
     except (zlib.error, RuntimeError, EOFError, ValueError, MemoryError) as error:
         raise CompressionError(f"the body does not unpack as {method}: {error}") from error
     if unpacked is None:

@@ -134,7 +134,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return import_module(name)
 
     monkeypatch.setattr(compression, "import_module", missing)
-    with pytest.raises(ConfigurationError, match=r"aerobee\[compression\]"):
+    with pytest.raises(ConfigurationError, match="pip install lz4 zstandard"):
         compression.check("lz4")
-    with pytest.raises(CompressionError, match=r"aerobee\[compression\]"):
+    with pytest.raises(CompressionError, match="pip install lz4 zstandard"):
         unpack(packed, flags)
