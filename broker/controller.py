@@ -145,6 +145,7 @@ class BrokerController:
             ("namesrv", "namesrvListenPort", namesrv.namesrv_listen_port if names else 0, names),
         ]
         listeners = []
+        taken: list[OSError] = []
         for name, key, port, served in wanted:
             if port:
                 try:
@@ -155,14 +156,19 @@ class BrokerController:
                         receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
                     )
                 except OSError as error:
-                    raise http.with_remedy(
-                        error, "bindAddress", port, f"set {key} to another port"
-                    ) from error
+                    remedy = f"set {key} to another port"
+                    taken.append(http.with_remedy(error, "bindAddress", port, remedy))
+                    continue
                 opened.enter_context(sock)
                 listeners.append(Listener(name, sock, served))
-        metrics = self._bind_metrics()
+        metrics = None
+        try:
+            metrics = self._bind_metrics()
+        except OSError as error:
+            taken.append(error)
         if metrics is not None:
             opened.enter_context(metrics)
+        http.refuse_all(taken)
         return listeners, metrics
 
     def _bind_metrics(self) -> socket.socket | None:

@@ -176,6 +176,8 @@ class NamesrvController:
     def _bind(self, opened: ExitStack) -> tuple[Listener, socket.socket | None]:
         remoting, metrics = self.config.remoting, self.config.metrics
         port = self.config.namesrv.namesrv_listen_port
+        taken: list[OSError] = []
+        sock = probes = None
         try:
             sock = boss.bind(
                 remoting.bind_address,
@@ -185,15 +187,20 @@ class NamesrvController:
             )
         except OSError as error:
             remedy = "give --port another port"
-            raise http.with_remedy(error, "bindAddress", port, remedy) from error
-        opened.enter_context(sock)
-        probes = None
-        if metrics.metrics_exporter_type.name == "PROM":
-            probes = http.open_listener(
-                metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
-            )
+            taken.append(http.with_remedy(error, "bindAddress", port, remedy))
+        else:
+            opened.enter_context(sock)
+        try:
+            if metrics.metrics_exporter_type.name == "PROM":
+                probes = http.open_listener(
+                    metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
+                )
+        except OSError as error:
+            taken.append(error)
         if probes is not None:
             opened.enter_context(probes)
+        http.refuse_all(taken)
+        assert sock is not None
         return Listener("namesrv", sock, self._routes()), probes
 
     def _routes(self) -> list[Route]:

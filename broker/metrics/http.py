@@ -18,7 +18,7 @@ import errno
 import hmac
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -53,6 +53,7 @@ __all__ = [
     "may_scrape_by",
     "open_listener",
     "prepared",
+    "refuse_all",
     "serve_http",
     "with_remedy",
 ]
@@ -134,6 +135,16 @@ def with_remedy(error: OSError, host_key: str, port: int, port_remedy: str) -> O
     if number == errno.EADDRINUSE and (holders := listeners_on(port)):
         return OSError(number, f"{error.strerror} by {', '.join(holders)}; stop that, or {remedy}")
     return OSError(error.errno, f"{error.strerror}; {remedy}")
+
+
+def refuse_all(errors: Sequence[OSError]) -> None:
+    """Raise one error that says what all of them say; nothing where there are none.
+
+    So a start names all ports that are taken at once.
+    """
+    if errors:
+        said = "; and ".join(error.strerror or str(error) for error in errors)
+        raise OSError(errors[0].errno, said) from errors[0]
 
 
 def open_listener(host: str, port: int) -> socket.socket | None:

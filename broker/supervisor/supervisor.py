@@ -198,17 +198,31 @@ class Supervisor:
 
     def _bind(self, opened: ExitStack) -> socket.socket | None:
         """The HTTP listener; the ports of the members are tried. Raises: OSError."""
-        metrics = self.config.metrics
+        taken: list[OSError] = []
         for number in self.numbers:
             for key, port in member_ports(self.config, number).items():
                 if port:
-                    self._try_port(number, key, port)
+                    try:
+                        self._try_port(number, key, port)
+                    except OSError as error:
+                        taken.append(error)
+        probes = None
+        try:
+            probes = self._open_probes()
+        except OSError as error:
+            taken.append(error)
+        if probes is not None:
+            opened.enter_context(probes)
+        http.refuse_all(taken)
+        return probes
+
+    def _open_probes(self) -> socket.socket | None:
+        metrics = self.config.metrics
         if metrics.metrics_exporter_type.name != "PROM":
             return None
-        probes = http.open_listener(
+        return http.open_listener(
             metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
         )
-        return None if probes is None else opened.enter_context(probes)
 
     def _try_port(self, number: int, key: str, port: int) -> None:
         loopback = key == http.PORT_KEY

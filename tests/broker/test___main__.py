@@ -592,12 +592,13 @@ def test_a_store_that_refuses_is_exit_code_3_and_says_which(tmp_path: Path) -> N
 @pytest.mark.service
 def test_a_taken_port_is_exit_code_1_and_names_it(tmp_path: Path) -> None:
     ports = free_block()
-    words = f"cannot listen on .*:{ports.listen}"
     with (
         boss.listen("127.0.0.1", ports.listen, 1),
-        pytest.raises(DidNotStart, match=words) as refused,
+        boss.listen("127.0.0.1", ports.metrics, 1),
+        pytest.raises(DidNotStart, match=f"cannot listen on .*:{ports.listen}") as refused,
     ):
         BrokerProcess(data=tmp_path / "data", ports=ports).start()
     assert refused.value.exit_code == main.FAILED
+    assert f"127.0.0.1:{ports.metrics}: " in str(refused.value), "all that are taken are named"
     assert "Traceback" not in str(refused.value)
     assert not (tmp_path / "data").exists()
