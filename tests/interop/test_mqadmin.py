@@ -65,6 +65,8 @@ REFUSED: Final = {
     "updateControllerConfig": "-a $B -k a -v b",
 }
 """Command → words that bring it as far as its request; others end the JVM or write into `/tmp`."""
+LOST_ANSWER = "query message by key finished, but no message"
+"""What mqadmin says of one or two in a thousand answers that have the message, as these have."""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,8 @@ def play_all(scene: Scene, tools: JavaClient, commands: str) -> None:
     wrong = []
     for words, patterns in rows(commands).items():
         printed = scene.run(tools, words)
+        if LOST_ANSWER in printed:
+            printed = scene.run(tools, words)
         missing = [
             pattern
             for pattern in scene.fill(patterns).split("|")
