@@ -126,6 +126,7 @@ async def administer() -> None:
         assert_type(await client.set_readable("g", "T", False), dict[str, bool])
         cluster = assert_type(await client.cluster_info(), admin.ClusterInfo)
         assert_type(cluster.brokers[0], admin.BrokerInfo)
+        assert_type(cluster.lost[0], admin.LostBroker)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)
         assert_type(item.minute, admin.StatsWindow)
         assert_type(await client.users(), list[admin.User])

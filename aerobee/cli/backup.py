@@ -76,6 +76,8 @@ def backup(
     """
     from aerobee.errors import ConfigurationError
 
+    if not target.name:
+        raise ConfigurationError(f"TARGET is {target}: name a directory that is to be made")
     part = target.with_name(f"{target.name}.part")
     for there in (target, part):
         if there.exists():

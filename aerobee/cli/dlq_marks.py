@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.client.namespaces import wrapped
 from aerobee.client.system_names import DLQ_PREFIX
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ class Marks:
         self.topic = f"{DLQ_PREFIX}{group}"
         self.keeper = f"{KEEPER_PREFIX}{group}"[:GROUP_MAX_CHARACTERS]
         self.former = f"{FORMER_PREFIX}{group}"[:GROUP_MAX_CHARACTERS]
+        from aerobee.client.namespaces import wrapped
+
         self._prefix = f"{wrapped(group, namespace)}/"
         self._kept = False
         self.offsets: dict[MessageQueue, int] = {}

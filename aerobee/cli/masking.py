@@ -18,7 +18,7 @@ MASK = "***"
 WORDS = r"secret|passwd|password|passphrase|token|credential|signature|private_?key|api_?key"
 NAME = re.compile(f"(?:{WORDS}|authenticationUser)", re.IGNORECASE)
 PAIR = re.compile(
-    rf"""((?:["']?[\w.-]*(?:{WORDS})[\w.-]*\\*["']?)\s*[:=]\s*)"""
+    rf"""((?:{WORDS})[\w.-]{{0,64}}\\*["']?\s*[:=]\s*)"""
     r"""(\\+"[^"\n]*"?|"(?:[^"\\]|\\.)*"?|'[^'\n]*'?|[^\s,;}&"']+)""",
     re.IGNORECASE,
 )

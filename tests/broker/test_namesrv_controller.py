@@ -105,7 +105,10 @@ def test_it_answers_its_probes(names: NamesrvProcess) -> None:
         words = ("healthcheck", "--probe", probe, "--port", str(names.metrics_port))
         asked = command(*words, "--host", HOST)
         done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
-        assert (done.returncode, done.stdout) == (0, f"{probe} ok\n")
+        assert (done.returncode, done.stdout) == (
+            0,
+            f"{probe} of 127.0.0.1:{names.metrics_port}: ok\n",
+        )
 
 
 def test_its_metrics_count_brokers_topics_and_requests(

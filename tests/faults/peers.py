@@ -205,9 +205,11 @@ def half_open(run: Run) -> None:
         ExitStack() as stack,
     ):
         assert stays.call(CREATE_TOPIC, topic_fields("news")).code == 0
+        beat = heartbeat_body(Member("stays", "half-open", "news"))
         for number in range(count):
             stack.enter_context(member_of(network.address, number, hold_ms))
-        beat = heartbeat_body(Member("stays", "half-open", "news"))
+            # It must not be idle for long while the others come.
+            assert stays.call(HEART_BEAT, {}, beat).code == 0
         assert stays.call(HEART_BEAT, {}, beat).code == 0
         eventually(
             lambda: of_limit(broker, "maxHeldPulls") >= count, within_s=5, what="pulls are held"

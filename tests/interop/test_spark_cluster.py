@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 SPARK_HOME = Path(pyspark.__file__).parent
 PROGRAM = Path(__file__).with_name("spark_cluster_program.py")
 START_WITHIN_S = 150
-RUN_WITHIN_S = 180
+RUN_WITHIN_S = 300
 MESSAGES = 1_000
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes that do not live long enough for more."""

@@ -105,7 +105,7 @@ async def test_cuts_and_a_kill_under_load_lose_nothing_that_was_acknowledged(
                 tasks.start_soon(send_on)
                 tasks.start_soon(trouble)
         await until(lambda: diary.bodies >= acknowledged)
-    assert len(acknowledged) > 100
+    assert len(acknowledged) > 10
     for place, times in diary.places.items():
         # Twice is allowed for what was handled and not committed yet when trouble came.
         assert len(times) <= 1 + len(trouble_at), place

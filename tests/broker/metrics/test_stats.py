@@ -24,6 +24,7 @@ OF_THE_BROKER = {
     "storage_type": "one word",
     "storage_medium": "one word",
     "timer_bound_s": "bounds of timers.py",
+    "python": "one version, that of the interpreter",
     "language": "languages that RocketMQ knows, or other",
     "version": "names of versions, numbers before 4.0.0, or HIGHER_VERSION",
     "protocol_type": "one word",
