@@ -10,26 +10,31 @@ import atexit
 import logging
 import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
-
-if TYPE_CHECKING:
-    from aerobee.client.life import Life
 
 __all__ = ["note_closed", "note_open", "tell"]
 
 log = logging.getLogger("aerobee.client")
 
-opened: WeakKeyDictionary[Life, int] = WeakKeyDictionary()
-"""Whatever runs, or was ended by somebody else, and the process that started it."""
+
+class Opened(NamedTuple):
+    """What was started, such as a Producer, and the process that did so."""
+
+    what: str
+    pid: int
 
 
-def note_open(life: Life) -> None:
+opened: WeakKeyDictionary[object, Opened] = WeakKeyDictionary()
+"""The lives of whatever runs, or was ended by somebody else."""
+
+
+def note_open(life: object, what: str) -> None:
     """It runs, and has to be closed by this process."""
-    opened[life] = os.getpid()
+    opened[life] = Opened(what, os.getpid())
 
 
-def note_closed(life: Life) -> None:
+def note_closed(life: object) -> None:
     """It was closed, or its start has failed."""
     opened.pop(life, None)
 
@@ -38,7 +43,7 @@ def note_closed(life: Life) -> None:
 def tell() -> None:
     """Log what was left open, in one line. A fork knows nothing of what its parent opened."""
     own = os.getpid()
-    names = Counter(life.what for life, pid in list(opened.items()) if pid == own)
+    names = Counter(one.what for one in list(opened.values()) if one.pid == own)
     if names:
         what = ", ".join(f"{count} {name}" for name, count in sorted(names.items()))
         log.warning(

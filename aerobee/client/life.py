@@ -101,7 +101,7 @@ class Life:
             raise refused(f"this {self.what} {following}")
         self.state = following
         if following is State.RUNNING:
-            forgotten.note_open(self)
+            forgotten.note_open(self, self.what)
         elif following not in UNCLOSED:
             forgotten.note_closed(self)
         return before
