@@ -22,7 +22,7 @@ PAIR = re.compile(
     r"""(\\+"[^"\n]*"?|"(?:[^"\\]|\\.)*"?|'[^'\n]*'?|[^\s,;}&"']+)""",
     re.IGNORECASE,
 )
-IN_ADDRESS = re.compile(r"(\w+://[^\s/:@]*:)[^\s/@]+@")
+IN_ADDRESS = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
 IN_HEADER = re.compile(r"\b((?:Bearer|Basic)\s+)[\w.~+/=-]+", re.IGNORECASE)
 KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL

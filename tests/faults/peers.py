@@ -196,8 +196,8 @@ def member_of(address: str, number: int, hold_ms: int) -> RawConnection:
 def half_open(run: Run) -> None:
     """The packets of so many members of a group are lost from one moment on, one member stays."""
     count, large = run.wanted, run.wanted >= LARGE
-    settings = {} if large else {"serverChannelMaxIdleTimeSeconds": 1}
-    hold_ms, within_s = (15_000, CLOSED_WITHIN_S) if large else (500, 15.0)
+    settings = {} if large else {"serverChannelMaxIdleTimeSeconds": 4}
+    hold_ms, within_s = (15_000, CLOSED_WITHIN_S) if large else (3_000, 30.0)
     with (
         broker_of(run, **settings) as broker,
         TcpProxy(broker.address) as network,
@@ -208,8 +208,6 @@ def half_open(run: Run) -> None:
         beat = heartbeat_body(Member("stays", "half-open", "news"))
         for number in range(count):
             stack.enter_context(member_of(network.address, number, hold_ms))
-            # It must not be idle for long while the others come.
-            assert stays.call(HEART_BEAT, {}, beat).code == 0
         assert stays.call(HEART_BEAT, {}, beat).code == 0
         eventually(
             lambda: of_limit(broker, "maxHeldPulls") >= count, within_s=5, what="pulls are held"
