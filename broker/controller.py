@@ -163,21 +163,13 @@ class BrokerController:
                 listeners.append(Listener(name, sock, served))
         metrics = None
         try:
-            metrics = self._bind_metrics()
+            metrics = http.listener_of(self.config.metrics)
         except OSError as error:
             taken.append(error)
         if metrics is not None:
             opened.enter_context(metrics)
         http.refuse_all(taken)
         return listeners, metrics
-
-    def _bind_metrics(self) -> socket.socket | None:
-        config = self.config.metrics
-        if config.metrics_exporter_type.name != "PROM":
-            return None
-        return http.open_listener(
-            config.metrics_prom_exporter_host, config.metrics_prom_exporter_port
-        )
 
     async def _recover(self) -> Recovery:
         """Recover in a thread: nothing else uses the store yet, and the loop answers probes."""

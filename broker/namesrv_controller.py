@@ -174,7 +174,7 @@ class NamesrvController:
         return saved
 
     def _bind(self, opened: ExitStack) -> tuple[Listener, socket.socket | None]:
-        remoting, metrics = self.config.remoting, self.config.metrics
+        remoting = self.config.remoting
         port = self.config.namesrv.namesrv_listen_port
         taken: list[OSError] = []
         sock = probes = None
@@ -191,10 +191,7 @@ class NamesrvController:
         else:
             opened.enter_context(sock)
         try:
-            if metrics.metrics_exporter_type.name == "PROM":
-                probes = http.open_listener(
-                    metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
-                )
+            probes = http.listener_of(self.config.metrics)
         except OSError as error:
             taken.append(error)
         if probes is not None:

@@ -49,6 +49,7 @@ __all__ = [
     "MayScrape",
     "everybody",
     "guarded",
+    "listener_of",
     "loop_turns",
     "may_scrape_by",
     "open_listener",
@@ -163,6 +164,16 @@ def open_listener(host: str, port: int) -> socket.socket | None:
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
     return listener
+
+
+def listener_of(config: MetricsConfig) -> socket.socket | None:
+    """The listening socket that the settings ask for; None where they turn it off.
+
+    Raises: as `open_listener`.
+    """
+    if config.metrics_exporter_type.name != "PROM":
+        return None
+    return open_listener(config.metrics_prom_exporter_host, config.metrics_prom_exporter_port)
 
 
 def prepare() -> None:

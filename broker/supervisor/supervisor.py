@@ -208,21 +208,13 @@ class Supervisor:
                         taken.append(error)
         probes = None
         try:
-            probes = self._open_probes()
+            probes = http.listener_of(self.config.metrics)
         except OSError as error:
             taken.append(error)
         if probes is not None:
             opened.enter_context(probes)
         http.refuse_all(taken)
         return probes
-
-    def _open_probes(self) -> socket.socket | None:
-        metrics = self.config.metrics
-        if metrics.metrics_exporter_type.name != "PROM":
-            return None
-        return http.open_listener(
-            metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
-        )
 
     def _try_port(self, number: int, key: str, port: int) -> None:
         loopback = key == http.PORT_KEY

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aerobee.admin import TopicConfig
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.client.steps.admin.brokers import ask, masters
 from aerobee.client.steps.admin.groups import SLOW_WITHIN_S, configs_at
-from aerobee.client.steps.admin.topics import check_perm, check_queues, put_config, system_topics
+from aerobee.client.steps.admin.topics import (
+    check_perm,
+    check_queues,
+    described,
+    put_config,
+    system_topics,
+)
 from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig as WireTopicConfig
-from aerobee.remoting.wire.bodies.topic_config import TopicConfigSerializeWrapper
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.topic import GetAllTopicConfig
 
@@ -78,18 +82,11 @@ def define_topic(
     """
     check_name("topic", name, TOPIC_MAX)
     check_known(f"topic {name}", settings, TOPIC_SETTINGS)
-    config = converted(f"topic {name}", dict(settings), WireTopicConfig)
+    config = converted(f"topic {name}", dict(settings), TopicConfig)
     check_queues(config.read_queue_nums)
     check_queues(config.write_queue_nums)
     check_perm(config.perm)
-    wanted = TopicConfig(
-        broker=broker,
-        read_queues=config.read_queue_nums,
-        write_queues=config.write_queue_nums,
-        perm=config.perm,
-        order=config.order,
-        attributes=config.attributes,
-    )
+    wanted = described(broker, config)
     for target in (yield from masters(routes, broker=broker)):
         yield from put_config(routes, target, name, wanted)
 
