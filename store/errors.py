@@ -7,6 +7,10 @@ StoreError
 ├─ NotInMemory             an answer needs pieces that must be read from disk first
 ├─ NotRepeatable           a call that has put something wants to be made again for a read
 ├─ SegmentLate             the next segment of the log is still being made; nothing was written
+├─ ReplicationRefused      what a master sends cannot be the continuation of this log
+│  ├─ FrameIllegal           a frame has numbers that no frame can have
+│  ├─ FrameMisplaced         its bytes belong elsewhere than to the end of this log
+│  └─ ReplicaBytesWrong      its bytes are not the record that belongs there
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
    ├─ StoreForeign           the directory carries data of a kind that is not served here
@@ -28,12 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTENT_ERRORS",
+    "FrameIllegal",
+    "FrameMisplaced",
     "MessageIllegal",
     "NotInMemory",
     "NotRepeatable",
     "Piece",
     "PropertiesTooLong",
     "RecordDamaged",
+    "ReplicaBytesWrong",
+    "ReplicationRefused",
     "SegmentLate",
     "StoreDamaged",
     "StoreError",
@@ -90,6 +98,22 @@ class NotRepeatable(StoreError):
 
 class SegmentLate(StoreError):
     """The log must roll, and its next segment is still being allocated; nothing has changed."""
+
+
+class ReplicationRefused(StoreError):
+    """What a master sends is not taken; everything in front of it is in the log, nothing behind."""
+
+
+class FrameIllegal(ReplicationRefused):
+    """The head of a frame has a size or an offset that no frame can have."""
+
+
+class FrameMisplaced(ReplicationRefused):
+    """A frame is not for the end of this log, or for no begin of a segment where it is empty."""
+
+
+class ReplicaBytesWrong(ReplicationRefused):
+    """The bytes are neither the record that belongs there nor the blank that ends a segment."""
 
 
 class StoreRefused(StoreError):

@@ -1,0 +1,119 @@
+"""Frames of the replication between two brokers: pieces of the log one way, reports the other way.
+
+Pure: bytes in any cut ↔ frames and reports. The connection has no handshake, no version and no
+checksum, so all that can be checked here are numbers; the log itself is checked by who appends it.
+Source: store format §8 (DefaultHAConnection, DefaultHAClient).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.store.errors import FrameIllegal
+from aerobee.store.format.layout import Layout, i32, i64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.store.format.layout import Buffer
+
+__all__ = [
+    "FRAME_DATA_BYTES_MAX",
+    "FRAME_HEAD_BYTES",
+    "REPORT_BYTES",
+    "Frame",
+    "FrameReader",
+    "ReportReader",
+    "encode_frame",
+    "encode_report",
+]
+
+FRAME_HEAD_BYTES: Final = 12
+REPORT_BYTES: Final = 8
+FRAME_DATA_BYTES_MAX: Final = (4 << 20) - FRAME_HEAD_BYTES
+"""The most bytes of the log in a frame: a Java slave reads into 4 MiB, and a frame must fit."""
+OFFSET_MAX: Final = (1 << 63) - 1
+
+
+class FrameHead(NamedTuple):
+    """What a frame begins with: where its bytes belong, and how many there are."""
+
+    physical_offset: i64
+    size: i32
+
+
+class Report(NamedTuple):
+    """What a slave sends, and all that it ever sends: the end of its log."""
+
+    max_offset: i64
+
+
+FRAME_HEAD = Layout(FrameHead, size=FRAME_HEAD_BYTES)
+REPORT = Layout(Report, size=REPORT_BYTES)
+
+
+class Frame(NamedTuple):
+    """Bytes of the log and their physical offset; without bytes it is a heartbeat."""
+
+    physical_offset: int
+    data: bytes
+
+
+def encode_frame(physical_offset: int, data: Buffer = b"") -> bytes:
+    """A frame with its bytes; a heartbeat without them names the offset that is sent next. Hot."""
+    size = len(data)
+    assert size <= FRAME_DATA_BYTES_MAX, size
+    return b"".join((FRAME_HEAD.pack(physical_offset, size), data))
+
+
+def encode_report(max_offset: int) -> bytes:
+    """A slave's report of the end of its log."""
+    return REPORT.pack(max_offset)
+
+
+class FrameReader:
+    """Cuts what a master sends into frames, wherever the network has cut it."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: Buffer) -> Iterator[Frame]:
+        """The frames that are whole with these bytes, in order; the iterator must be exhausted.
+
+        Numbers that no frame can have are found with the head, before any of its bytes are waited
+        for; the frames in front of it have been given then. Raises: FrameIllegal.
+        """
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= FRAME_HEAD_BYTES:
+            physical_offset, size = FRAME_HEAD.unpack_from(buffer)
+            if physical_offset < 0 or not 0 <= size <= FRAME_DATA_BYTES_MAX:
+                raise FrameIllegal(f"a frame of {size} bytes for offset {physical_offset}")
+            if physical_offset > OFFSET_MAX - size:
+                raise FrameIllegal(f"{size} bytes at {physical_offset} are beyond every log")
+            end = FRAME_HEAD_BYTES + size
+            if len(buffer) < end:
+                return
+            frame = Frame(physical_offset, bytes(memoryview(buffer)[FRAME_HEAD_BYTES:end]))
+            del buffer[:end]
+            yield frame
+
+
+class ReportReader:
+    """Takes a slave's reports from what it sends; only the last whole one means anything."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> int | None:
+        """The last whole report with these bytes; None while there is none. It may be any i64."""
+        data = self._rest + data
+        whole = len(data) - len(data) % REPORT_BYTES
+        self._rest = data[whole:]
+        if not whole:
+            return None
+        return REPORT.read(data, whole - REPORT_BYTES).max_offset
