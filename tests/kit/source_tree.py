@@ -59,6 +59,8 @@ class Module:
 
     name: str
     path: Path
+    root: Path = ROOT
+    """The tree that it is part of."""
 
     @cached_property
     def text(self) -> str:
@@ -88,11 +90,11 @@ class Module:
     @property
     def place(self) -> str:
         """The path from the root of the tree."""
-        return str(self.path.relative_to(ROOT))
+        return str(self.path.relative_to(self.root))
 
     @cached_property
     def imports(self) -> list[Import]:
-        return list(_imports(self.tree, self.name, lazy=False, typing=False))
+        return list(_imports(self.tree, self, lazy=False, typing=False))
 
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -134,20 +136,20 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 @cache
-def packages() -> dict[str, Module]:
+def packages(root: Path = ROOT) -> dict[str, Module]:
     """Every module of the four packages by its dotted name."""
-    return {module.name: module for top in PACKAGES for module in modules(top)}
+    return {module.name: module for top in PACKAGES for module in modules(top, root)}
 
 
 @cache
-def modules(folder: str) -> tuple[Module, ...]:
+def modules(folder: str, root: Path = ROOT) -> tuple[Module, ...]:
     """Every module below a folder of the tree."""
-    return tuple(Module(_name(path), path) for path in python_files(folder))
+    return tuple(Module(_name(path, root), path, root) for path in python_files(folder, root))
 
 
-def python_files(folder: str) -> list[Path]:
+def python_files(folder: str, root: Path = ROOT) -> list[Path]:
     """Every Python file below a folder of the tree, sorted."""
-    return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+    return sorted(path for path in (root / folder).rglob("*.py") if "__pycache__" not in path.parts)
 
 
 def folder_name(imported: str) -> str:
@@ -157,25 +159,25 @@ def folder_name(imported: str) -> str:
     return rest if linked else imported
 
 
-def _name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+def _name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
-def _is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split("."))
+def _is_module(name: str, root: Path) -> bool:
+    path = root.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def _imports(node: ast.AST, module: str, *, lazy: bool, typing: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, module: Module, *, lazy: bool, typing: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield Import(module, folder_name(alias.name), child.lineno, lazy, typing)
+                yield Import(module.name, folder_name(alias.name), child.lineno, lazy, typing)
         elif isinstance(child, ast.ImportFrom):
-            for target in _from_targets(child):
-                yield Import(module, folder_name(target), child.lineno, lazy, typing)
+            for target in _from_targets(child, module.root):
+                yield Import(module.name, folder_name(target), child.lineno, lazy, typing)
         elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             for inner in child.body:
                 yield from _imports(_wrap(inner), module, lazy=lazy, typing=True)
@@ -190,8 +192,11 @@ def _wrap(statement: ast.stmt) -> ast.Module:
     return ast.Module(body=[statement], type_ignores=[])
 
 
-def _from_targets(node: ast.ImportFrom) -> set[str]:
+def _from_targets(node: ast.ImportFrom, root: Path) -> set[str]:
     base = node.module or ""
     if node.level:
         return {"." * node.level + base}
-    return {full if _is_module(full := f"{base}.{alias.name}") else base for alias in node.names}
+    return {
+        full if _is_module(folder_name(full := f"{base}.{alias.name}"), root) else base
+        for alias in node.names
+    }
