@@ -26,14 +26,9 @@ if TYPE_CHECKING:
         Reject,
         RetryLater,
     )
-    from aerobee.client.message import (
-        Message,
-        MessageQueue,
-        ReceivedMessage,
-        SendResult,
-        SendStatus,
-    )
+    from aerobee.client.message import Message, ReceivedMessage
     from aerobee.client.security import Credentials, TLSConfig
+    from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
     from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
     from aerobee.spark.arrow_table import arrow, arrow_reader
 
@@ -81,7 +76,7 @@ HOMES = {
     "ConsumeResult": "aerobee.client.handling",
     "Message": "aerobee.client.message",
     "MessageModel": "aerobee.client.handling",
-    "MessageQueue": "aerobee.client.message",
+    "MessageQueue": "aerobee.client.send_result",
     "PendingSend": "aerobee.client.aio.producer",
     "PopConsumer": "aerobee.client.aio.pop_consumer",
     "Producer": "aerobee.client.aio.producer",
@@ -91,8 +86,8 @@ HOMES = {
     "Reject": "aerobee.client.handling",
     "RetryLater": "aerobee.client.handling",
     "RetryPolicy": "aerobee.client.config",
-    "SendResult": "aerobee.client.message",
-    "SendStatus": "aerobee.client.message",
+    "SendResult": "aerobee.client.send_result",
+    "SendStatus": "aerobee.client.send_result",
     "TLSConfig": "aerobee.client.security",
     "Transaction": "aerobee.client.transaction",
     "TransactionProducer": "aerobee.client.aio.transaction_producer",

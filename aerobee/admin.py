@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
 
 __all__ = [
     "AclEntry",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import TypeAlias, TypeVar
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.errors import ConfigurationError
 
 __all__ = [

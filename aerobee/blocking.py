@@ -16,8 +16,9 @@ from aerobee.client.blocking.transaction_producer import TransactionProducer
 from aerobee.client.config import ConsumeFrom, RetryPolicy
 from aerobee.client.filters import Filter
 from aerobee.client.handling import BatchFailed, ConsumeResult, MessageModel, Reject, RetryLater
-from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from aerobee.client.message import Message, ReceivedMessage
 from aerobee.client.security import Credentials, TLSConfig
+from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
 
 __all__ = [

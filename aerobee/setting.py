@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypedDict, TypeVar, Unpack
 
-__all__ = ["KEY", "Declaration", "setting"]
-
 T = TypeVar("T", bound="int | str")
 KEY = "setting"
 """The key of a declaration in the metadata of its field."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["whole_number"]
-
 DIGITS: Final = re.compile("[0-9]{1,19}")
 """As many as a signed number of 64 bits has. `str.isdigit` also takes `²`, which `int` refuses."""
 

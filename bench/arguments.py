@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
 
-__all__ = [
-    "chosen", "existing_directory", "interpreter", "positive", "positive_or_0", "program",
-    "results", "setting", "whole", "whole_or_0",
-]  # fmt: skip
-
 LIBRARIES = "import msgspec, structlog, trio"
 """Some of what the broker needs of an interpreter."""
 

@@ -21,8 +21,6 @@ from bench.load import DEFAULT_SIZES, Case, Figures, build, load
 from bench.machine import describe
 from tests.kit.supervised import BROKERS_MOST, Supervised
 
-__all__ = ["main"]
-
 CONNECTIONS = 64
 WARM_UP_S = 5.0
 CASES = (

@@ -29,8 +29,6 @@ from tests.kit.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["draw", "main", "stacks_of"]
-
 SAMPLES_PER_S = 200
 RISE_S = 1.5
 LEAST = 0.005

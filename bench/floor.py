@@ -33,8 +33,6 @@ from tests.kit.process import Child
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["UNITS", "lines", "measure"]
-
 ROUND_TRIPS = 5_000
 SYNCS = 200
 CALLS = 200_000

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["JavaPeer", "java_broker"]
-
 VERSION = "5.4.0"
 DEFAULTS = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None, "timerWheelEnable": None}
 JVM = (

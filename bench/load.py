@@ -17,18 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "BINARY",
-    "DEFAULT_SIZES",
-    "SENDS",
-    "WARM_UP_S",
-    "Case",
-    "Figures",
-    "LoadFailed",
-    "build",
-    "load",
-]
-
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache"
 BINARY = CACHE / "rawload"

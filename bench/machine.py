@@ -18,8 +18,6 @@ from importlib.metadata import version
 from bench.arguments import program
 from tests.kit.broker_process import is_compiled
 
-__all__ = ["describe", "interpreter", "interpreter_of"]
-
 LIBRARIES = ("trio", "msgspec")
 CALLS = 20_000
 REPEATS = 40

@@ -26,8 +26,6 @@ from bench.load import BINARY, DEFAULT_SIZES, build
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
 
-__all__ = ["SETTINGS", "Overload", "measure"]
-
 SETTINGS: dict[str, object] = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None}
 """The sizes of a broker as it comes; the limit on waiting is its own, too."""
 DEPTH = 8

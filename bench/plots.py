@@ -22,8 +22,6 @@ from bench.beside_java.figures import current
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["beside_java", "growth", "main"]
-
 STYLE = """\
 text{font:12px system-ui,sans-serif;fill:#1f2328}.faint{fill:#59636e}.title{font-weight:600}
 .grid{stroke:#d1d9e0}.one{stroke:#59636e;stroke-dasharray:4 3}.whisker{stroke:#1f2328}

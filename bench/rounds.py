@@ -25,12 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from aerobee.broker.config.load import (
-    BrokerConfig,
-    MetricsConfig,
-    MetricsExporterType,
-    NamesrvConfig,
-)
+from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.config.services import MetricsConfig, MetricsExporterType, NamesrvConfig
 from aerobee.broker.controller import BrokerController
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.poller import READ

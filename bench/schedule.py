@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.config.load import BrokerConfig
+from aerobee.broker.config.model import BrokerConfig
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.system_clock import SystemClock

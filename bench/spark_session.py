@@ -17,8 +17,6 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Cost", "cost_of", "measuring_session", "spark_cpu_s", "workers_peak_bytes"]
-
 ROOT = Path(__file__).parents[1]
 AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
 TICKS = os.sysconf("SC_CLK_TCK")

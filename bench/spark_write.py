@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import Encoder, Packing
 from aerobee.spark.sink.writer import id_maker

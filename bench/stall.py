@@ -23,8 +23,6 @@ from tests.kit.slow_disk import slow_disk
 from tests.kit.stall_watch import WatchedBroker
 from tests.kit.steady import Past, Producers, fill, p99_ms
 
-__all__ = ["Report", "measure"]
-
 MiB = 1 << 20
 DISK_BYTES = 192 * MiB
 PAST_BYTES = 64 * MiB

@@ -24,8 +24,6 @@ from statistics import quantiles
 from bench.arguments import existing_directory, program, whole
 from bench.machine import describe
 
-__all__: list[str] = []
-
 SIZES = 300, 9_000, 36_000
 """A message of 128 B; what a sync covers with 64 × 1; with 8 × 32."""
 TURNS = 300

@@ -21,8 +21,6 @@ from bench.beside_java.sides import Plan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["main", "tables"]
-
 THROUGHPUT, LATENCY, MEMORY, START, WORST = (
     "Throughput",
     "Latency",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from bench.beside_java.figures import Turn
 
-__all__ = ["PARAMETERS", "Parameter"]
-
 PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
 LARGE = ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")
 BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")

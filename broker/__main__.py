@@ -43,15 +43,13 @@ from aerobee.store.files.system_clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.controller import BrokerController, Ready
     from aerobee.broker.live_settings.live_settings import LiveSettings
     from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.supervisor.supervisor import Supervisor, SupervisorReady
     from aerobee.broker.users.directory import UserDirectory
-
-__all__ = ["refuse", "run", "run_nameserver"]
 
 DONE: Final = 0
 FAILED: Final = 1

@@ -13,16 +13,6 @@ from aerobee.store.results import GetStatus, PutStatus
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
 
-__all__ = [
-    "FOUND",
-    "PULL_CODES",
-    "PUT_ANSWERS",
-    "STORED",
-    "first_put_refused",
-    "put_refused",
-    "refusal",
-]
-
 STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
 """Statuses whose message is in the log: the answer has the full send response header."""
 

@@ -39,7 +39,7 @@ from aerobee.broker.users.feature import UsersFeature
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.feature import Service
     from aerobee.remoting.server.routes import Route
     from aerobee.store.clock import Clock
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     Extra: TypeAlias = Literal["dedupe", "timers", "pop"]
     """A feature that a broker can do without: its requests are answered as unknown codes, and the
     properties of messages that it reads have no meaning."""
-
-__all__ = ["Broker"]
 
 F = TypeVar("F", bound=Feature)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Fields: TypeAlias = msgspec.Struct | Mapping[str, Any] | None
 
-__all__ = ["Changed", "change", "changes_of"]
-
 VALUE_CHARS: Final = 64
 CHARS: Final = 1_024
 PLAIN: Final = re.compile(r"[\w%|.:*/-]{1,255}", re.ASCII)

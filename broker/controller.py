@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from aerobee.broker.broker import Extra
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
     from aerobee.store.results import Recovery
-
-__all__ = ["BrokerController", "Ready"]
 
 DRAIN_S: Final = 3.0
 """How long answers in flight may take once the broker stops."""

@@ -29,22 +29,6 @@ from aerobee.store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
-__all__ = [
-    "CONTENT_ERRORS",
-    "AttributesIllegal",
-    "BrokerError",
-    "FilterInvalid",
-    "GroupNotExist",
-    "LimitReached",
-    "NameIllegal",
-    "NoPermission",
-    "PropertyFilterOff",
-    "Refused",
-    "TableDamaged",
-    "TooFast",
-    "TopicNotExist",
-]
-
 
 class BrokerError(Exception):
     """The root of the errors of this package."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
 
-__all__ = ["load_namesrv_config"]
-
 PARTS: Final = ("namesrv", "remoting", "tls", "metrics", "process", "auth")
 OTHERS: Final = ("insecure", "storePathRootDir", "configOverlayPath", "allowRuntimeConfig")
 LOCATION: Final = "name server"

@@ -52,13 +52,11 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.feature import Service
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
-
-__all__ = ["NamesrvController", "NamesrvReady"]
 
 LOCK: Final = "namesrv.lock"
 POOL: Final = "admin"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.readings import Reading
     from aerobee.broker.namesrv.route_table import RouteTable
 
-__all__ = ["METRICS", "MemberFigures", "NamesrvSources"]
-
 
 class MemberFigures(NamedTuple):
     """A broker that a supervisor runs: whether it serves, and how often it was started again."""

@@ -15,14 +15,13 @@ import structlog
 from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.process.host import disk_bytes, nearest
-from aerobee.broker.supervisor.layout import MEMBER, layout_problem
+from aerobee.broker.supervisor.layout import layout_problem
 from aerobee.store.format.names import segment_start
+from aerobee.store.tools.locations import MEMBER
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.files.disk import Disk
-
-__all__ = ["VOLATILE_FILE_SYSTEMS", "may_start", "remedy"]
 
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 SIGNS: Final = frozenset({"commitlog", "consumequeue", "checkpoint", "config", "lock"})

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from aerobee.setting import setting
 
-__all__ = ["RemotingConfig"]
-
 HIGH_WATER_BYTES = 4 << 20
 LOW_WATER_BYTES = 1 << 20
 

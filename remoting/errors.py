@@ -18,17 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "BodyError",
-    "CallTimedOut",
-    "ChannelClosed",
-    "ConnectFailed",
-    "FrameError",
-    "HeaderError",
-    "Postponed",
-    "RemotingError",
-]
-
 
 class RemotingError(Exception):
     """The root of the errors of this package."""

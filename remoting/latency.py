@@ -17,18 +17,6 @@ from aerobee.remoting.wire.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "BOUNDS_MS",
-    "ONEWAY_RESULT",
-    "SERIES_MAX",
-    "SUCCESS_RESULT",
-    "UNKNOWN_MAX",
-    "UNSENT_RESULT",
-    "Ended",
-    "Latencies",
-    "Latency",
-]
-
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 """RocketMQ's buckets."""
 BOUNDS_S: Final = tuple(bound / 1_000 for bound in BOUNDS_MS)

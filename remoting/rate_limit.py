@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["BUCKETS_MAX", "RateLimit", "RateLimits"]
-
 BUCKETS_MAX: Final = 10_000
 """Names with a bucket; beyond it, the one that asked longest ago is forgotten."""
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from aerobee.remoting.latency import Latencies
 
-__all__ = ["TLS_FAILURES", "RemotingStats"]
-
 TLS_FAILURES: Final = ("certificate", "closed", "crowded", "plain", "protocol", "timeout")
 """Why a connection got no further than its handshake."""
 

@@ -9,8 +9,6 @@ from enum import StrEnum
 
 from aerobee.setting import setting
 
-__all__ = ["ClientAuth", "TlsConfig", "TlsMode"]
-
 
 class TlsMode(StrEnum):
     """Which connections a listener accepts: plain ones, both kinds, TLS alone."""

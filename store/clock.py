@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Clock", "monotonic_ms"]
-
 
 class Clock(Protocol):
     """Wall clock and monotonic clock."""

@@ -10,8 +10,6 @@ from enum import StrEnum
 
 from aerobee.setting import setting
 
-__all__ = ["DEFAULT_DELAY_LEVELS", "FlushDiskType", "StoreConfig"]
-
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_FILE_BYTES = 2_147_483_647  # positions inside one file are signed 32-bit integers
 

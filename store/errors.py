@@ -30,28 +30,6 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "CONTENT_ERRORS",
-    "FrameIllegal",
-    "FrameMisplaced",
-    "MessageIllegal",
-    "NotInMemory",
-    "NotRepeatable",
-    "Piece",
-    "PropertiesTooLong",
-    "RecordDamaged",
-    "ReplicaBytesWrong",
-    "ReplicationRefused",
-    "SegmentLate",
-    "StoreDamaged",
-    "StoreError",
-    "StoreForeign",
-    "StoreLocked",
-    "StoreRefused",
-    "StoreUnusable",
-    "SyncFailed",
-]
-
 
 class StoreError(Exception):
     """Base of everything the store raises on purpose."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntFlag
 
-__all__ = ["Flag", "RunningFlags"]
-
 
 class Flag(IntFlag):
     """A reason, as a bit. Source: store format §2.6 (RunningFlags)."""

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Generic, ParamSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Listeners"]
-
 P = ParamSpec("P")
 
 

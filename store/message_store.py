@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.tags import TagFilter
     from aerobee.store.results import Recovery
 
-__all__ = ["MessageStore"]
-
 log = structlog.get_logger(__name__)
 
 

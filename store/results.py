@@ -11,20 +11,6 @@ import msgspec
 if TYPE_CHECKING:
     from aerobee.store.format.record import Record
 
-__all__ = [
-    "UNSTORABLE",
-    "GetResult",
-    "GetStatus",
-    "Location",
-    "PutResult",
-    "PutStatus",
-    "QueryResult",
-    "Recovery",
-    "RecoveryProgress",
-    "UnitStatus",
-    "location_of",
-]
-
 
 class PutStatus(Enum):
     """How an append ended. Source: store format §2.5 (PutMessageStatus)."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["SCAN_BYTES", "SCAN_S", "SelectiveReader", "Wanted"]
-
 Wanted: TypeAlias = "Callable[[bytes], bool]"
 """Whether a record with these encoded properties passes. Never raises."""
 

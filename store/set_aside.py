@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.results import GetResult
 
-__all__ = ["SetAside"]
-
 LINES: Final = 20
 PERIOD_S: Final = 10.0
 """The period of the limit on log lines: a client that can send one such message can send a

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.dispatch import Dispatcher
     from aerobee.store.stats import StoreStats
 
-__all__ = ["Contents", "Runtime"]
-
 
 @dataclass(frozen=True, slots=True)
 class Runtime:

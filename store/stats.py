@@ -6,8 +6,6 @@ from bisect import bisect_left
 
 from aerobee.store.results import RecoveryProgress
 
-__all__ = ["SYNC_BOUNDS_S", "Durations", "StoreStats"]
-
 SYNC_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets for the time of a sync, in seconds."""
 

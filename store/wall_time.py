@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SETTLE_MS", "SLACK_MS", "WallTime"]
-
 SLACK_MS: Final = 1_000
 """No jump: a clock that is slewed, or a leap second, or a thread that slept between two looks."""
 SETTLE_MS: Final = 60_000

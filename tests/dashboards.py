@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["DASHBOARDS", "Dashboard", "Panel", "expressions", "files", "main"]
-
 FOLDER: Final = Path(__file__).parents[1] / "conf" / "grafana"
 WIDTH: Final = 24
 """Columns of a dashboard."""

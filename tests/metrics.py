@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.kit.source_tree import Module
 
-__all__ = ["Figure", "figures", "main"]
-
 WORST = 3
 """So many of the worst are named."""
 

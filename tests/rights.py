@@ -12,8 +12,6 @@ from aerobee.remoting.wire.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PAGE", "page_with_table"]
-
 PAGE: Final = Path(__file__).parents[1] / "docs" / "operations" / "access.md"
 BEGIN: Final = "<!-- rights: python -m tests.rights --write -->\n"
 END: Final = "<!-- end -->"

@@ -28,8 +28,6 @@ from aerobee.field_docs import meanings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["PAGES", "main", "options_of", "stale"]
-
 SDK = Path(__file__).parents[1] / "docs" / "sdk"
 MODULES = ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.allocation",
            "aerobee.diagnosis", "aerobee.errors", "aerobee.hooks", "aerobee.otel",

@@ -31,8 +31,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Part", "main", "naming", "run"]
-
 AGAIN_MAX = 10
 """In an hour in which the host lends its cores to others a dozen of 9,000 are late."""
 CACHE = Path(".pytest_cache")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_wheel import installed, wheel
-
-__all__ = ["wheel"]
+from tests.test_wheel import installed
+from tests.test_wheel import wheel as wheel
 
 PROGRAM = Path(__file__).with_name("typed_program.py")
 STRICT = '{"typeCheckingMode": "strict", "pythonVersion": "3.11"}'

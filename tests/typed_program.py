@@ -15,8 +15,6 @@ from aerobee import admin, allocation, blocking, errors, hooks, testing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["administer", "consume", "in_plain_threads", "produce", "under_test"]
-
 
 class Failures(hooks.Hook):
     """What a hook may look at."""

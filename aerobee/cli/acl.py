@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from aerobee.admin import AclEntry
 
-__all__ = ["acl"]
-
 ACTIONS = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 ACTION = click.Choice(ACTIONS, case_sensitive=False)
 default_option = click.option(

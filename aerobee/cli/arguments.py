@@ -16,8 +16,6 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["InputFile", "InputLines", "check_variables", "is_text", "only_texts"]
-
 LINE_MAX: Final = 32 << 20
 """Bytes of a line: a body of 4 MiB as JSON, with an escape for every character, and properties."""
 VARIABLES: Final = ("AEROBEE", "NAMESRV_ADDR")

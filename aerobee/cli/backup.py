@@ -31,8 +31,6 @@ from aerobee.cli.output import Output, output_options, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["backup"]
-
 CHUNK_BYTES = 4 << 20
 UNIT_BYTES = 20
 TABLES_FIRST = ("checkpoint", "abort")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import ReceivedMessage
 
-__all__ = ["FORMAT_HELP", "described_message", "message_writer", "plain"]
-
 FORMAT_HELP = (
     "line, body, raw (no end of line), json, or a text with {body} {topic} {broker} {queue} "
     "{offset} {id} {tag} {keys} {stored} {born} {header.NAME}."
@@ -133,7 +131,7 @@ def plain(value: Any) -> Any:
     from dataclasses import fields, is_dataclass
     from enum import Enum
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
 
     if isinstance(value, MessageQueue):
         return {"topic": value.topic, "broker": value.broker_name, "queue": value.queue_id}

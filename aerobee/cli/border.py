@@ -33,19 +33,6 @@ from aerobee.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "DONE",
-    "FAILED",
-    "NOT_REACHABLE",
-    "REFUSED",
-    "STORE_REFUSED",
-    "WRONG_USAGE",
-    "complain",
-    "drop_output",
-    "exit_code_of",
-    "open_closed",
-]
-
 DONE, FAILED, WRONG_USAGE, STORE_REFUSED, NOT_REACHABLE, REFUSED = range(6)
 EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
     (GroupNotFoundError, FAILED),

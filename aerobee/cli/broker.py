@@ -19,9 +19,7 @@ from aerobee.cli.lazy import LazyGroup, import_structlog
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
-
-__all__ = ["LOG_LEVELS", "broker", "data_option", "log_level_option", "log_setting", "set_option"]
+    from aerobee.broker.config.model import BrokerConfig
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -158,7 +156,8 @@ def run(
 def _or_logged(read: Callable[[], BrokerConfig], member: Sequence[str]) -> BrokerConfig:
     """The settings of one of several brokers; with problems, a line in their one log, and exit."""
     from aerobee.broker.__main__ import refuse
-    from aerobee.broker.config.load import ConfigurationError, load_config
+    from aerobee.broker.config.files.entries import ConfigurationError
+    from aerobee.broker.config.load import load_config
     from aerobee.broker.supervisor.member_settings import log_settings
 
     try:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
 
-__all__ = ["config", "log_level"]
-
 broker_option = click.option(
     "--broker", metavar="NAME", help="Name or address; where there are several, this or --all."
 )

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
 
-__all__ = ["clean", "write_permission"]
-
 WHAT = {
     "files": "log files that are past fileReservedTime, whatever deleteWhen says",
     "queues": "files of consume queues whose messages are all gone",

@@ -24,8 +24,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CLIENT", "SERVER", "certs", "make"]
-
 CA: Final = "ca"
 SERVER: Final = "server"
 CLIENT: Final = "client"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.admin import BrokerInfo, ClientConnection
     from aerobee.blocking import AdminClient
 
-__all__ = ["cluster", "connections"]
-
 RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 
 

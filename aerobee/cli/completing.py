@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
 
-__all__ = ["group_names", "topic_names", "user_names"]
-
 WITHIN_S = 0.15
 """Timeout of the connection, and of the answer: a user waits at the prompt."""
 

@@ -15,9 +15,7 @@ from aerobee.cli.output import Output, echo, output_options, write_exactly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.config.load import BrokerConfig
-
-__all__ = ["config", "config_option", "or_problems", "read_config"]
+    from aerobee.broker.config.model import BrokerConfig
 
 T = TypeVar("T")
 
@@ -72,7 +70,7 @@ def read_config(file: Path | None, *, data: Path | None = None, without: str = "
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs.")
 def check(file: Path | None, every: bool) -> None:
     """Print what FILE and the environment change, each with its source, or what is wrong."""
-    from aerobee.broker.config.load import check_report
+    from aerobee.broker.config.report import check_report
 
     echo(or_problems(lambda: check_report(read_config(file), every=every)))
 
@@ -117,7 +115,7 @@ def convert(file: Path) -> None:
 
 def or_problems(make: Callable[[], T]) -> T:
     """Call a function and return its result; print its problems on stderr and exit with code 2."""
-    from aerobee.broker.config.load import ConfigurationError
+    from aerobee.broker.config.files.entries import ConfigurationError
 
     try:
         return make()

@@ -14,8 +14,6 @@ from aerobee.cli.output import Output, output_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["diff"]
-
 DIFFERENT = 1
 CLUSTER = "NAMESRV_ADDR"
 

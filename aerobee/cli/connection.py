@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient, Producer
     from aerobee.client.config import ClientOptions
 
-__all__ = [
-    "CLI_GROUP",
-    "Connection",
-    "Contexts",
-    "Outages",
-    "chosen",
-    "connection_options",
-    "contexts_file",
-    "tell_outages",
-]
-
 CLI_GROUP = "aerobee_cli"
 OWNER_ONLY = 0o600
 ACCOUNT = ("access_key", "secret_key")

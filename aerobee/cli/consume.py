@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from aerobee.blocking import PullConsumer
     from aerobee.cli.connection import Outages
     from aerobee.client.filters import Filter
-    from aerobee.client.message import MessageQueue, ReceivedMessage
-
-__all__ = ["consume", "read"]
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
 
 POLL_S = 0.5
 POLL_AT_ONCE = 32

@@ -11,8 +11,6 @@ from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import asked
 from aerobee.cli.output import Output, output_options
 
-__all__ = ["context"]
-
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 
 

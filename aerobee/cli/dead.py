@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
     from aerobee.errors import TransportError
 
-__all__ = ["Dead", "Look", "end_with", "leave_dead_out", "look_at", "with_lag"]
-
 
 class Dead(NamedTuple):
     """A broker that does not answer, and how that is known."""

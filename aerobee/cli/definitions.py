@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
     from aerobee.cli.definitions_file import Change, Definitions
 
-__all__ = ["definitions"]
-
 SECRETS_BYTES_MAX = 1 << 20
 
 only_option = click.option(

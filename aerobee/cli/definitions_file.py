@@ -18,8 +18,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["BYTES_MAX", "KINDS", "VERSION", "Change", "Definitions", "differences", "read"]
-
 VERSION = 1
 KINDS = ("topics", "groups", "users", "policies")
 BYTES_MAX = 64 << 20

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.cli.dlq_marks import Marks
     from aerobee.client.message import Message, ReceivedMessage
 
-__all__ = ["dlq"]
-
 ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 READ_AT_ONCE = 256
 TOPIC_OPTION = click.option(

@@ -15,9 +15,8 @@ from aerobee.client.system_names import DLQ_PREFIX
 
 if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
-    from aerobee.client.message import MessageQueue, ReceivedMessage
-
-__all__ = ["KEEPER_PREFIX", "Marks"]
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
 
 KEEPER_PREFIX = "CID_RMQ_SYS_REDRIVE_"
 FORMER_PREFIX = "aerobee_redrive_"

@@ -16,8 +16,6 @@ from aerobee.cli.output import Output, echo, escaped, output_options
 if TYPE_CHECKING:
     from aerobee.diagnosis import GroupDiagnosis
 
-__all__ = ["doctor"]
-
 
 @click.command()
 @click.argument("name", shell_complete=group_names)

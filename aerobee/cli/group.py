@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.admin import ConsumerLag, GroupDescription, OffsetChange
     from aerobee.blocking import AdminClient
 
-__all__ = ["group", "lag_rows"]
-
 
 @click.group(cls=CommandGroup, short_help="Consumer groups: lag, reset, delete.")
 def group() -> None:

@@ -13,8 +13,6 @@ import click
 
 from aerobee.cli.output import echo, escaped, json_text
 
-__all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "asked", "healthcheck"]
-
 EXIT_FAILING = 1
 EXIT_UNREACHABLE = 4
 ANSWER_MAX_BYTES = 65_536

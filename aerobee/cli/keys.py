@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["keys_pressed"]
-
 ONE_KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
 READ_BYTES = 64
 

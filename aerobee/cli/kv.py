@@ -9,8 +9,6 @@ from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 
-__all__ = ["kv"]
-
 
 @click.group(cls=CommandGroup, short_help="Key-value settings of the name servers.")
 def kv() -> None:

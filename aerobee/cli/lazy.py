@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-__all__ = ["CommandGroup", "LazyGroup", "import_structlog"]
-
 
 def import_structlog() -> None:
     """Import structlog without rich, which it takes for colourful tracebacks; ours are plain.

@@ -12,8 +12,6 @@ import click
 
 from aerobee.cli.lazy import LazyGroup
 
-__all__ = ["cli", "main"]
-
 COMMANDS = {
     "acl": ("aerobee.cli.acl:acl", "What users may do."),
     "backup": ("aerobee.cli.backup:backup", "Copy the store of a running broker."),

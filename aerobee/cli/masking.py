@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["MASK", "Masking", "sounds_secret"]
-
 MASK = "***"
 WORDS = r"secret|passwd|password|passphrase|token|credential|signature|private_?key|api_?key"
 NAME = re.compile(f"(?:{WORDS}|authenticationUser)", re.IGNORECASE)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
     from aerobee.client.message import ReceivedMessage
 
-__all__ = ["message"]
-
 FOUND_MAX = 10_000
 format_option = click.option(
     "--format", "style", default="line", show_default=True, help=FORMAT_HELP
@@ -55,7 +53,7 @@ def get(identity: str, topic: str | None, connection: Connection, output: Output
 
 def by_place(admin: AdminClient, identity: str) -> ReceivedMessage | None:
     """The message at TOPIC/BROKER/QUEUE@OFFSET; None for another form."""
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
 
     where, _, number = identity.rpartition("@")
     topic, broker, queue = (["", "", *where.rsplit("/", 2)])[-3:]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.cli.arguments import InputLines
 
-__all__ = ["messages_of"]
-
 
 class Described(msgspec.Struct):
     """What counts of an object that `consume --json` prints; other fields are left out."""

@@ -5,8 +5,6 @@ Its options have other names and meanings, so its commands are explained and not
 
 from __future__ import annotations
 
-__all__ = ["OURS"]
-
 NAMES = {
     "topic list": "topicList",
     "topic describe": "topicRoute topicStatus topicClusterList",

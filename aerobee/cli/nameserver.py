@@ -19,8 +19,6 @@ from aerobee.cli.lazy import CommandGroup, import_structlog
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
 
-__all__ = ["nameserver"]
-
 
 @click.group(cls=CommandGroup, short_help="Run a name server alone.")
 def nameserver() -> None:

@@ -13,11 +13,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "COUNT", "RATE", "SECONDS_MAX", "SIZE_MAX", "Number",
-    "asked", "dry_run_option", "namespace_option", "namesrv_option", "yes_option",
-]  # fmt: skip
-
 SECONDS_MAX = 366 * 86_400.0
 """The longest time that an option gives."""
 SIZE_MAX = 4 << 20

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-__all__ = [
-    "Output",
-    "echo",
-    "escaped",
-    "escaped_bytes",
-    "json_text",
-    "local_time",
-    "output_options",
-    "progress",
-    "shown",
-    "table_of",
-    "write_exactly",
-    "write_json",
-]
-
 TEXT, JSON, JSONL = "text", "json", "jsonl"
 OBEYED: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """What a JSON writer leaves as it is: DEL, C1, line separators, and signs without a shape."""

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import Producer
     from aerobee.cli.arguments import InputLines
-    from aerobee.client.message import Message, MessageQueue
-    from aerobee.client.send_result import SendResult
-
-__all__ = ["produce"]
+    from aerobee.client.message import Message
+    from aerobee.client.send_result import MessageQueue, SendResult
 
 
 @click.command(short_help="Send messages to a topic.")

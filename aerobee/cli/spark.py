@@ -9,8 +9,6 @@ import click
 
 from aerobee.cli.lazy import CommandGroup
 
-__all__ = ["JOBS", "spark"]
-
 JOBS = {
     "archive": ("aerobee.spark.jobs.archive", "Full log segments into a table, in time."),
     "audit": ("aerobee.spark.jobs.audit", "Look for damage in a store directory."),

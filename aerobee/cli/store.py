@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.stats import StoreSummary
     from aerobee.store.tools.verify import Verification
 
-__all__ = ["store"]
-
 
 class Chosen(NamedTuple):
     """The stores that a command is for: one, or those of several brokers."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
 
-__all__ = ["support"]
-
 LOG_BYTES_MAX = 8 << 20
 """The end of each log that is named."""
 FILES_MAX = 20_000
@@ -181,7 +179,8 @@ def about() -> dict[str, Any]:
 
 def settings_of(file: Path | None) -> str:
     """What a file and the environment set. Raises: OSError, ValueError with the problems."""
-    from aerobee.broker.config.load import ConfigurationError, check_report
+    from aerobee.broker.config.files.entries import ConfigurationError
+    from aerobee.broker.config.report import check_report
 
     try:
         return check_report(read_config(file), every=True)

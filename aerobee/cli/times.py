@@ -13,8 +13,6 @@ from aerobee.whole_number import whole_number
 if TYPE_CHECKING:
     from aerobee.client.config import ConsumeFrom
 
-__all__ = ["duration_of", "duration_text", "position_of", "time_of"]
-
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 NAMES = {"first": "FIRST", "earliest": "FIRST", "last": "LAST", "latest": "LAST"}

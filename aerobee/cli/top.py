@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.blocking import AdminClient
 
-__all__ = ["top"]
-
 ROWS_MIN = 5
 FRAME_LINES = 10
 """The lines of the screen for titles and help."""

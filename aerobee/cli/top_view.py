@@ -10,8 +10,6 @@ from aerobee.cli.output import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HELP", "SORTED_BY", "View"]
-
 SORTED_BY = {"groups": "lag", "topics": "in_per_s", "connections": "group"}
 """The views, with the default column for sorting."""
 VIEW_KEYS = {name[0]: name for name in SORTED_BY}

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aerobee.admin import MessageType, QueueBounds, TopicConfig
     from aerobee.blocking import AdminClient
 
-__all__ = ["topic"]
-
 QUEUES_MAX = 1_024
 """The most queues of a topic on an Aerobee broker."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}

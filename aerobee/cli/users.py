@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.admin import AclEntry, User
     from aerobee.cli.arguments import InputLines
 
-__all__ = ["acl_row", "broker_option", "users"]
-
 SECRET_VARIABLE = "AEROBEE_USER_SECRET"
 
 broker_option = click.option(

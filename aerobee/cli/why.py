@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
     from aerobee.diagnosis import MessageCopy, MessageHistory
 
-__all__ = ["why"]
-
 
 @click.command(short_help="What became of a message.")
 @click.argument("message_id", metavar="[ID|QUEUE@OFFSET]", required=False)

@@ -14,8 +14,6 @@ from typing import Any
 
 from aerobee.errors import ConfigurationError
 
-__all__ = ["call_in_thread", "check_function", "check_result", "is_async"]
-
 
 def is_async(function: Callable[..., object]) -> bool:
     """Whether calling the function returns a coroutine."""

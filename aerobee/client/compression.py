@@ -11,8 +11,6 @@ from typing import Literal, TypeAlias
 
 from aerobee.errors import CompressionError, ConfigurationError
 
-__all__ = ["UNPACKED_MAX", "Compression", "TooLargeError", "check", "pack", "unpack"]
-
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 
 COMPRESSED = 0x1

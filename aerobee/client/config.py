@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from aerobee.client.security import CredentialsSource, TLSConfig
     from aerobee.hooks import Hook
 
-__all__ = [
-    "ClientConfig",
-    "ClientOptions",
-    "ConsumeFrom",
-    "RetryPolicy",
-    "divided",
-    "name_servers",
-]
-
 RETRY_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 NAMESRV_PORT = 9876
 NAMESRV_DEFAULT = f"127.0.0.1:{NAMESRV_PORT}"

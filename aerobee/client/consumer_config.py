@@ -18,9 +18,7 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.client.message import MessageQueue
-
-__all__ = ["ConsumerConfig"]
+    from aerobee.client.send_result import MessageQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

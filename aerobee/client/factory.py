@@ -17,16 +17,6 @@ from aerobee.errors import ConfigurationError, ForkedClientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "CLOCK",
-    "check_process",
-    "make_config",
-    "make_instance",
-    "make_uniq_ids",
-    "own_address",
-    "uniq_ids",
-]
-
 CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
 
 

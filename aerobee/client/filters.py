@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 
 from aerobee.errors import ConfigurationError
 
-__all__ = ["ALL", "Expression", "Filter"]
-
 NO_TAG = frozenset("<>=()'\"|&,;")
 """Characters of conditions or malformed tag lists, which are refused in tags."""
 
@@ -42,7 +40,8 @@ class Filter:
         Raises: ConfigurationError with the position of a syntax error.
         """
         # Few programs need the parser, and its import takes as long as that of all options.
-        from aerobee.store.format.sql_parser import SqlInvalid, parse
+        from aerobee.store.format.sql_parser import parse
+        from aerobee.store.format.sql_tokens import SqlInvalid
 
         try:
             ignored = parse(condition).ignored

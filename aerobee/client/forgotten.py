@@ -13,8 +13,6 @@ from collections import Counter
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-__all__ = ["note_closed", "note_open", "tell"]
-
 log = logging.getLogger("aerobee.client")
 
 

@@ -9,31 +9,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
-from aerobee.client.message import MessageQueue, ReceivedMessage
+from aerobee.client.message import ReceivedMessage
 from aerobee.errors import ConfigurationError, Portable
-
-__all__ = [
-    "AGAIN",
-    "BatchFailed",
-    "BlockingHandler",
-    "ConsumeResult",
-    "Events",
-    "Guarded",
-    "Handler",
-    "MessageModel",
-    "Reject",
-    "RetryLater",
-    "Verdict",
-    "call_safely",
-    "unhandled",
-    "verdict_of_error",
-    "verdict_of_result",
-]
 
 BlockingHandler: TypeAlias = Callable[[Sequence[ReceivedMessage]], object]
 Handler: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[object] | object]
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from aerobee.client.send_result import MessageQueue
 
 T = TypeVar("T")
 log = logging.getLogger("aerobee.client")

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aerobee.errors import AerobeeError
 
-__all__ = ["note_failed_close"]
-
 log = logging.getLogger("aerobee.client")
 
 

@@ -16,8 +16,6 @@ from enum import Enum
 from aerobee.client import forgotten
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 
-__all__ = ["TABLE", "Event", "Life", "State"]
-
 
 class State(Enum):
     """What a client, producer or consumer is doing."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.tracing import Tracing
 
-__all__ = ["pop_member", "pull_member", "push_member"]
-
 M = TypeVar("M", bound=Member)
 
 

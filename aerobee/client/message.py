@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
+    from aerobee.client.send_result import MessageQueue
 
 
 @dataclass(slots=True)

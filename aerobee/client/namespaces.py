@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["INSTANCE_ID", "Translation", "check_plain", "plain", "wrapped"]
-
 SEPARATOR = "%"
 INSTANCE_ID = "INSTANCE_ID"
 """The property with a message's namespace."""

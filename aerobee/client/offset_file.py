@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aerobee.client.consumer_config import ConsumerConfig
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.instance import Instance
-
-__all__ = ["OffsetFile", "offset_file"]
 
 log = logging.getLogger("aerobee.client")
 

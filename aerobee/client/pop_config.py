@@ -9,8 +9,6 @@ from aerobee.client.message import GROUP_MAX, check_name, check_topic
 from aerobee.client.producer_config import TRACE_TOPIC
 from aerobee.errors import ConfigurationError
 
-__all__ = ["PopConfig", "PopOptions", "check_invisible"]
-
 INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
 
 

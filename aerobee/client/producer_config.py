@@ -9,8 +9,6 @@ from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name, check_topic
 from aerobee.errors import ConfigurationError
 
-__all__ = ["ProducerConfig", "ProducerOptions"]
-
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
 

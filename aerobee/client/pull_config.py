@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from aerobee.allocation import Allocator
     from aerobee.client.handling import MessageModel
-    from aerobee.client.message import MessageQueue
-
-__all__ = ["PullConfig", "PullOptions", "pull_config"]
+    from aerobee.client.send_result import MessageQueue
 
 
 class PullOptions(ClientOptions, total=False):

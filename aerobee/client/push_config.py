@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from aerobee.allocation import Allocator
     from aerobee.client.handling import MessageModel
-    from aerobee.client.message import MessageQueue
-
-__all__ = ["PushConfig", "PushOptions", "push_config"]
+    from aerobee.client.send_result import MessageQueue
 
 BATCH_MAX = 1024
 CONCURRENCY_MAX = 1000

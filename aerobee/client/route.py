@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.remoting.wire.bodies.route import TopicRouteData
-
-__all__ = ["MASTER_ID", "QUEUES_MAX", "TopicRoute", "in_order", "read_route"]
 
 MASTER_ID = 0
 PERM_READ = 4

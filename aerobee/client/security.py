@@ -18,8 +18,6 @@ from aerobee.remoting.wire.request_signature import SECURITY_TOKEN, with_signatu
 if TYPE_CHECKING:
     from aerobee.remoting.client.link import Dress
 
-__all__ = ["Credentials", "CredentialsSource", "TLSConfig", "link_of", "signed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Credentials:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["MessageQueue", "SendResult", "SendStatus"]
-
 
 class MessageQueue(NamedTuple):
     """One queue of a topic on one broker. Queues sort in the order of all RocketMQ clients."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["stacks"]
-
 
 def stacks() -> str:
     """The stacks: one paragraph for each thread, then for each task of the running event loop."""

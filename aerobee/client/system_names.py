@@ -5,16 +5,6 @@ Source: admin §8, spark §9.
 
 from __future__ import annotations
 
-__all__ = [
-    "DLQ_PREFIX",
-    "RETRY_PREFIX",
-    "SYSTEM_GROUPS",
-    "SYSTEM_PREFIXES",
-    "SYSTEM_TOPICS",
-    "is_system_group",
-    "is_system_topic",
-]
-
 SYSTEM_TOPICS = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",

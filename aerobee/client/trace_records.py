@@ -10,16 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "CONTEXT_CODES",
-    "FIELDS",
-    "FIELD_END",
-    "MESSAGE_TYPES",
-    "RECORD_END",
-    "SHORT_PUB",
-    "records_in",
-]
-
 RECORD_END = "\x02"
 FIELD_END = "\x01"
 

@@ -13,17 +13,6 @@ from aerobee.client.message import Message, ReceivedMessage
 if TYPE_CHECKING:
     from aerobee.client.send_result import SendResult
 
-__all__ = [
-    "BlockingChecker",
-    "BlockingExecutor",
-    "Checker",
-    "Executor",
-    "Transaction",
-    "TransactionResult",
-    "TransactionState",
-    "state_of",
-]
-
 
 class TransactionState(Enum):
     """The end of a transaction. The values are those of END_TRANSACTION."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Ask
     from aerobee.remoting.errors import RemotingError
 
-__all__ = ["late", "transport_error"]
-
 
 def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
     """The SDK error for a failed request."""

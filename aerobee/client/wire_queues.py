@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.remoting.wire.bodies import queue_lock
-
-__all__ = ["from_wire", "to_wire"]
 
 
 def from_wire(queue: queue_lock.MessageQueue) -> MessageQueue:

@@ -12,8 +12,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from aerobee.client.config import ClientOptions
 
-__all__ = ["OPEN", "Access", "Secret"]
-
 
 class Secret(str):
     """A string that does not show its value when an object that holds it is printed."""

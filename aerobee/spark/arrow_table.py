@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import ReadOptions, StoreOptions
 
-__all__ = ["Instant", "arrow", "arrow_reader"]
-
 Instant: TypeAlias = datetime | timedelta | int
 """A point in time: a datetime (local time if it has no zone), how long ago, or ms since 1970."""
 NEEDED = ("pyarrow", "numpy")

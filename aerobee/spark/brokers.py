@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import CLOCK, make_config
-from aerobee.client.message import MessageQueue
 from aerobee.client.route import in_order
 from aerobee.client.security import link_of
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.answers import error_of, expect
 from aerobee.client.steps.asking import ask_address, ask_broker
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-
-__all__ = ["Cluster", "cluster_of"]
 
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["given", "read_later", "with_options"]
-
 KEY: Final = "aerobee.options"
 TABLE_MARK: Final = "option."
 """Spark passes the options of a table twice, once with this prefix."""

@@ -15,8 +15,6 @@ from aerobee.spark.option_values import Options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ClusterOptions", "cluster_options", "fill_cluster"]
-
 ACCOUNT: Final = {
     "access_key": "AEROBEE_ACCESS_KEY",
     "secret_key": "AEROBEE_SECRET_KEY",

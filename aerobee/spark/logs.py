@@ -11,8 +11,6 @@ import logging
 
 from pyspark import TaskContext
 
-__all__ = ["set_up"]
-
 FORMAT = "%(asctime)s %(levelname)s %(name)s%(of_query)s: %(message)s"
 SHORT = 8
 """The digits of a query's id in log lines; Spark's own lines and its checkpoint have all."""

@@ -17,28 +17,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "EARLIEST",
-    "LARGEST_QUEUE",
-    "LATEST",
-    "NOTES",
-    "RENEWED",
-    "STARTED",
-    "At",
-    "Committed",
-    "Earliest",
-    "Latest",
-    "Nested",
-    "Offsets",
-    "Position",
-    "Queue",
-    "Since",
-    "from_json",
-    "from_nested",
-    "to_json",
-    "to_nested",
-]
-
 EARLIEST = -2
 LATEST = -1
 STARTED = "@start"

@@ -23,8 +23,6 @@ from aerobee.spark.options import (
 if TYPE_CHECKING:
     from aerobee.spark.option_values import Declared
 
-__all__ = ["PAGE", "renewed"]
-
 PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 BEGIN: Final = "<!-- options: printed by python -m aerobee.spark.option_docs -->"
 END: Final = "<!-- end of options -->"

@@ -47,33 +47,6 @@ from aerobee.spark.offsets import (
     from_json,
 )
 
-__all__ = [
-    "BYTES",
-    "MADE",
-    "SECONDS",
-    "STREAM",
-    "Declared",
-    "Options",
-    "Parse",
-    "addresses",
-    "assignment",
-    "brokers",
-    "declared",
-    "group",
-    "names",
-    "namespace",
-    "offsets",
-    "pattern",
-    "secret",
-    "text",
-    "time_ms",
-    "times",
-    "topic",
-    "topics",
-    "value",
-    "values_of",
-]
-
 Parse: TypeAlias = Callable[[str, str], Any]
 """Option name, text → value."""
 

@@ -36,17 +36,6 @@ from aerobee.spark.option_values import BYTES, MADE, SECONDS, STREAM, Options, v
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "LagOptions",
-    "ReadOptions",
-    "StoreOptions",
-    "WriteOptions",
-    "lag_options",
-    "read_options",
-    "store_options",
-    "write_options",
-]
-
 MiB: Final = 1 << 20
 LARGEST_BATCH: Final = 1 << 30
 """The limit of a record batch: below 2 GiB with its other columns."""

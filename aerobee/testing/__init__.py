@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.controller import BrokerController
     from aerobee.store.files.disk import Disk
     from aerobee.testing.virtual_time import VirtualTime

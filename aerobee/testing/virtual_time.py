@@ -11,8 +11,6 @@ import trio.testing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["VirtualTime"]
-
 
 class VirtualTime:
     """The clock of the loop and of the broker's timestamps: both always move together.

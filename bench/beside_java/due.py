@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bench.beside_java.sides import Plan
     from bench.timers import Delivered
 
-__all__ = ["due_at_once"]
-
 COUNT = 100_000
 
 

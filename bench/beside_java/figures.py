@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = [
-    "AT_LEAST", "AT_MOST", "OURS", "THEIRS", "UNITS", "Report", "Row", "Target", "Turn",
-    "current", "number",
-]  # fmt: skip
-
 Turn = dict[str, float]
 """Name of a figure → its value."""
 

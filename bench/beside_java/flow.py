@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report, Turn
     from bench.beside_java.sides import Plan, Side
 
-__all__ = ["end_to_end"]
-
 RATE = 10_000
 TOPIC = "Flow"
 JVM = ("-server", "-Xms512m", "-Xmx512m", "-XX:+UseG1GC")

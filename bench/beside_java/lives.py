@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report
     from bench.beside_java.sides import Plan, Side
 
-__all__ = ["HUNDREDS", "OVER_TOPICS", "ready", "recovery"]
-
 HUNDREDS = 20
 """Of `write_tables`: 1,000 topics of 8 queues, 400 groups."""
 OVER_TOPICS = ("-m", "produce", "-c", "8", "-d", "32", "-t", "t", "-topics", "1000", "-q", "8")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report, Turn
     from bench.beside_java.sides import Plan, Side
 
-__all__ = ["async_flush", "sync_flush"]
-
 OURS_WARM_UP_S = 0.5
 """Of ours, and of each turn: connections, first segments. Java has the plan's before its first."""
 FILL_S = 2.0

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tests.kit.java_server import JavaBroker
     from tests.kit.process import Child
 
-__all__ = ["DEFAULTS", "Plan", "Side", "attempt", "standing", "take_turns"]
-
 SETTLE_S = 0.3
 """Between two turns: what the last one left to flush and to index is done meanwhile."""
 DEFAULTS = DEFAULT_SIZES | {"waitTimeMillsInSendQueue": None}

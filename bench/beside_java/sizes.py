@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report, Turn
     from bench.beside_java.sides import Plan
 
-__all__ = ["KINDS", "sizes"]
-
 EMPTY = "empty"
 TOPICS = (100, 1_000)
 CONNECTIONS = (500, 2_000)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bench.beside_java.figures import Report
     from bench.beside_java.sides import Plan
 
-__all__ = ["loop_stall", "overload"]
-
 SEND_BATCH = 320
 TOPIC = "Mixed"
 QUEUES = 4

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["AccessStats"]
-
 
 @dataclass(slots=True)
 class AccessStats:

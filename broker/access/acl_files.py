@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     CutOff = Callable[[Callable[[Connection], bool]], Awaitable[None]]
     """Closes the connections that it is true of."""
 
-__all__ = ["AclFiles"]
-
 LOOK_S: Final = 0.5
 """How often the files are looked at; a change counts when a second look finds it complete."""
 MAIN: Final = "plain_acl.yml"

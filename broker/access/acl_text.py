@@ -22,8 +22,6 @@ from aerobee.broker.config.files.yaml_file import is_null, location, root_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["AclText", "read_acl"]
-
 ROOT: Final = ("globalWhiteRemoteAddresses", "accounts", "dataVersion")
 ACCOUNT: Final = (
     "accessKey",

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["CHANGES", "Audit"]
-
 CHANGES: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,

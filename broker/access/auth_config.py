@@ -9,8 +9,6 @@ import msgspec
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.setting import setting
 
-__all__ = ["AuthConfig", "codes_of", "credentials_of", "request_codes", "session", "user"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthConfig:

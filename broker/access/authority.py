@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aerobee.broker.access.permissions import Need
     from aerobee.remoting.wire.answer import Answer
 
-__all__ = ["AccessQuery", "Account", "Authority", "Host"]
-
 Host: TypeAlias = IPv4Address | IPv6Address
 """The address that a request comes from; IPv4 through a dual-stack socket is IPv4."""
 

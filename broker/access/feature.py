@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
 
-__all__ = ["AclFeature", "acl_files"]
-
 
 class AclFeature(Feature):
     """The files of accounts; `files` is None without `aclEnable`."""

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Gate"]
-
 NO_ROW = "request code {} has no row in the table of permissions"
 
 SECRET_BYTES: Final = 32

@@ -26,8 +26,6 @@ from aerobee.remoting.wire.codes import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["PERMISSIONS", "Action", "Kind", "Need", "Row", "needs_of"]
-
 
 class Kind(StrEnum):
     """The kind of a resource."""

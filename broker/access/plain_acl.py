@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.broker.access.permissions import Need
     from aerobee.remoting.server.connection import Connection
 
-__all__ = ["DENY", "NO_ACCOUNTS", "AclTable", "Losses", "Perm", "PlainAccount", "PlainAcl"]
-
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """Clients and tools look for the name of RocketMQ's class."""
 SHOWN_CHARACTERS: Final = 64

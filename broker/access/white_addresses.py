@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.access.authority import Host
 
-__all__ = ["WhiteAddresses"]
-
 ANY = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 COMMAS = re.compile(r",(?![^{]*\})")
 """Commas outside of braces."""

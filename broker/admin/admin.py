@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
 
-__all__ = ["AdminProcessor"]
-
 ITEMS: Final[Mapping[str, tuple[str, bool]]] = {
     "TOPIC_PUT_NUMS": ("TOPIC_PUT", False),
     "TOPIC_PUT_SIZE": ("TOPIC_PUT", True),

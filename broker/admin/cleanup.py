@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["CleanupProcessor"]
-
 DONE: Final = Answer()
 LMQ_PREFIX: Final = "%LMQ%"
 """Light queues have no topic of their own, so a missing topic does not make them unused."""

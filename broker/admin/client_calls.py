@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
     from aerobee.remoting.wire.headers import admin as headers
 
-__all__ = ["ClientCalls"]
-
 OLDEST_CLIENT: Final = 62
 """V3_1_8_SNAPSHOT, the first version that answers these requests."""
 ANSWER_WITHIN_S: Final = 10.0

@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.samples import Samples
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
     from aerobee.store.queues.consume_queue import ConsumeQueue
-
-__all__ = ["ConsumptionProcessor"]
 
 QUEUES_MAX: Final = 40_000
 """Queues in one response: it stays below the longest frame that clients accept."""

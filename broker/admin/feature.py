@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import TimerFigures
     from aerobee.broker.topics.feature import TopicsFeature
 
-__all__ = ["AdminFeature"]
-
 
 class AdminFeature(Feature):
     """The requests of mqadmin and of consoles that belong to no other feature."""

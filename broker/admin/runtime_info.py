@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
-    from aerobee.store.files.disk import Space
-
-__all__ = ["RuntimeInfo"]
+    from aerobee.store.files.machine import Space
 
 NO_POOL: Final = 2_147_483_647
 """RocketMQ's figure of free buffers when it has no buffer pool."""

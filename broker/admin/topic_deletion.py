@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import topic as headers
 
-__all__ = ["TopicDeletion"]
-
 log = structlog.stdlib.get_logger(__name__)
 
 

@@ -14,8 +14,6 @@ from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["ALL_QUEUES", "STRATEGIES", "Strategy", "alone", "shared"]
-
 ALL_QUEUES: Final = -1
 """The queue id that stands for all of a broker's queues of a topic."""
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         SetMessageRequestMode,
     )
 
-__all__ = ["AssignmentProcessor"]
-
 READ_BIT: Final = 4
 QUEUES_MAX: Final = 32_768
 """The most queues of one topic, on all brokers, that are assigned here: 10 ms for one request."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topics import TopicTable
 
-__all__ = ["AssignmentFeature"]
-
 
 class AssignmentFeature(Feature):
     """The table of request modes, and the requests about assignment."""

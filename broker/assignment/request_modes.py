@@ -16,8 +16,6 @@ from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["MODES", "POP", "PULL", "RequestModeTable"]
-
 PULL: Final = "PULL"
 POP: Final = "POP"
 MODES: Final = frozenset({PULL, POP})

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
 
-__all__ = ["contradictions", "oddities"]
-
 HOUR_MS = 3_600_000
 FILE_BYTES_MAX = 2_147_483_647
 """The limit of a file: other brokers hold positions inside a file as signed 32-bit integers."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.schema import Value
     from aerobee.remoting.tls_config import TlsConfig
 
-__all__ = ["Machine", "derived", "hints", "is_loopback", "is_wildcard", "objections", "own_address"]
-
 LOOPBACK = "127.0.0.1"
 ANY_ADDRESS = "0.0.0.0"  # only with credentials or `insecure`
 UNIT_BYTES = 20

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Key
 
-__all__ = ["PAGES", "explained", "main", "stale"]
-
 TITLES = {
     "broker": "The broker",
     "store": "The store",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.schema import Key, Value
 
-__all__ = ["Layer", "Setting", "command_line_entries", "environment_entries", "take"]
-
 NAMESRV_TWINS = {"listenport": "namesrvlistenport"}
 """Keys that both of RocketMQ's daemons have → their key here in the section `namesrv`."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Key
 
-__all__ = ["Difference", "changed", "clashes", "differences", "odd", "with_live"]
-
 
 class Difference(NamedTuple):
     """A setting with its value before and after, as text."""

@@ -28,43 +28,15 @@ from aerobee.broker.config.layers import (
     take,
 )
 from aerobee.broker.config.model import BrokerConfig
-from aerobee.broker.config.options import NAME, BrokerOptions, BrokerRole
-from aerobee.broker.config.report import check_report, exported
+from aerobee.broker.config.options import NAME
 from aerobee.broker.config.report import convert as convert_entries
 from aerobee.broker.config.schema import SCHEMA, SECTIONS, canon
-from aerobee.broker.config.services import (
-    MetricsConfig,
-    MetricsExporterType,
-    NamesrvConfig,
-)
 from aerobee.broker.config.values import FreeSpace
-from aerobee.remoting.config import RemotingConfig
-from aerobee.store.config import FlushDiskType, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.broker.config.schema import Value
-
-__all__ = [
-    "BrokerConfig",
-    "BrokerOptions",
-    "BrokerRole",
-    "ConfigurationError",
-    "FlushDiskType",
-    "MetricsConfig",
-    "MetricsExporterType",
-    "NamesrvConfig",
-    "RemotingConfig",
-    "StoreConfig",
-    "check_report",
-    "convert",
-    "exported",
-    "load_config",
-    "overlay_entries",
-    "overlay_mistakes",
-    "read_file",
-]
 
 OFF = ("", "false")
 """Values that switch a key off."""

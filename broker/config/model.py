@@ -12,8 +12,6 @@ from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.tls_config import TlsConfig
 from aerobee.store.config import StoreConfig
 
-__all__ = ["BrokerConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:

@@ -8,8 +8,6 @@ from enum import StrEnum
 
 from aerobee.setting import setting
 
-__all__ = ["NAME", "BrokerOptions", "BrokerRole", "RequestMode"]
-
 NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,126}$"  # becomes a topic and so a directory
 ROOM_AND_NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.@-]{0,126}$"  # `room@name` for MACHINE_ROOM
 

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Key, Value
 
-__all__ = [
-    "as_properties",
-    "beyond_disk",
-    "check_report",
-    "compared",
-    "convert",
-    "differing",
-    "exported",
-    "free_bytes",
-    "namesrv_properties",
-    "overlay_lines",
-    "shown",
-    "source_of",
-]
-
 MASK = "********"
 NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false"}
 """Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""

@@ -25,19 +25,6 @@ from aerobee.store.config import StoreConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "KNOWN",
-    "SCHEMA",
-    "SECRET",
-    "SECTIONS",
-    "Key",
-    "Value",
-    "canon",
-    "env",
-    "nearest",
-    "snake",
-]
-
 Value = int | str
 """The type of a setting's value; bool and the enums are subclasses of these."""
 

@@ -9,16 +9,6 @@ from enum import StrEnum
 
 from aerobee.setting import setting
 
-__all__ = [
-    "LogFormat",
-    "LogLevel",
-    "MetricsConfig",
-    "MetricsExporterType",
-    "NamesrvConfig",
-    "ProcessConfig",
-    "labels_of",
-]
-
 
 class MetricsExporterType(StrEnum):
     """How metrics are exported: not at all, scraped, pushed, or logged."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.schema import Key, Value
 
-__all__ = ["AUTO", "BROKERS_MAX", "FreeSpace", "read", "rocketmq_takes", "text_of"]
-
 UNITS = {
     "ms": ("time", 1),
     "s": ("time", 1_000),

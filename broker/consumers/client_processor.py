@@ -34,15 +34,13 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.options import BrokerOptions
     from aerobee.broker.consumers.clients import ClientConnection
-    from aerobee.broker.consumers.groups import SubscriptionGroupConfig
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
-
-__all__ = ["ClientProcessor"]
 
 DONE: Final = Answer()
 SHOWN_CHARACTERS: Final = 100

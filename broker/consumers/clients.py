@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = [
-    "BROADCASTING",
-    "CLUSTERING",
-    "TAG",
-    "Client",
-    "ClientConnection",
-    "ClientTable",
-    "ConsumerGroup",
-    "Subscription",
-    "is_tag_type",
-    "subscription_of",
-]
-
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 TAG: Final = "TAG"

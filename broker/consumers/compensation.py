@@ -14,8 +14,6 @@ from aerobee.broker.core.shares import share
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["COMPENSATIONS_MAX", "CompensationTable"]
-
 COMPENSATIONS_MAX: Final = 100_000
 """Pairs of group and topic; further ones are not recorded."""
 OF_GROUP_MAX: Final = 1_024

@@ -14,13 +14,12 @@ import msgspec
 
 from aerobee.broker.core.shares import share
 from aerobee.broker.errors import LimitReached, NoPermission
-from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-__all__ = ["MARKS", "NO_OFFSET", "OWN_GROUPS", "Clamped", "ConsumerOffsetTable", "check_not_own"]
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"

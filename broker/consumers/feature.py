@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.results import Recovery
 
-__all__ = ["ConsumersFeature"]
-
 FILTERS_S: Final = 10.0
 """Seconds between saves of the SQL filters of consumer groups, if they changed."""
 

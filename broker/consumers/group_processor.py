@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 
-__all__ = ["GroupProcessor"]
-
 CONFIG_BYTES_MAX: Final = 16 << 10
 CONFIG_DEPTH_MAX: Final = 32
 """In the table's file it is nested some levels deeper, and the file must be readable."""

@@ -13,15 +13,14 @@ import msgspec
 
 from aerobee.broker.core import names
 from aerobee.broker.errors import GroupNotExist, LimitReached, TooFast
-from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.remoting.rate_limit import RateLimit
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-__all__ = ["GroupSettings", "GroupTable", "SubscriptionGroupConfig"]
 
 BUILT_IN: Final = (
     "TOOLS_CONSUMER",

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.clients import ClientConnection, ClientTable
 
-__all__ = ["SLICE_MEMBERS", "MemberChanges", "rest_s"]
-
 SLICE_MEMBERS: Final = 32
 """Members notified in one step before others get their turn: a quarter of a millisecond, or 5 where
 all of their connections turn out to be broken and are closed."""

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Steps
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
     Soon = Answer | Awaitable[Answer]
-
-__all__ = ["OffsetProcessor"]
 
 DONE: Final = Answer()
 RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")

@@ -8,8 +8,6 @@ unless the owner released it. `now_ms` is any monotonic clock. Source: semantics
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["LOCK_LIVES_MS", "QueueLockTable"]
-
 LOCK_LIVES_MS: Final = 60_000
 
 Queue = TypeVar("Queue", bound=Hashable)

@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
 
     Soon = Answer | Awaitable[Answer]
-
-__all__ = ["ResetProcessor"]
 
 OLDEST_CLIENT: Final = 28
 """V3_0_7_SNAPSHOT, the first version whose clients can be notified."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
-__all__ = ["ConsumerTables"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTables:

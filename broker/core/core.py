@@ -19,11 +19,9 @@ from aerobee.store.message_store import MessageStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
-
-__all__ = ["Core"]
 
 
 class Core:

@@ -10,8 +10,6 @@ from aerobee.store.format.tags import tags_code_of
 if TYPE_CHECKING:
     from aerobee.store.format.record import Record
 
-__all__ = ["BROKER_BITS", "draft_again"]
-
 BROKER_BITS: Final = HOST_FLAGS | 0xC0
 """sysFlag bits that only a broker sets: IPv6 hosts, inner batches."""
 

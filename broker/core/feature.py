@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Route
     from aerobee.store.results import Recovery
 
-__all__ = ["Feature", "Held", "Service"]
-
 
 class Service(Protocol):
     """One task that runs until cancelled, and signals when it has started."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-__all__ = ["SCAN_S", "Housekeeping"]
-
 SCAN_S: Final = 10.0
 
 

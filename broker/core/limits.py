@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.users.directory import UserDirectory
 
-__all__ = ["LimitUse", "LimitUses"]
-
 
 class LimitUse(NamedTuple):
     """A limit by the name of its setting, and what is used of it."""

@@ -17,8 +17,6 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
-__all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table", "size_with"]
-
 ANSWER_BYTES_MAX: Final = 15 << 20
 """The longest list in one answer. Clients accept frames of 16 MiB, headers included."""
 ENTRIES_STEP: Final = 500

@@ -10,30 +10,6 @@ from typing import Final
 
 from aerobee.broker.errors import NameIllegal, NoPermission
 
-__all__ = [
-    "DLQ_PREFIX",
-    "FORBIDDEN_TO_SEND",
-    "GROUP_MAX_CHARS",
-    "GROUP_STORED_MAX_CHARS",
-    "LONG_TOPIC_MAX_CHARS",
-    "RETRY_PREFIX",
-    "REVIVE_LOG_PREFIX",
-    "SYSTEM_GROUP_PREFIX",
-    "SYSTEM_TOPIC_PREFIX",
-    "TOPIC_MAX_CHARS",
-    "check_group",
-    "check_sendable",
-    "check_topic",
-    "dead_letter_topic",
-    "group_problem",
-    "is_deliverable",
-    "is_sendable",
-    "is_system_group",
-    "retry_topic",
-    "topic_problem",
-    "was_delivered",
-]
-
 TOPIC_MAX_CHARS: Final = 127
 LONG_TOPIC_MAX_CHARS: Final = 255
 """The limit of retry and dead-letter topics, and of any topic found in a store."""

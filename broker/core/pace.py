@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.clock import Clock
 
-__all__ = ["Pace"]
-
 SLICE_S: Final = 0.003
 """How long one slice may take; a step that has begun is finished."""
 REST: Final = 1.8

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int, bool], None]
 
-__all__ = ["Copy", "Hook", "Puts"]
-
 _target = attrgetter("target")
 CLOSED: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 PUT_OK: Final = PutStatus.PUT_OK

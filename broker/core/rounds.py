@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
     from aerobee.store.stats import Durations
 
-__all__ = ["Rounds"]
-
 NEW_WORK: Final = ("send", "pull", "lite_pull", "reply", "query", "load_balance")
 """The pools of the requests that a client may make of another broker as well. What it says of its
 messages here (offsets, acknowledgements, ends of transactions) is taken until the end."""

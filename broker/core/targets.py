@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from aerobee.broker.core.names import is_sendable
 
-__all__ = ["QUEUE_ID_MAX", "Target", "queue_id_of", "target"]
-
 QUEUE_ID_MAX: Final = (1 << 31) - 1
 """The largest queue id that a record can hold."""
 DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)

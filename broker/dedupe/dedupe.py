@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
     from aerobee.store.queues.consume_queue import ConsumeQueue
 
-__all__ = ["ITEMS_MAX", "Dedupe"]
-
 ITEMS_MAX: Final = 1_024
 """Messages of one batch: it is looked up and stored in one step, so no equal one comes in
 between."""

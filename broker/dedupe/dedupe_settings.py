@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.files.entries import Tree
 
-__all__ = ["DedupeRule", "from_mapping", "normalized", "parse"]
-
 RULE = re.compile(r"\s*([%|a-zA-Z0-9_-]+)\s*=\s*([^\s@;=]+)\s*@\s*(\d{1,9})([smh])\s*", re.ASCII)
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 WINDOW_S_MAX: Final = 86_400

@@ -11,8 +11,6 @@ from aerobee.broker.dedupe.dedupe_settings import parse
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
 
-__all__ = ["DedupeFeature"]
-
 
 class DedupeFeature(Feature):
     """The windows of sent messages, which `Send` asks before it stores one."""

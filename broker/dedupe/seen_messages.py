@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.dedupe.dedupe_settings import DedupeRule
 
-__all__ = ["SLICES", "DedupeTable", "First", "Firsts"]
-
 SLICES: Final = 4
 """Slices per window; more would only mean more look-ups."""
 DIGEST_BYTES: Final = 16

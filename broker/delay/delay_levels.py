@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.format.unit import DelayLevels
 
-__all__ = [
-    "SCHEDULE_TOPIC",
-    "delay_hook",
-    "how_many_due",
-    "level_of",
-    "target_of",
-]
-
 # Prepared and rolled back share this bit.
 NOT_FINAL: Final = TRANSACTION_PREPARED
 REMOVED_MS: Final = 366 * 86_400_000

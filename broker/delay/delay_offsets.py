@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-__all__ = ["DelayOffsetTable", "Moved"]
 
 OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable"})
 

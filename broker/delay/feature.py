@@ -8,21 +8,20 @@ import msgspec
 import structlog
 
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, delay_hook
+from aerobee.broker.delay.delay_levels import delay_hook
 from aerobee.broker.delay.delay_offsets import DelayOffsetTable
 from aerobee.broker.delay.schedule import Schedule
 from aerobee.broker.saved.save import Periodic
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
+from aerobee.store.format.unit import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
     from aerobee.store.results import Recovery
-
-__all__ = ["DelayFeature"]
 
 log = structlog.stdlib.get_logger(__name__)
 

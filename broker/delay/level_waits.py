@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-__all__ = ["LevelWaits"]
-
 STEPS: Final = 1_000
 """Into how many steps a delay is divided: by so much of it a message may be late."""
 STEP_MIN_S: Final = 0.05

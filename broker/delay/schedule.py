@@ -21,7 +21,6 @@ import structlog
 import trio
 
 from aerobee.broker.core.puts import Copy
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC as TOPIC
 from aerobee.broker.delay.delay_levels import how_many_due, target_of
 from aerobee.broker.delay.level_waits import LevelWaits
 from aerobee.broker.errors import CONTENT_ERRORS
@@ -29,6 +28,7 @@ from aerobee.broker.metrics.stats import DELAY
 from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.copies import stored_messages
 from aerobee.store.format.record import records
+from aerobee.store.format.unit import SCHEDULE_TOPIC as TOPIC
 from aerobee.store.format.unit import code_of, is_due_time
 from aerobee.store.results import UNSTORABLE, Location, PutStatus
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.copies import Stored
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.results import GetResult
-
-__all__ = ["Schedule"]
 
 FIRST_S: Final = 1.0
 """How long after the start the levels are checked first."""

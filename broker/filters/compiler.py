@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.sql_parser import Parsed
 
-__all__ = ["LOOKED_UP_MAX", "Matches", "compiled", "source_of"]
-
 Matches: TypeAlias = "Callable[[bytes | memoryview], bool]"
 """Whether a message with this encoded property string passes. Never raises."""
 

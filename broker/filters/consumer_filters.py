@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 
-__all__ = ["DEAD_KEPT_MS", "FILTERS_MAX", "ConsumerFilter", "ConsumerFilterTable"]
-
 DEAD_KEPT_MS: Final = 24 * 3600 * 1000
 """How long the filter of a group without members is kept."""
 DEAD_BEFORE_START_MS: Final = 30_000

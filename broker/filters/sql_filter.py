@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.compiler import compiled
-from aerobee.store.format.sql_parser import SqlInvalid, parse
+from aerobee.store.format.sql_parser import parse
+from aerobee.store.format.sql_tokens import SqlInvalid
 
 if TYPE_CHECKING:
     from aerobee.broker.filters.compiler import Matches
-
-__all__ = ["CACHE_ENTRIES", "SQL92", "SqlFilter", "sql_filter"]
 
 SQL92: Final = "SQL92"
 """The expression type, as clients write it."""

@@ -10,8 +10,6 @@ from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
 from aerobee.store.format.tags import TagFilter
 
-__all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "passes", "tag_filter"]
-
 TAG_FILTERS: Final = 1_024
 """Tag expressions that are cached."""
 KEPT_CHARS: Final = 1_024

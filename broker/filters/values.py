@@ -15,20 +15,6 @@ from aerobee.store.format.sql_tree import NumberType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "NUMBER_BYTES_MAX",
-    "READERS",
-    "Incomparable",
-    "Reader",
-    "Value",
-    "compare",
-    "equal",
-    "ignore",
-    "read_double",
-    "read_int",
-    "read_long",
-]
-
 NUMBER_BYTES_MAX: Final = 1024
 """A longer text is not a number."""
 

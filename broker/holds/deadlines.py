@@ -6,8 +6,6 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["STALE_DEADLINES", "Deadlines"]
-
 STALE_DEADLINES: Final = 1024
 """Stale entries that may stay in the heap before it is rebuilt."""
 

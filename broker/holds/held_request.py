@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
 
-__all__ = ["Connected", "HeldRequest"]
-
 
 class Connected(Protocol):
     """A connection with its number of held requests: a peer that has some is not idle."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.holds.held_request import Connected
 
-__all__ = ["HoldLimits", "HoldQuota", "weight_of"]
-
 SHORT_CHARS: Final = 1_024
 """Texts up to this length add nothing to a request's weight: their filter is shared."""
 CHARS_PER_WEIGHT: Final = 32

@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
     Wanted: TypeAlias = frozenset[int] | str | None
 
-__all__ = [
-    "ASKED_BYTES",
-    "ASKED_LINES",
-    "CODES_INDEXED",
-    "WaitingLine",
-    "WaitingLines",
-]
-
 CODES_INDEXED: Final = 16
 """A filter with more tags is asked: its places in the index would take more than its request."""
 ASKED_LINES: Final = 16

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.files.entries import Entry
     from aerobee.broker.config.layers import Setting
 
-__all__ = ["BODY_BYTES_MAX", "NAMESRV", "settings_asked"]
-
 BODY_BYTES_MAX: Final = 16_384
 """The limit of a request body: twice all live settings, each with its longest value."""
 NAMESRV: Final = "namesrv"

@@ -13,8 +13,6 @@ from aerobee.remoting.wire.headers import admin, namesrv
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
 
-__all__ = ["LiveSettingsFeature"]
-
 
 class LiveSettingsFeature(Feature):
     """The requests about settings. `namesrv_routes` are served on the name server's port."""

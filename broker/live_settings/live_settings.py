@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["LiveSettings"]
-
 SIGNAL = "SIGHUP"
 
 log = structlog.stdlib.get_logger(__name__)

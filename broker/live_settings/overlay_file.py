@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.layers import Setting
     from aerobee.store.files.disk import Disk
 
-__all__ = ["OverlayFile"]
-
 HEAD: Final = """\
 # Settings that were changed while the broker ran. They win over the file and the environment, and
 # the command line wins over them. Take a line out to undo a change: at the next start, or SIGHUP.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin, namesrv
 
-__all__ = ["SettingsProcessor"]
-
 log = structlog.stdlib.get_logger(__name__)
 
 

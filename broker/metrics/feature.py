@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
 
-__all__ = ["MetricsFeature"]
-
 
 class MetricsFeature(Feature):
     """Samples the counters of all features periodically, and reads them at each scrape."""

@@ -33,31 +33,11 @@ from aerobee.remoting.server.boss import listen
 if TYPE_CHECKING:
     import ssl
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.metrics.stats import Sources
     from aerobee.broker.namesrv_metrics import NamesrvSources
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
-
-__all__ = [
-    "IMPORT_PAUSE_S",
-    "LOOP_LIMIT_S",
-    "PORT_KEY",
-    "STALLED_PEER_MS",
-    "Check",
-    "Health",
-    "MayScrape",
-    "everybody",
-    "guarded",
-    "listener_of",
-    "loop_turns",
-    "may_scrape_by",
-    "open_listener",
-    "prepared",
-    "refuse_all",
-    "serve_http",
-    "with_remedy",
-]
 
 PORT_KEY = "metricsPromExporterPort"
 HOST_KEY = "metricsPromExporterHost"

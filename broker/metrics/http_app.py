@@ -42,18 +42,6 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv_metrics import NamesrvSources
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = [
-    "SCRAPES_AT_ONCE",
-    "SERVED_S",
-    "Permits",
-    "Slot",
-    "Slots",
-    "make_app",
-    "probe",
-    "refusal",
-    "serve",
-]
-
 SERVED_S = 10.0
 """A request that has taken longer does not keep its slot from others; a scrape takes less."""
 ANSWER_S = 20.0

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
 
-__all__ = ["LagReader"]
-
 TIMES_WITHIN_S: Final = 1.0
 """How long one scrape waits for store times that are not in memory; later ones are left out."""
 

@@ -47,8 +47,6 @@ from aerobee.broker.metrics.readings import (
 from aerobee.broker.metrics.stats import Sources
 from aerobee.broker.process.server_metrics import SERVER_METRICS
 
-__all__ = ["METRICS"]
-
 _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")
 _LAG: Final = ("topic", "consumer_group", "is_retry", "is_system")

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import ServerSources
     from aerobee.broker.namesrv_metrics import NamesrvSources
 
-__all__ = [
-    "CONTENT_TYPE",
-    "METRICS",
-    "NOT_LABELLED",
-    "NOT_SERVED",
-    "PAGE_SAMPLES",
-    "SHORT_NAMES",
-    "document",
-    "main",
-    "pages",
-]
-
 SourcesT = TypeVar("SourcesT", bound="ServerSources")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

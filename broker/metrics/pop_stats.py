@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Counts", "PopStats"]
-
 Key = TypeVar("Key", bound=tuple[str, ...])
 
 

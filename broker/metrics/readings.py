@@ -23,45 +23,6 @@ if TYPE_CHECKING:
     """Label values in the order of the metric's labels, and the value. None instead of labels: the
     overflow of series, counted together."""
 
-__all__ = [
-    "REQUEST_CODES",
-    "RESPONSE_CODES",
-    "STORAGE",
-    "STORAGE_LABELS",
-    "Metric",
-    "boolean",
-    "consumers",
-    "dead_letters",
-    "group_creations",
-    "half_messages",
-    "lag",
-    "limits",
-    "limits_used",
-    "of_store",
-    "of_timers",
-    "one",
-    "per_group",
-    "per_pool",
-    "per_revive_queue",
-    "per_timer",
-    "per_topic",
-    "per_transaction",
-    "popped",
-    "producers",
-    "repeated",
-    "reserve_time",
-    "segments_deleted",
-    "send_stages",
-    "set_aside",
-    "single",
-    "sizes",
-    "timers_due",
-    "timing",
-    "topic_creations",
-    "unread_deleted",
-    "used_bytes",
-]
-
 SourcesT = TypeVar("SourcesT", contravariant=True)
 
 REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["DAY", "HOUR", "MINUTE", "SERIES_MAX", "WINDOWS", "Growth", "Samples", "Window"]
-
 SERIES_MAX: Final = 20_000
 """Pairs of counters that are sampled; about 0.8 KiB each."""
 

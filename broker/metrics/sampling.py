@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.stats import StoreStats
 
-__all__ = ["RATE_SPANS_S", "Morning", "Sampling", "Totals"]
-
 TICK_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
 """The spans of the three numbers of a rate."""

@@ -33,18 +33,9 @@ if TYPE_CHECKING:
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Disk, Space
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.machine import Space
     from aerobee.store.flags import RunningFlags
-
-__all__ = [
-    "StoreDoor",
-    "consumer_kinds",
-    "disk_has_room",
-    "known_names",
-    "make_health",
-    "make_sources",
-    "producer_kinds",
-]
 
 MUST_EXIST: Final = 2
 """The log's directory and the root."""

@@ -26,33 +26,8 @@ if TYPE_CHECKING:
 
     from aerobee.broker.process.host import Build
     from aerobee.remoting.stats import RemotingStats
-    from aerobee.store.files.disk import Space
+    from aerobee.store.files.machine import Space
     from aerobee.store.stats import StoreStats
-
-__all__ = [
-    "DELAY",
-    "DELAY_BOUNDS_S",
-    "FINISH_BOUNDS_S",
-    "LAGS_MAX",
-    "NORMAL",
-    "PUT_BOUNDS_S",
-    "SERIES_LIMIT",
-    "SIZE_BOUNDS_BYTES",
-    "TRANSACTION",
-    "Backlog",
-    "BrokerStats",
-    "ClientKind",
-    "GroupLag",
-    "GroupTopicStats",
-    "KnownNames",
-    "PoolFigures",
-    "ServerSources",
-    "Sources",
-    "TimerFigures",
-    "TimerStats",
-    "TopicStats",
-    "TransactionStats",
-]
 
 NORMAL = "normal"
 """The message type of messages without sharding key, delay or transaction."""

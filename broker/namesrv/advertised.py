@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.files.entries import Tree
 
-__all__ = ["Advertised", "AdvertisedRule", "from_mapping", "normalized", "parse_rules", "with_port"]
-
 HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:;=\[\]]+)(?::(\d{1,5}))?", re.ASCII)
 
 

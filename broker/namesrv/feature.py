@@ -15,14 +15,12 @@ from aerobee.broker.process.host import other_name_servers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Route
     from aerobee.store.results import Recovery
-
-__all__ = ["NamesrvFeature"]
 
 
 class NamesrvFeature(Feature):

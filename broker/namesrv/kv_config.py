@@ -15,8 +15,6 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["BYTES_MAX", "NAME_MAX", "ORDER_TOPIC_CONFIG", "KvConfigTable"]
-
 NAMESPACES_MAX: Final = 1_000
 BYTES_MAX: Final = 4 << 20
 """The limit for all namespaces, keys and values as JSON: every change writes the whole table, and

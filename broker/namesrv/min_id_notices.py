@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv.registrations import MinIdChange
     from aerobee.remoting.client.link import Link
 
-__all__ = ["MinIdNotices"]
-
 WAITING_MAX: Final = 1_000
 """Changes that wait to be sent; more are dropped."""
 AT_ONCE: Final = 16

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["connected", "signed_by"]
-
 
 @dataclass(frozen=True, slots=True)
 class NameServerLink:

@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.options import BrokerOptions
     from aerobee.broker.namesrv.route_table import RouteTable
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
     from aerobee.store.clock import Clock
-
-__all__ = ["Identity", "NameServer", "Registration"]
 
 RETRY_S: Final = 3.0
 """The pause after a failed attempt."""

@@ -18,30 +18,8 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aerobee.broker.saved.data_version import DataVersion
+    from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
-
-__all__ = [
-    "DEFAULT_TIMEOUT_MS",
-    "LOST_KEPT_MS",
-    "LOST_MAX",
-    "MASTER_ID",
-    "NAME_MAX",
-    "QUEUES_MAX",
-    "Broker",
-    "BrokerConnection",
-    "Live",
-    "LiveKey",
-    "LostBrokers",
-    "MinIdChange",
-    "OwnBroker",
-    "Registered",
-    "Registration",
-    "SystemNames",
-    "check_queues",
-    "check_shape",
-    "timeout_ms",
-]
 
 MASTER_ID: Final = 0
 DEFAULT_TIMEOUT_MS: Final = 120_000

@@ -29,14 +29,12 @@ from aerobee.store.clock import monotonic_ms
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.feature import Service
     from aerobee.broker.namesrv.registrations import MinIdChange
     from aerobee.broker.saved.tables import Tables
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.clock import Clock
-
-__all__ = ["NamesrvRole"]
 
 SETTLE_S: Final = 0.5
 """The period of `settle`, which removes the queue entries of brokers that left."""

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 
-__all__ = ["NamesrvSettings", "RouteProcessor"]
-
 DONE: Final = Answer()
 UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's flags: the topic belongs to a unit; units subscribe to it."""

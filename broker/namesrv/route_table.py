@@ -39,13 +39,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
-    from aerobee.broker.saved.data_version import DataVersion
+    from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
     Shown: TypeAlias = Callable[[str], str | None]
     """Broker name → the address of its master in an answer; None: the registered one."""
-
-__all__ = ["RouteTable"]
 
 ADDRESSES_MAX: Final = 100
 """Addresses under one broker name, and those registered over one connection."""

@@ -13,8 +13,6 @@ from aerobee.broker.topics.topics import PERM_WRITE
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.route import TopicRouteData
 
-__all__ = ["of_zone", "with_acting_masters"]
-
 MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Brokers of one name find each other by such a topic; its route shows the true ids."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = ["TOPICS_STEP", "TopicQueues", "unwritable"]
-
 TOPICS_STEP: Final = 500
 """Topics that are read, or written, in one step."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.pools import Pool
     from aerobee.store.clock import Clock
 
-__all__ = ["PoolWatch"]
-
 LOOK_S: Final = 1.0
 LOOKS: Final = 60
 """Samples per line."""

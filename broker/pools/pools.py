@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.config import RemotingConfig
 
-__all__ = ["make_pools", "set_waits"]
-
 SIZES: Final = {
     # name: (width, capacity, longest wait in ms; None = never shed for age)
     "send": (

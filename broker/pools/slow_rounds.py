@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.dispatch import Dispatcher
     from aerobee.store.stats import Durations
 
-__all__ = ["SLOW_PUT_MS", "SlowRounds", "begun_since"]
-
 SLOW_PUT_MS = 10
 """Puts below are not counted one by one."""
 

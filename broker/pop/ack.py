@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 
-__all__ = ["Acknowledge"]
-
 DONE: Final = Answer()
 NO_MESSAGE: Final = int(ResponseCode.NO_MESSAGE)
 ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)

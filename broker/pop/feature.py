@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.broker.timers.timers import Timers
     from aerobee.broker.topics.topics import TopicTable
 
-__all__ = ["PopFeature"]
-
 ORDERS_S: Final = 10.0
 """Seconds between saves of the table of orderly pops."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.pop import Notification, PollingInfo
     from aerobee.store.clock import Clock
 
-__all__ = ["NotificationProcessor"]
-
 SOME: Final = Answer(header=NotificationResponse(has_msg=True))
 NONE: Final = Answer(header=NotificationResponse(has_msg=False))
 FULL: Final = Answer(header=NotificationResponse(has_msg=False, polling_full=True))

@@ -35,7 +35,7 @@ from aerobee.store.format.tags import TagFilter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.consumers.compensation import CompensationTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
     from aerobee.store.results import PutStatus
-
-__all__ = ["Pop", "check_hidden", "check_timers"]
 
 MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from aerobee.broker.holds.held_request import Connected
     from aerobee.broker.holds.waiting_lines import WaitingLine
 
-__all__ = [
-    "ALL_QUEUES",
-    "EXPIRE_POPS",
-    "NOTIFICATIONS",
-    "POPS",
-    "TICK_S",
-    "WAKE_POPS",
-    "HeldPop",
-    "PopHold",
-    "PopLimits",
-]
-
 ALL_QUEUES: Final = -1
 """The queue id of a waiter for any queue of a topic."""
 POPS: Final = "pop"

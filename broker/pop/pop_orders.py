@@ -16,8 +16,6 @@ from aerobee.broker.saved.documents import mapping, unknown_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Counts", "OffsetIllegal", "OrderBatch", "PopOrderTable"]
-
 IDLE_MS: Final = 24 * 3_600_000
 """A queue that was not popped for so long is removed."""
 OUR_KEYS: Final = frozenset({"orderedConsumptionLevel", "table"})

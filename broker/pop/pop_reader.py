@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_orders import PopOrderTable
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.store.results import GetResult
-
-__all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
 
 ALL_QUEUES: Final = -1
 FROM_END: Final = 1

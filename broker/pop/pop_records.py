@@ -15,27 +15,11 @@ import msgspec
 
 from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.remoting.errors import BodyError
-from aerobee.remoting.wire.bodies.body import I64, Body
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.header import I64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = [
-    "ACK_TAG",
-    "BATCH_ACK_TAG",
-    "CHECK_POINT_TAG",
-    "ORDER_REVIVE_QID",
-    "REVIVE_GROUP",
-    "Ack",
-    "CheckPoint",
-    "PopKey",
-    "Receipt",
-    "is_of_a_group",
-    "receipt_of",
-    "retry_topic_v1",
-    "retry_topic_v2",
-    "revive_topic",
-]
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT_TAG: Final = "ck"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["HoldableRequest", "deadline", "park"]
-
 EARLY_MS: Final = 50
 """How long before its deadline a held request is answered."""
 HOLD_MAX_MS: Final = 300_000

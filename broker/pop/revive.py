@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["GRACE_MS", "Revive", "Timing"]
-
 GRACE_MS: Final = 2_000
 """How long after its time a check point waits for late acknowledgements."""
 EARLY_MS: Final = 60_000

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import PutResult, PutStatus
     from aerobee.store.timers.timer_store import TimerStore
 
-__all__ = ["FreshPops", "PopsOut", "ReviveLog", "Written"]
-
 FRESH_MAX: Final = 20_000
 """Pops that are followed until the timers read them; others get timers in any case."""
 NEEDLESS_MAX: Final = 1_000_000

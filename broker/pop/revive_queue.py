@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from aerobee.broker.pop.pop_records import Ack, CheckPoint, PopKey
 
-__all__ = ["Open", "ReviveQueue"]
-
 AHEAD_MAX: Final = 10_000
 """Acknowledged messages that are remembered without a check point; the oldest are forgotten."""
 

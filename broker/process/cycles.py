@@ -8,8 +8,6 @@ from typing import Final, NoReturn
 
 import trio
 
-__all__ = ["GC_THRESHOLDS", "YOUNG_S", "collect_cycles", "young_collections"]
-
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
 """Objects of a request are freed by reference count; frequent searches for cycles only cost time.
 Set at the start, because the import of the web framework would trigger search after search. Later

@@ -15,23 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.files.disk import Disk
-
-__all__ = [
-    "Build",
-    "addresses",
-    "build",
-    "cpu_count",
-    "descriptor_limit",
-    "disk_bytes",
-    "host_name",
-    "listeners_on",
-    "listens_at",
-    "nearest",
-    "other_name_servers",
-    "raise_descriptor_limit",
-]
 
 SIOCGIFADDR = 0x8915
 SIOCGIFFLAGS = 0x8913

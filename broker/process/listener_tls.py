@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
     from aerobee.store.clock import Clock
 
-__all__ = ["PAIR_S", "SETTLE_S", "WATCH_S", "ListenerTls"]
-
 WATCH_S: Final = 0.5
 """How often the files are compared with those in use."""
 SETTLE_S: Final = 1.0

@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 
     from structlog.typing import Processor
 
-__all__ = [
-    "LEVELS",
-    "LINES",
-    "MAX_VALUE_CHARS",
-    "LineLimits",
-    "configure",
-    "harmless",
-    "is_journal",
-    "set_level",
-]
-
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,

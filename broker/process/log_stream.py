@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["LineStream", "LogFile", "fill_standard_descriptors"]
-
 PIECE_BYTES: Final = 4_096
 """What a ready pipe takes without blocking (PIPE_BUF)."""
 WAITING_BYTES_MAX: Final = 1 << 20

@@ -6,8 +6,6 @@ from typing import Final
 
 from aerobee.store.stats import Durations
 
-__all__ = ["LOOP_LAG_BOUNDS_S", "LoopStats"]
-
 LOOP_LAG_BOUNDS_S: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.02, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0),

@@ -14,8 +14,6 @@ import trio
 if TYPE_CHECKING:
     from aerobee.broker.process.loop_stats import LoopStats
 
-__all__ = ["TICK_S", "LoopTicker", "MonotonicClock"]
-
 # Measured on an idle broker: a tick of 5 ms costs 1.4 % of a core, of 20 ms 0.4 %.
 TICK_S = 0.02
 

@@ -11,8 +11,6 @@ from aerobee.remoting.server.tls_files import CertificateUnusable, Shown, show, 
 if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
 
-__all__ = ["outgoing_link"]
-
 
 def outgoing_link(config: TlsConfig) -> Link:
     """How connections are made. Blocking. Raises: CertificateUnusable."""

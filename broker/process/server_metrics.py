@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import ServerSources
     from aerobee.remoting.latency import Latency
 
-__all__ = ["SERVER_METRICS"]
-
 
 def rpc_latency(sources: ServerSources) -> Iterator[Reading]:
     """The latency of requests in ms, by their code and that of their answer."""

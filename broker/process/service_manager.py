@@ -19,8 +19,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ServiceManager"]
-
 MICROSECONDS: Final = 1_000_000
 SEND_S: Final = 0.2
 """How long a message waits for room: the system keeps ten of them."""

@@ -18,8 +18,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LAME_DUCK", "RELOAD", "RENEW", "REOPEN", "STOPS", "Signals", "Terminal", "block"]
-
 STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Ctrl-\\ sends SIGQUIT: it must stop the broker cleanly."""
 RELOAD: Final = signal.SIGHUP

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.broker.process.loop_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
 
-__all__ = ["StallWatch", "stack_of"]
-
 LOOK_S: Final = 0.25
 FRAMES_MAX: Final = 24
 """The innermost frames that a line shows."""

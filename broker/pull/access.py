@@ -13,12 +13,11 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerOptions
+    from aerobee.broker.config.options import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.store.clock import Clock
-
-__all__ = ["BROKER_FORBIDDEN", "ReadAccess", "forbidden"]
 
 READ_BIT: Final = 4
 BROKER_FORBIDDEN: Final = 1

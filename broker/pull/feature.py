@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
 
-__all__ = ["PullFeature"]
-
 
 class PullFeature(Feature):
     """The requests of pull consumers, held pulls, and read permissions."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.broker.holds.quota import HoldLimits
     from aerobee.broker.holds.waiting_lines import WaitingLine
 
-__all__ = ["DEADLINE_TICK_S", "EXPIRE_PULLS", "SHARING", "SWEEP_S", "HeldPull", "Hold"]
-
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
 WAKE_PULLS = 32

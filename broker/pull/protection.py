@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["PERIOD_S", "Protection"]
-
 PERIOD_S: Final = 180.0
 
 log = structlog.stdlib.get_logger(__name__)

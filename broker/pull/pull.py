@@ -14,7 +14,6 @@ import trio
 
 from aerobee.broker.answers import FOUND, PULL_CODES
 from aerobee.broker.consumers.clients import BROADCASTING
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
 from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
 from aerobee.broker.filters.subscription import filter_of
@@ -26,6 +25,7 @@ from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.pull import PullAnswer
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
+from aerobee.store.format.unit import SCHEDULE_TOPIC
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SelectiveReader
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
-
-__all__ = ["Pull"]
 
 COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.store.space.cleanup_queues import DeletedRange
 
-__all__ = ["LINES_MAX", "UnreadReport"]
-
 BATCH: Final = 500
 """Pairs of group and topic that are checked in one step, about 1 ms."""
 LINES_MAX: Final = 50

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.remoting.server.connection import Connection
 
-__all__ = ["QueryFeature"]
-
 
 class QueryFeature(Feature):
     """The requests that look messages up."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aerobee.store.index.key_search import KeySearch
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["QUERIES_OF_CONNECTION", "KeyQueries"]
-
 QUERIES_OF_CONNECTION: Final = 64
 """Queries of one connection that wait; beyond it they are refused."""
 REST_S: Final = 0.003

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers import query as headers
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["QueryProcessor"]
-
 
 class QueryProcessor:
     """Code 33. Records are sent as they are stored."""

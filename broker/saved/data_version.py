@@ -16,8 +16,6 @@ from aerobee.remoting.wire.bodies.data_version import DataVersion
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DataVersion", "bumped", "first_version", "version_document", "version_of"]
-
 
 def first_version(now_ms: int) -> DataVersion:
     """The version of a table without changes."""

@@ -12,15 +12,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-__all__ = [
-    "KeptFields",
-    "list_pieces",
-    "mapping",
-    "names_in",
-    "object_pieces",
-    "unknown_fields",
-]
-
 PIECE_ENTRIES: Final = 64
 """Entries of an object that are written in one step, about 50 µs where each has eight numbers."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["UNREADABLE", "JsonFile", "PrivateFile"]
-
 T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)

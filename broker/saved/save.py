@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.saved.json_file import JsonFile
 
-__all__ = ["LargeTable", "Periodic", "SavedTable", "Saver", "Table"]
-
 RETRY_S: Final = 5.0
 """How long after a failed save the next attempt is made."""
 

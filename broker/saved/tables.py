@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["Changing", "ChangingTable", "LargeChangingTable", "Tables"]
-
 
 class Changing(Protocol):
     """Counts its changes."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.format.record import MessageDraft
 
-__all__ = ["DeadLetters", "never_delayed"]
-
 
 class DeadLetters:
     """Redirects drafts to `%DLQ%group`, queue 0."""

@@ -16,13 +16,12 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.config.load import BrokerOptions
+    from aerobee.broker.config.options import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.clock import Clock
-
-__all__ = ["Destinations"]
 
 WRITE_BIT: Final = 2
 INVALID_PARAMETER: Final = int(ResponseCode.INVALID_PARAMETER)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.feature import TopicsFeature
     from aerobee.broker.transactions.open_transactions import Transactions
 
-__all__ = ["SendFeature"]
-
 
 class SendFeature(Feature):
     """The requests that store messages."""

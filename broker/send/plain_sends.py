@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     Answers: TypeAlias = list[tuple[Connection, bytes, list[float]]]
     """The answers of consecutive sends of a connection, and when these arrived."""
 
-__all__ = ["PlainSends"]
-
 RUN_BYTES: Final = 64 << 10
 """A run ends with the message that takes its bodies and properties to this size: a millisecond."""
 KNOWN_MAX: Final = 1_024

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
 
-__all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
-
 PUSH_TIMEOUT_S: Final = 10.0
 """How long the requesting client may take to accept its reply."""
 SUCCESS: Final = int(ResponseCode.SUCCESS)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
-__all__ = ["max_tries", "next_level", "returned", "tried_again", "without_origin"]
-
 ORIGIN: Final = "RETRY_TOPIC"
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
 KNOWS_TRIES: Final = 121

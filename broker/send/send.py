@@ -41,15 +41,13 @@ if TYPE_CHECKING:
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.send.destinations import Destinations
-    from aerobee.broker.topics.topics import TopicConfig
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.results import PutResult
-
-__all__ = ["Send"]
 
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""

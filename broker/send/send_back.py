@@ -37,15 +37,14 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.send.dead_letters import DeadLetters
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
     from aerobee.store.format.record import MessageDraft, Record
-
-__all__ = ["SendBack"]
 
 DONE: Final = Answer()
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)

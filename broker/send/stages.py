@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.latency import Latencies
 
-__all__ = ["STAGES", "SendStages"]
-
 STAGES: Final = ("queued", "appended", "flushed", "answered")
 BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 

@@ -13,8 +13,6 @@ from aerobee.store.format.message_id import uniq_id
 if TYPE_CHECKING:
     from aerobee.store.clock import Clock
 
-__all__ = ["UniqIds"]
-
 
 class UniqIds:
     """A sequence of ids, unique as long as address, process and salt are.

@@ -13,8 +13,6 @@ from aerobee.broker.supervisor.exposition import joined
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["merge_expositions", "metrics_of", "not_ready_reason"]
-
 PROBE_S: Final = 2.0
 SCRAPE_S: Final = 8.0
 """Less than the timeout of a scrape by default."""

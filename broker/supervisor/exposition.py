@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["joined"]
-
 HEAD: Final = b"# HELP "
 OF_PROCESS: Final = b"process_"
 

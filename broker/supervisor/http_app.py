@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.http import Health, MayScrape
 
-__all__ = ["NAMESRV", "NotReadyReasons", "Scrape", "make_app"]
-
 NAMESRV: Final = "namesrv"
 """The name server among what is asked; the others are the brokers, whose names end with -0, -1 …"""
 

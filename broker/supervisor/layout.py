@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.files.disk import Disk
 
-__all__ = ["MEMBER", "layout_problem"]
-
 STAYS: Final = frozenset({"conf", "lock", "namesrv.lock"})
 SHARED: Final = ("kvConfig.json", "users.json", "acls.json")
 """In CONFIG: of the name server, which is the supervisor's, and what all brokers share."""

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
 
-__all__ = [
-    "PORT_STEP",
-    "advertised_rules",
-    "log_settings",
-    "member_directory",
-    "member_name",
-    "member_objections",
-    "member_ports",
-    "member_settings",
-    "supervisor_config",
-]
-
 PORT_STEP: Final = 10
 """Between the ports of two members."""
 PORT_MAX: Final = 65_535

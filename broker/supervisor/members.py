@@ -25,8 +25,6 @@ from aerobee.broker.process.signals import LAME_DUCK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
 
-__all__ = ["Member", "Members", "State"]
-
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 60.0

@@ -44,12 +44,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.namesrv_controller import NamesrvReady
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
-
-__all__ = ["Supervisor", "SupervisorReady"]
 
 LOCK: Final = "lock"
 """The file that one broker alone would lock."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.results import Recovery
 
-__all__ = ["TimersFeature"]
-
 COUNTS_S: Final = 10.0
 """Seconds between saves of counts that only another broker reads."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["RecallProcessor"]
-
 TAG: Final = "_RECALL_TAG_"
 BODY: Final = b"0"
 

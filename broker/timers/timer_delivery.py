@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aerobee.store.timers.timer_chain import Chain, Due
     from aerobee.store.timers.timer_store import TimerStore
 
-__all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
-
 RETRY_S: Final = 0.5
 """The pause before a refused put is retried."""
 READ_MAX: Final = 256

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import GetResult
     from aerobee.store.timers.timer_store import TimerStore
 
-__all__ = ["TimerEnqueue"]
-
 POLL_S: Final = 0.1
 READ_MAX: Final = 64
 PASS_MAX: Final = 10_000

@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.record import MessageDraft
 
-__all__ = [
-    "ASKS_FOR_TIME",
-    "DELETE_KEY",
-    "DELIVER_AT",
-    "OUT",
-    "ROLLED",
-    "START_DELIVER_TIME",
-    "RecallHandle",
-    "Timed",
-    "TimerHook",
-    "come_back",
-    "delete_keys",
-    "handle_of",
-    "read_handle",
-    "slot_of",
-]
-
 DELAY_SECONDS: Final = "TIMER_DELAY_SEC"
 DELAY_MILLISECONDS: Final = "TIMER_DELAY_MS"
 DELIVER_AT: Final = "TIMER_DELIVER_MS"

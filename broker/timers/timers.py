@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.timers.timer_store import Save
 
-__all__ = ["Timers", "window_ms"]
-
 CLEAN_S: Final = 30.0
 """Seconds between two checks for unused files of the timer log."""
 AGAIN_S: Final = 5.0

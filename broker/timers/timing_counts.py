@@ -13,8 +13,6 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TimingCounts"]
-
 
 class TimingCounts:
     """The table in `timermetrics`."""

@@ -14,8 +14,6 @@ from aerobee.broker.errors import AttributesIllegal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CLEANUP_POLICY", "MESSAGE_TYPE", "QUEUE_TYPE", "edited", "parse_edits"]
-
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 MESSAGE_TYPE: Final = "message.type"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Later, Plain
     from aerobee.store.clock import Clock
 
-__all__ = ["BOUNDS_MS", "FAILURE", "SUCCESS", "CreationTimes"]
-
 BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 """RocketMQ's buckets."""
 SUCCESS: Final = "success"

@@ -21,8 +21,6 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-__all__ = ["KEY", "DeletedTopics"]
-
 KEY: Final = "deletedTopics"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.store.results import Recovery
 
-__all__ = ["TopicsFeature"]
-
 log = structlog.stdlib.get_logger(__name__)
 
 

@@ -12,8 +12,6 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = ["TopicLimits", "check_ranges", "with_queues_in_range"]
-
 PERM_MAX: Final = 7
 """Read, write and inherit."""
 SYS_FLAG_MAX: Final = 3

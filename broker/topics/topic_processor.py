@@ -28,15 +28,13 @@ from aerobee.remoting.wire.headers import topic as headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.broker.saved.data_version import DataVersion
     from aerobee.broker.topics.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
+    from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
-
-__all__ = ["PAGE", "Durable", "PageWanted", "TopicProcessor", "page_of", "when_saved"]
 
 DONE: Final = Answer()
 PAGE: Final = 2_000

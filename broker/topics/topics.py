@@ -14,29 +14,19 @@ import msgspec
 
 from aerobee.broker.core import names
 from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
-from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
 from aerobee.broker.topics.deleted_topics import KEY as DELETED_TOPICS
 from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.ranges import TopicLimits, check_ranges, with_queues_in_range
 from aerobee.remoting.rate_limit import RateLimit
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-__all__ = [
-    "PERM_INHERIT",
-    "PERM_READ",
-    "PERM_WRITE",
-    "TBW102",
-    "TopicConfig",
-    "TopicSettings",
-    "TopicTable",
-    "system_topics",
-]
 
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.results import GetResult, PutResult
 
-__all__ = ["HalfMessages"]
-
 READ_MAX: Final = 32
 """Records read, and halves checked, before others get their turn."""
 SAVE_S: Final = 5.0

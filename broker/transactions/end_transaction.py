@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     MayEnd: TypeAlias = Callable[[Connection, str], bool]
 
-__all__ = ["TransactionProcessor"]
-
 UNKNOWN: Final = 0
 DONE: Final = Answer()
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)

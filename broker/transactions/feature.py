@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
 
-__all__ = ["TransactionsFeature"]
-
 COUNTS_S: Final = 10.0
 """Seconds between saves of counts that only another broker reads."""
 

@@ -23,26 +23,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.record import Record
 
-__all__ = [
-    "GIVEN_UP_TOPIC",
-    "GROUP",
-    "HALF_PROPERTIES_MAX",
-    "HALF_TOPIC",
-    "OP_TOPIC",
-    "PREPARED",
-    "Half",
-    "Rules",
-    "Step",
-    "given_up",
-    "half_of",
-    "is_half",
-    "late_end",
-    "next_step",
-    "op_draft",
-    "op_offsets",
-    "put_again",
-]
-
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.transactions.half_messages import Half
 
-__all__ = ["Transactions"]
-
 MOVED_MAX: Final = 500_000
 """Halves put again whose first offset is remembered. A late end for a forgotten one is taken for a
 repeated one; the check still asks for the half itself."""

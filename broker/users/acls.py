@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.broker.users.policies import Entry
     from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
-__all__ = ["ENTRIES_OF_USER_MAX", "Acls", "user_of"]
-
 ENTRIES_OF_USER_MAX: Final = 1_000
 """Entries of one user: compiling them takes a few milliseconds, in one step."""
 

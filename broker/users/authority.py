@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.broker.users.policies import Entry
     from aerobee.broker.users.users import Users
 
-__all__ = ["UserAuthority"]
-
 NOBODY: Final = "username cannot be null."
 NOT_SIGNED: Final = "check signature failed."
 

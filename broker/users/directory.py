@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Handler
     from aerobee.store.files.disk import Disk
 
-__all__ = ["UserDirectory"]
-
 FIRST_ADMIN: Final = "admin"
 SECRET_BYTES: Final = 24
 

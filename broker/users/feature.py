@@ -11,8 +11,6 @@ from aerobee.broker.users.directory import UserDirectory
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
 
-__all__ = ["UsersFeature"]
-
 
 class UsersFeature(Feature):
     """The users and their rights, for the broker and its name server."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
 
-__all__ = ["NOT_MIGRATED", "migrate"]
-
 ACTIONS: Final = ((Perm.PUB, Action.PUB), (Perm.SUB, Action.SUB))
 NOT_MIGRATED: Final = (
     "white addresses of plain_acl.yml are not taken over: clients there have to sign now"

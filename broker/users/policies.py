@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     Network: TypeAlias = IPv4Network | IPv6Network
 
-__all__ = [
-    "ALL",
-    "ANY_RESOURCE",
-    "SOURCES_MAX",
-    "Entry",
-    "Policy",
-    "PolicyType",
-    "checked_entry",
-    "checked_resource",
-    "policy_type_of",
-]
-
 MAPPED_BITS: Final = 96
 """The bits of an IPv6 address in front of the IPv4 address that it maps."""
 SOURCES_MAX: Final = 64

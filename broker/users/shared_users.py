@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.store.files.disk import Disk
 
-__all__ = ["SharedUsers"]
-
 LOOK_S: Final = 0.5
 LOCK: Final = "users.lock"
 LOCKED_S: Final = 3.0

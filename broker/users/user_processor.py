@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import auth as headers
 
-__all__ = ["UserProcessor"]
-
 DONE: Final = Answer()
 NONE: Final = b"[]"
 OFF: Final = (

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
-__all__ = [
-    "SUBJECT_PREFIX",
-    "Account",
-    "UserStatus",
-    "UserType",
-    "Users",
-    "checked_name",
-    "is_super",
-    "status_of",
-    "type_of",
-]
-
 NAME: Final = re.compile(r"[%|a-zA-Z0-9_.@-]{1,127}")
 SECRET_MAX_CHARS: Final = 256
 SUBJECT_PREFIX: Final = "User:"

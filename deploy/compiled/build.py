@@ -29,8 +29,6 @@ from deploy.compiled.split import INTERPRETED, dotted, modules, split
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["main"]
-
 ROOT = Path(__file__).parents[2]
 TREE = ROOT / ".cache" / "compiled" / "tree"
 VENV = ROOT / ".cache" / "compiled" / "venv"

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-__all__ = ["INTERPRETED", "Split", "dotted", "modules", "split"]
-
 INTERPRETED = "_interpreted"
 """What the name of an interpreted copy ends in."""
 NATIVE = frozenset({"DispatchRequest", "MessageDraft"})

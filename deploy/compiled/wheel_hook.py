@@ -7,8 +7,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-__all__ = ["CompiledHook"]
-
 
 class CompiledHook(BuildHookInterface[Any]):
     """Adds the shared library of the compiled modules, and the tag of the interpreter."""

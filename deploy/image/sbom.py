@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.metadata import Distribution, PackageMetadata
 
-__all__ = ["bill", "installed", "locked", "main"]
-
 LOCK = Path(__file__).with_name("requirements.lock")
 OURS = "aerobee"
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)

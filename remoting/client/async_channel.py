@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["AsyncChannel", "TaskStarter"]
-
 RECEIVE_BYTES = 65_536
 SEND_BYTES = 262_144
 """The most that is handed to the stream at once; it must be sent within STALL_S."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["BlockingChannel", "Done"]
-
 Done: TypeAlias = Callable[[Command | None, RemotingError | None], None]
 """Called once with the response or the failure, in any thread; must not block or call back."""
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.client.link import Link
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse"]
-
 W = TypeVar("W")
 
 OnRequest: TypeAlias = Callable[[Command], "int | Answer | None"]

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["PLAIN", "Dress", "Link", "Names"]
-
 Dress: TypeAlias = Callable[[int, dict[str, str], bytes], dict[str, str]]
 """Maps the code, the fields and the body of a request to the fields that are sent, with a signature
 for example."""

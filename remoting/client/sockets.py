@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.client.link import Link
 
-__all__ = ["open_socket", "poll_of"]
-
 
 def open_socket(
     address: str, timeout_s: float, link: Link, stall_s: float

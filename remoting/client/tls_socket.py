@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-__all__ = ["TlsSocket"]
-
 T = TypeVar("T")
 RECORD_BYTES = 16_384
 """The largest TLS record."""

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from aerobee.remoting.rate_limit import RateLimits
 
-__all__ = ["Addresses", "host_text", "packed_host", "source_of"]
-
 PORT_BYTES: Final = 4
 V6_NETWORK_BYTES: Final = 8
 

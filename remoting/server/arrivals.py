@@ -25,8 +25,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["JUST_NOW_S", "NO_SLOW_ROUND", "Arrivals", "Reading", "SlowRound"]
-
 JUST_NOW_S: Final = 0.020
 """The time between the end of a slow round and the first rounds of the other selectors."""
 

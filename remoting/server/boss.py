@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.server.shared import Shared
 
-__all__ = [
-    "ACCEPT_PAUSE_S",
-    "ConnectionLimits",
-    "accept_ready",
-    "adopt",
-    "bind",
-    "listen",
-    "listen_on",
-    "reserve",
-    "run",
-]
-
 ACCEPT_PAUSE_S = 0.1
 """How long accepting pauses when the system is out of descriptors or buffers."""
 ACCEPTS_PER_WAKE = 64

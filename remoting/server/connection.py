@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Connection", "FrameHandler"]
-
 
 class FrameHandler(Protocol):
     """Serves the frames of a connection: the worker of its listener."""

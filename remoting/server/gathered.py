@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     Gatherable: TypeAlias = tuple[Command, Any]
     """A command and its connection."""
 
-__all__ = ["GATHERED_BYTES", "GATHERED_MAX", "Gathered"]
-
 GATHERED_MAX: Final = 32
 """Requests that are served together."""
 GATHERED_BYTES: Final = 64 << 10

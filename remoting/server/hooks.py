@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.connection import Connection
 
-__all__ = ["Hooks"]
-
 
 class Hooks(NamedTuple):
     """Callbacks of a selector: plain functions."""

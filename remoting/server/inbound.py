@@ -22,8 +22,6 @@ from aerobee.remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Peer
 
-__all__ = ["IDLE_SWEEPS", "LEAD_S", "InboundBudget"]
-
 LEAD_S: Final = 10.0
 """How long the leader may be the only connection that is read before its frame must have ended."""
 IDLE_SWEEPS: Final = 2

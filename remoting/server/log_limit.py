@@ -7,8 +7,6 @@ if left_out is not None:
 
 from __future__ import annotations
 
-__all__ = ["LogLimit"]
-
 
 class LogLimit:
     """At most `lines` in each period of `period_s`, which begins with its first line."""

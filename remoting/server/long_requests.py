@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["AT_ONCE", "BODIES_BYTES", "SHORT_BYTES", "LongRequests"]
-
 AT_ONCE: Final = 16
 """Long requests in progress at the same time."""
 BODIES_BYTES: Final = 2 << 20

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.peer import Newcomer
 
-__all__ = ["Newcomers"]
-
 
 class Newcomers:
     """Invariant: `by_address` has each open newcomer once, oldest first, and no empty addresses."""

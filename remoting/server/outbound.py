@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["OutboundBudget", "Uptake", "drop_sent", "send_queued", "unacknowledged_bytes"]
-
 JOIN_BYTES: Final = 16 * 1024
 """Below this, joining several answers is cheaper than sending them as separate vectors."""
 MAX_VECTORS: Final = 1024

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Newcomer", "Peer", "Wire"]
-
 
 class Wire(Protocol):
     """A non-blocking socket, or a stage above one with the same methods."""

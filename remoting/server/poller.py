@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.peer import Wire
 
-__all__ = ["MAX_EVENTS", "READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
-
 READ = 1
 WRITE = 4
 MAX_EVENTS = 512

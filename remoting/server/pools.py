@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Later
     from aerobee.remoting.wire.command import Command
 
-__all__ = [
-    "AGE_CHECK_S",
-    "DEFERRED_MAX",
-    "KEPT_BYTES_MAX",
-    "NO_STALL",
-    "OVERLOAD_REMARK",
-    "REJECT_REMARK",
-    "Pool",
-    "Stall",
-    "Waiting",
-    "stall_remark",
-    "timeout_around",
-    "timeout_remark",
-    "too_fast",
-]
-
 AGE_CHECK_S = 0.010
 """A round younger than this needs no check of queue times: it is the shortest limit one may set."""
 REMARKS = 1_024

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.shared import Limits
     from aerobee.remoting.wire.answer import Answer
 
-__all__ = ["NO_HOOKS", "Listener", "Reactor"]
-
 SWEEP_S = 1.0
 NO_HOOKS = Hooks()
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from aerobee.remoting.wire.frame import HEAD
 
-__all__ = ["JOINED_BYTES", "Piece", "ReadAhead"]
-
 JOINED_BYTES: Final = 64 * 1024
 """A longer part of a frame is not copied to its rest: the decoder collects it."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RECEIVE_BYTES", "ReceiveBuffer"]
-
 RECEIVE_BYTES = 256 * 1024
 """What one receive takes at most, where only one socket is ready."""
 

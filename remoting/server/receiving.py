@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Wire
     from aerobee.remoting.server.read_ahead import ReadAhead
 
-__all__ = [
-    "AHEAD_BYTES",
-    "AHEAD_S",
-    "BACKLOG_FRAME_BYTES",
-    "read_ahead",
-    "refuse_ahead",
-    "unread_bytes",
-    "waiting_bytes",
-]
-
 AHEAD_S: Final = 0.020
 """Data that has waited longer, with more behind it in its socket, is read ahead: in a broker
 without overload every socket has its turn earlier."""

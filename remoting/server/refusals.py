@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.read_ahead import Piece
     from aerobee.remoting.server.route_table import Resolved
 
-__all__ = ["refuse_late"]
-
 JSON: Final = int(Encoding.JSON)
 SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 MANY: Final = 1_000

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     of any other it says no, and is asked about it in the ordinary way.
     """
 
-__all__ = ["JSON", "RUN_MAX", "Gate", "following", "passes"]
-
 RUN_MAX: Final = 32
 """Requests that are served together, between two looks at the time."""
 JSON: Final = int(Encoding.JSON)

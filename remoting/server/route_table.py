@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Resolved", "Unfinished", "resolve"]
-
 
 class Resolved(NamedTuple):
     """A route with its pool."""

@@ -16,20 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.header import Header
 
-__all__ = [
-    "PARKED",
-    "Begun",
-    "Handler",
-    "Later",
-    "Outcome",
-    "Plain",
-    "Route",
-    "RunHandler",
-    "Steps",
-    "finished",
-    "is_steps",
-]
-
 
 class _Parked(Enum):
     PARKED = "parked"

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.frame import Frame
 
-__all__ = ["ROUND_S", "SCARCE_SHARES", "SWEPT_TOGETHER", "Selector"]
-
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
 AHEAD_READS: Final = 2

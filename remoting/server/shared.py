@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.tls_handshakes import Handshakes
 
-__all__ = ["Limits", "SelectorContext", "Shared"]
-
 
 class Limits(NamedTuple):
     """The limits of one connection, and of all together. Bytes, seconds."""

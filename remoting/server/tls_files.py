@@ -17,19 +17,6 @@ from aerobee.remoting.tls_config import ClientAuth
 if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
 
-__all__ = [
-    "CIPHERS",
-    "CertificateUnusable",
-    "Loaded",
-    "Shown",
-    "listeners_show",
-    "load",
-    "plain_context",
-    "show",
-    "trust",
-    "unusable",
-]
-
 CIPHERS: Final = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"
     ":ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"

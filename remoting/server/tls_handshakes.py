@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["AT_ONCE", "HANDSHAKE_S", "FirstByte", "Handshake", "Handshakes"]
-
 HANDSHAKE_S: Final = 10.0
 """From the first byte to the end of the handshake."""
 AT_ONCE: Final = 512

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["TlsSocket"]
-
 RECORD_BYTES: Final = 16_384
 """The most plain bytes of one record."""
 RECEIVE_BYTES: Final = RECORD_BYTES + 512

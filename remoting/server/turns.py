@@ -20,8 +20,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["TURN_S", "Turns", "in_slices"]
-
 TURN_S: Final = 0.001
 """How long one task may occupy the loop, since there may be many; steps are not interrupted."""
 

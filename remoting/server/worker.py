@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.frame import Frame
 
-__all__ = ["Worker"]
-
 log = structlog.stdlib.get_logger(__name__)
 
 SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)

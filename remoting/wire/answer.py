@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Answer"]
-
 
 class Answer(msgspec.Struct, frozen=True):
     """One answer before it is encoded in the encoding of its request.

@@ -8,17 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = [
-    "LANGUAGES",
-    "LANGUAGE_CODES",
-    "MSGPACK_OFFER",
-    "VERSION",
-    "Encoding",
-    "LanguageCode",
-    "RequestCode",
-    "ResponseCode",
-]
-
 VERSION = 479
 """Our version in every answer and server request: V5_3_3."""
 

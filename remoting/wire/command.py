@@ -38,18 +38,6 @@ else:
     Ext = Raw
     Buffer = Any
 
-__all__ = [
-    "ONEWAY",
-    "RESPONSE",
-    "Command",
-    "answer_around",
-    "answer_head",
-    "decode",
-    "encode_request",
-    "request_line",
-    "typed_decoder",
-]
-
 RESPONSE = 1
 """Flag bit: an answer."""
 ONEWAY = 2

@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 
 from aerobee.remoting.errors import FrameError
 
-__all__ = ["HEAD", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "Frame", "FrameDecoder"]
-
 Frame: TypeAlias = tuple[int, memoryview | bytes, memoryview | bytes]
 """Encoding of the header (0 JSON, 1 ROCKETMQ, 2 MSGPACK), header, body."""
 

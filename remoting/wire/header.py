@@ -33,18 +33,6 @@ from aerobee.remoting.errors import HeaderError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "I32",
-    "I64",
-    "Header",
-    "Scalar",
-    "number_names",
-    "read_fields",
-    "reader",
-    "text_writer",
-    "wire",
-]
-
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 I32 = Annotated[int, Meta(ge=-INT32_MAX - 1, le=INT32_MAX)]

@@ -16,8 +16,6 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "REFERENCE_KEY", "check_depth", "decode"]
-
 MAX_DEPTH = 64
 MAX_BRACKETS = 1_000_000
 """Ten times what a table of 100,000 topics has; counting them takes a few milliseconds."""

@@ -19,18 +19,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-__all__ = [
-    "ACCESS_KEY",
-    "BOUND",
-    "ONLY_FOR",
-    "SECURITY_TOKEN",
-    "SIGNATURE",
-    "is_signed",
-    "is_signed_in_steps",
-    "signature",
-    "with_signature",
-]
-
 ACCESS_KEY: Final = "AccessKey"
 """The field with the name of the account."""
 SECURITY_TOKEN: Final = "SecurityToken"

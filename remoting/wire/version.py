@@ -5,8 +5,6 @@ Source: remoting §1.8 (MQVersion).
 
 from __future__ import annotations
 
-__all__ = ["HIGHER_VERSION", "describe"]
-
 HIGHER_VERSION = "HIGHER_VERSION"
 """RocketMQ's name for a number after its last known release."""
 

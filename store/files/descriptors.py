@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DESCRIPTORS_RESERVED", "NONE_LEFT", "UNTRACKED", "Descriptors"]
-
 DESCRIPTORS_RESERVED = 16
 """The descriptors that the store needs at a time, with room to spare."""
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}

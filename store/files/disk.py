@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 import trio
 
 from aerobee.store.files.descriptors import UNTRACKED, Descriptors
-from aerobee.store.files.machine import Space
 from aerobee.store.files.places import Places
 from aerobee.store.files.syncs import Syncs
 from aerobee.store.format.names import (
@@ -35,8 +34,6 @@ from aerobee.store.format.sparse import NOT_SUPPORTED, data_ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-__all__ = ["Disk", "Handle", "Space"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["local_day", "local_hour", "local_stamp"]
-
 
 def local_hour(now_ms: int) -> int:
     """Hour of the day in local time, 0 to 23."""

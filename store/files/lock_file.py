@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk, Handle
 
-__all__ = ["LockFile"]
-
 _CONTENT = b"lock"
 _OURS = b"aerobee "
 _CONTENT_BYTES = 64

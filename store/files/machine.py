@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Machine", "Space"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk, Handle
 
-__all__ = ["MappedFile"]
-
 _NOTHING = memoryview(bytearray())
 PIECE_BYTES = 32 << 20
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["MappedFileQueue"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk, Handle
 
-__all__ = ["OPEN_FILES_MAX", "OpenFiles"]
-
 OPEN_FILES_MAX = 512
 OPEN_FILES_MIN = 4
 SHARE = 16

@@ -15,8 +15,6 @@ from aerobee.store.format.names import inner_path, spare_path
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Places"]
-
 _NOT_MOVED = {errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS}
 """The errors where a directory takes no file from beside it, or nothing can be made there."""
 

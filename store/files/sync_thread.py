@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Job = tuple[Callable[[], None], Callable[[BaseException | None], None]]
 
-__all__ = ["SyncThread", "outcome", "side_by_side"]
-
 T = TypeVar("T")
 THREADS = 8
 MANY = 64

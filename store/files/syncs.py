@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Syncs"]
-
 
 class Syncs:
     """Threads register themselves here while they sync. True while one does."""

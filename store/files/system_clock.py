@@ -8,8 +8,6 @@ import structlog
 
 from aerobee.store.wall_time import WallTime
 
-__all__ = ["SystemClock"]
-
 _SLEEPS_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Where the system has it, a clock that goes on while the machine sleeps."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.store.flush.log_flush import LogFlush
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["CheckpointService"]
-
 log = structlog.get_logger(__name__)
 
 

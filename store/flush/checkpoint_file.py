@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["CheckpointFile"]
-
 
 class CheckpointFile:
     """`value` is what the file says (all 0 before `load` and without a file)."""

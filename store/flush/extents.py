@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.queues.queue_extents import QueueExtent, TakeExtent
 
-__all__ = ["FEW", "SHARE", "ExtentSaves", "lacks"]
-
 log = structlog.get_logger(__name__)
 
 FEW: Final = 64

@@ -10,15 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "INLINE_BYTES",
-    "LONG_PAUSE_S",
-    "MEAN_MAX_S",
-    "PAUSE_S",
-    "SINGLE_MAX_S",
-    "InlineSyncs",
-]
-
 INLINE_BYTES: Final = 256 << 10
 """A sync of more bytes is the thread's: it takes the longer, the more there is to write."""
 MEAN_MAX_S: Final = 0.0005

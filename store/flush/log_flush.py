@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog, SyncPlan
     from aerobee.store.shared import Runtime
 
-__all__ = ["LogFlush", "LogFlushHooks"]
-
 PAGE_BYTES = 4_096
 SLOW_S = 1.0
 SYNC_AGAIN_S = 0.1

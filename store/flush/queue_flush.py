@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queue import ConsumeQueue, TailWrite
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["QueueFlush", "QueueFlushHooks"]
-
 UNWRITTEN_UNITS_MAX = 200_000
 """Units in memory that start a round early."""
 WRITE_TRIES = 30

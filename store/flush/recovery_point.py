@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["RecoveryPoint", "RecoveryPointFile"]
-
 SLOT_BYTES = 512
 """No more than the smallest sector."""
 SLOTS_AT = (0, 4_096)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
     from aerobee.store.shared import Contents
 
-__all__ = ["RecoveryPoints", "Taken"]
-
 SYNC_BYTES: Final = 64 << 20
 """After so much log since the last synced point, the next one is synced, too."""
 QUEUES_BEHIND_BYTES: Final = 8 << 20

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 
     Pack = Callable[..., bytes]
 
-__all__ = [
-    "BATCH_HEAD",
-    "BatchItems",
-    "BatchRecords",
-    "batch_columns",
-    "batch_item_size",
-    "batch_items",
-    "encode_batch",
-]
-
 SHAPES_MAX = 256
 """Shapes of messages whose packers are kept."""
 PIECE = 500

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from aerobee.store.format.layout import Layout, i64
 
-__all__ = ["CHECKPOINT", "CHECKPOINT_FILE_BYTES", "SAFETY_MS", "Checkpoint"]
-
 CHECKPOINT_FILE_BYTES = 4_096
 SAFETY_MS = 3_000
 """Recovery starts this much before the stored times."""

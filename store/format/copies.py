@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.layout import Buffer
 
-__all__ = ["Stored", "copy_bytes", "encode_copies", "stored", "stored_messages"]
-
-
 Head: TypeAlias = tuple[int, int, int, int, int, int, int, bytes, int, bytes, int]
 """The head of a record, with the fields that a copy keeps in two pieces: size, magic, checksum of
 the body, queue id, flag, queue offset, physical offset; sysFlag, born timestamp, born host; store

@@ -26,8 +26,6 @@ from aerobee.store.format.unit import UNIT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NEVER", "FilledQueue", "Scanned", "fast_scan", "queue_key"]
-
 NEVER = 1 << 63
 """Later than every time of a record."""
 _pack = UNIT.pack

@@ -10,31 +10,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = [
-    "BAD_LENGTHS",
-    "BAD_MAGIC",
-    "BAD_SIZE",
-    "BEGIN",
-    "BLANK",
-    "CQ_MISMATCH",
-    "CQ_MISSING",
-    "CQ_TAG_MISMATCH",
-    "CRC",
-    "END",
-    "HOLE",
-    "IN_THE_LOG",
-    "IN_THE_QUEUES",
-    "MORE",
-    "QUEUE_GAP",
-    "TAIL",
-    "TIME_BACKWARDS",
-    "WRONG_OFFSET",
-    "ZEROS",
-    "Fault",
-    "NoRecord",
-    "Stop",
-]
-
 BAD_MAGIC: Final = "badMagic"
 """Neither a record nor the blank begins like this."""
 BAD_SIZE: Final = "badSize"

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.layout import Buffer
 
-__all__ = [
-    "FRAME_DATA_BYTES_MAX",
-    "FRAME_HEAD_BYTES",
-    "REPORT_BYTES",
-    "Frame",
-    "FrameReader",
-    "ReportReader",
-    "encode_frame",
-    "encode_report",
-]
-
 FRAME_HEAD_BYTES: Final = 12
 REPORT_BYTES: Final = 8
 FRAME_DATA_BYTES_MAX: Final = (4 << 20) - FRAME_HEAD_BYTES

@@ -17,23 +17,6 @@ from aerobee.store.format.tags import java_hash
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "INDEX_ENTRY",
-    "INDEX_HEAD",
-    "INDEX_SLOT",
-    "TIME_DIFF_MAX",
-    "IndexEntry",
-    "IndexHead",
-    "IndexShape",
-    "IndexSlot",
-    "KeyHasher",
-    "file_bytes",
-    "index_key",
-    "key_hash",
-    "keys_of",
-    "positive",
-]
-
 TIME_DIFF_MAX: Final = 0x7FFF_FFFF
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, g
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Buffer", "Layout", "Row", "host4", "host6", "i8", "i16", "i32", "i64", "u32"]
-
 i8: TypeAlias = Annotated[int, "b"]
 i16: TypeAlias = Annotated[int, "h"]
 i32: TypeAlias = Annotated[int, "i"]

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["UniqId", "offset_id", "offset_ids", "read_offset_id", "read_uniq_id", "uniq_id"]
-
 _OFFSET = Struct(">q")
 _UNIQ_TAIL = Struct(">HIIH")
 

@@ -5,39 +5,6 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TypeVar
 
-__all__ = [
-    "ABORT",
-    "ARCHIVE",
-    "CHECKPOINT",
-    "COMMIT_LOG",
-    "CONFIG",
-    "CONSUME_QUEUE",
-    "INDEX",
-    "LAST_STOP",
-    "LOCK",
-    "LOST_FOUND",
-    "QUEUE_EXTENTS",
-    "RECOVERY_POINT",
-    "RESERVE",
-    "SEGMENT_DIGITS",
-    "TIMER_CHECK",
-    "TIMER_LOG",
-    "TIMER_WHEEL",
-    "backup_name",
-    "file_start",
-    "index_name",
-    "inner_path",
-    "is_index_name",
-    "is_spare",
-    "is_spare_of",
-    "mark_name",
-    "marked_segment",
-    "segment_name",
-    "segment_start",
-    "spare_path",
-    "temporary_name",
-]
-
 _SPARE = ".new"
 _MARK = ".done"
 AnyPath = TypeVar("AnyPath", bound=PurePath)

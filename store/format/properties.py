@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROPERTIES_BYTES_MAX", "append", "closed", "decode", "encode", "is_closed", "value_of"]
-
 PROPERTIES_BYTES_MAX: Final = 32_767
 """What the signed 16-bit length field of a record can say."""
 _IS: Final = "\x01"

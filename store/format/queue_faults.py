@@ -22,8 +22,6 @@ from aerobee.store.format.unit import SCHEDULE_TOPIC, is_blank, is_due_time
 if TYPE_CHECKING:
     from aerobee.store.format.unit import Unit
 
-__all__ = ["number_fault", "unit_detail", "unit_fault"]
-
 
 def number_fault(expected: int | None, queue_offset: int) -> str:
     """QUEUE_GAP for a record without the next number; `expected` None: it is the first one.

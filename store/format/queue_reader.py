@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.sparse import SparseFile
 
-__all__ = ["Listing", "Queue", "QueueReader", "queues_below", "usual_size"]
-
 QUEUE_FILE_BYTES: Final = 6_000_000
 
 

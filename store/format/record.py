@@ -14,7 +14,8 @@ from zlib import crc32
 
 import msgspec
 
-from aerobee.store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from aerobee.store.errors import MessageIllegal, PropertiesTooLong
+from aerobee.store.errors import RecordDamaged as RecordDamaged
 from aerobee.store.format.faults import (
     BAD_LENGTHS,
     BAD_MAGIC,
@@ -30,35 +31,6 @@ from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-__all__ = [
-    "BLANK_BYTES",
-    "BLANK_MAGIC",
-    "BORN_HOST_IPV6",
-    "FIXED_BYTES",
-    "GLANCES",
-    "HOST_FLAGS",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "STORE_HOST_IPV6",
-    "TOPIC_BYTES_MAX_V1",
-    "TRANSACTION_COMMIT",
-    "TRANSACTION_MASK",
-    "TRANSACTION_PREPARED",
-    "TRANSACTION_ROLLBACK",
-    "MessageDraft",
-    "Record",
-    "RecordDamaged",
-    "RecordHeader",
-    "blank",
-    "encode",
-    "parse",
-    "queue_offsets",
-    "read",
-    "records",
-    "store_timestamp_at",
-    "topic_bytes",
-]
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

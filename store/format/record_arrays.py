@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Heads", "Walked", "crc_faults", "field_at", "heads_of", "records_in", "visible"]
-
 _size_at = Struct(">i").unpack_from
 
 

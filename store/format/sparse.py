@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["NOT_SUPPORTED", "SparseFile", "data_ranges", "used_end"]
-
 NOT_SUPPORTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 """Errors of a system that does not support a call, or not for this kind of file."""
 READ_BYTES: Final = 1 << 18

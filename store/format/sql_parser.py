@@ -40,8 +40,6 @@ from aerobee.store.format.sql_tree import (
     Text,
 )
 
-__all__ = ["DEPTH_MAX", "EXPRESSION_BYTES_MAX", "Parsed", "SqlInvalid", "parse"]
-
 EXPRESSION_BYTES_MAX: Final = 8192
 """Bytes of one filter, in UTF-8."""
 DEPTH_MAX: Final = 32

@@ -10,8 +10,6 @@ import re
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-__all__ = ["TOKENS_MAX", "Kind", "SqlInvalid", "Token", "Tokens"]
-
 TOKENS_MAX: Final = 500
 """Tokens of one filter."""
 

@@ -5,28 +5,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-__all__ = [
-    "And",
-    "Between",
-    "Boolean",
-    "Cast",
-    "Constant",
-    "Equal",
-    "In",
-    "IsNull",
-    "Negate",
-    "Node",
-    "Not",
-    "Number",
-    "NumberType",
-    "Operand",
-    "Or",
-    "Order",
-    "Property",
-    "Search",
-    "Text",
-]
-
 
 class NumberType(Enum):
     """What a text is read as before it is compared with a number: as the number was written."""

@@ -13,16 +13,6 @@ from aerobee.store.format.properties import value_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "ALL",
-    "EXT_ADDRESS_MAX",
-    "TagFilter",
-    "hash_of",
-    "java_hash",
-    "tags_code",
-    "tags_code_of",
-]
-
 EXT_ADDRESS_MAX = -2_147_483_649
 """A code at or below this is an address in consumequeue_ext, never a hash or a time."""
 

@@ -46,20 +46,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.format.sparse import SparseFile
 
-__all__ = [
-    "CANDIDATE_BYTES",
-    "HEAD_BYTES_MAX",
-    "Walk",
-    "candidates",
-    "candidates_in",
-    "claimed_size",
-    "fault_at",
-    "magics",
-    "named_offset",
-    "resumes_at",
-    "stop_at",
-]
-
 HEAD_BYTES_MAX = 112
 """The fixed fields in front of the body, with IPv6 hosts."""
 CANDIDATE_BYTES = 36

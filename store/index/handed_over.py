@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.dispatch_request import DispatchRequest
     from aerobee.store.set_aside import SetAside
 
-__all__ = ["PENDING_MAX", "HandedOver", "set_aside"]
-
 PENDING_MAX: Final = 16_384
 """Requests that are queued."""
 SLICE: Final = 400

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk, Handle
 
-__all__ = ["IndexBuilder", "IndexFile", "Key", "Recent", "whole"]
-
 _BLOCK: Final = 1_024
 """Slots that are written together: a page of the file, whose first one also has the head."""
 _HEAD_SLOTS: Final = INDEX_HEAD.size // INDEX_SLOT.size

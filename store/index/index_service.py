@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from aerobee.store.index.indexes import Indexes
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["IndexService"]
-
 PENDING_BYTES: Final = 64 << 20
 """Of the log that queued messages are from: their properties may be most of it."""
 SLICE_BYTES: Final = 1 << 20

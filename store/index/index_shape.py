@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Handle
     from aerobee.store.format.index import IndexEntry
 
-__all__ = ["shape_of"]
-
 _NO_ENTRY: Final = bytes(INDEX_ENTRY.size)
 
 

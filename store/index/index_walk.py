@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Handle
     from aerobee.store.index.index_file import IndexFile, Recent
 
-__all__ = ["IndexWalk"]
-
 BLOCK: Final = 128
 """Entries that are read together: those of a frequent key lie side by side."""
 LATER_MAX: Final = 2_000

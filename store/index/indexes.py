@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.index.index_file import Recent
 
-__all__ = ["Indexes", "Resume"]
-
 log = structlog.get_logger(__name__)
 
 

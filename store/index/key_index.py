@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["QUERY_THREADS", "KeyIndex"]
-
 QUERY_THREADS: Final = 2
 """Steps of queries that run at the same time."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog, ReadLog
     from aerobee.store.messages.checked_reads import Damaged
 
-__all__ = ["QUERY_BYTES_MAX", "KeySearch", "Question"]
-
 QUERY_BYTES_MAX: Final = 8 << 20
 """Bytes of messages in one answer; the first is always in it."""
 EXAMINED_MAX: Final = 10_000

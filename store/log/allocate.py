@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.stats import StoreStats
 
-__all__ = ["Allocator"]
-
 RETRY_S = 10.0
 LATE_S = 2.0
 """How long puts that need the next segment are postponed before writes are refused."""

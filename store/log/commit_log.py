@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
 
-__all__ = ["MAPPED_SEGMENTS", "CommitLog", "LogWalk", "SyncPlan"]
-
 MAPPED_SEGMENTS = 8
 """How many of the last segments stay mapped: each takes a descriptor, and page tables."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["first_store_time"]
-
 STORE_TIME_BYTES = 8
 _pick = HEAD.pick("physical_offset", "sys_flag")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.log.commit_log import CommitLog
 
-__all__ = ["unmap_behind"]
-
 LOOK_S = 0.1
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.log.commit_log import CommitLog
 
-__all__ = ["Warmer"]
-
 PAGE_BYTES = 4_096
 STEP_BYTES = 1 << 20
 """Bytes per call of the thread."""

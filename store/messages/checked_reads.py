@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import GetResult
     from aerobee.store.stats import StoreStats
 
-__all__ = ["CheckedReads", "Damaged", "damage_of"]
-
 SMALL_BYTES: Final = 8 << 20
 """Of a record that claims to be longer, only the head is read first."""
 LOG_EVERY_S: Final = 1.0

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.open_files import OpenFiles
     from aerobee.store.stats import StoreStats
 
-__all__ = ["COLD_READ_THREADS", "REPEATS_MAX", "ByteRange", "ColdReads"]
-
 COLD_READ_THREADS = 4
 """Reads that may wait for the disk at the same time; more wait for a thread."""
 REPEATS_MAX = 10_000

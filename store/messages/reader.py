@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.stats import StoreStats
 
-__all__ = ["CHECKED_RECORDS", "SCAN_UNITS", "QueueReader"]
-
 _iter_units = UNIT.iter_unpack
 _FOUND = GetStatus.FOUND
 

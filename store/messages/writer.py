@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["Writer"]
 TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")

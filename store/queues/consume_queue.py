@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.queues.queue_extents import TakeExtent
 
-__all__ = ["KEEP_BYTES", "ConsumeQueue", "TailWrite"]
-
 KEEP_BYTES = 4_000
 """Written units that stay in memory, so that readers at the end never read the disk."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.queue_extents import QueueExtents
     from aerobee.store.results import UnitStatus
 
-__all__ = ["ConsumeQueues", "slices_of"]
-
 log = structlog.get_logger(__name__)
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     Arrival: TypeAlias = Callable[[str, int, int, int, int, bytes], object]
 
-__all__ = ["Arrivals", "DispatchService", "Dispatcher"]
-
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
 """Called with topic, queue id, max offset, tags code, store timestamp in ms, properties; a true
 value says that nobody waits for later messages of the queue.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.queues.consume_queue import ConsumeQueue
 
-__all__ = ["DispatchRequest", "Run"]
-
 
 class Run(NamedTuple):
     """Messages that were appended at once, side by side in the log and in one queue."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     TakeExtent = Callable[[Disk], "QueueExtent | None"]
 
-__all__ = ["NO_EXTENTS", "QueueExtent", "QueueExtents", "QueueExtentsFile", "take_extent"]
-
 SAME_TIME_MS: Final = 50
 """File systems take their times from a clock that ticks every 10 ms or faster."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.open_files import OpenFiles
 
-__all__ = ["QueueFiles"]
-
 
 class QueueFiles:
     """The files below one directory. `damaged`: some that held units had to be removed."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     ReadUnits = Callable[[OpenFiles, Path, int, int], bytes]
 
-__all__ = ["RECENT_BYTES", "QueueUnits"]
-
 RECENT_BYTES = 1 << 20
 """Units of this run, no further from the end, are probably in the page cache."""
 CHUNK_BYTES = 64_000

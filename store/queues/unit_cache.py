@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["BLOCKS_MAX", "BLOCK_BYTES", "UnitCache"]
-
 BLOCK_BYTES: Final = 4_000
 BLOCKS_MAX: Final = 1_024
 """Blocks that are kept, 4 MB; the oldest is dropped first."""

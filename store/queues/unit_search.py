@@ -14,8 +14,6 @@ from aerobee.store.format.queue_reader import Queue, QueueReader
 if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
 
-__all__ = ["UnitSearch"]
-
 
 class UnitSearch(NamedTuple):
     """Units `low` … `high` − 1 of a queue, all of them written to its files."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["AbortFile"]
-
 
 class AbortFile:
     """Only its existence matters; the content is our process id, as 5.x writes it."""

@@ -33,23 +33,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.recovery.last_stop import LastStop
 
-__all__ = [
-    "LogEnd",
-    "altered",
-    "reason_at",
-    "record_time_at",
-    "refuse_damage",
-    "refuse_foreign_bytes",
-    "refuse_hole",
-    "refuse_holes",
-    "refuse_loss",
-    "refuse_no_log",
-    "refuse_number",
-    "refuse_short",
-    "sound_end",
-    "warn_of_begin",
-]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.queues.consume_queues import ConsumeQueues
 
-__all__ = ["LastStop", "LastStopFile", "QueueEnds"]
-
 
 class QueueEnds(NamedTuple):
     """The first queue offset that could be read, and the number of the next message."""

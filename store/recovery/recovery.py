@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds
     from aerobee.store.recovery.recovery_start import Known
 
-__all__ = ["recover"]
-
 log = structlog.get_logger(__name__)
 
 CHUNK_BYTES = 1 << 20

@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds
 
-__all__ = [
-    "FirstRecord",
-    "Known",
-    "abnormal_start",
-    "known_of",
-    "led_behind",
-    "normal_start",
-    "short_of",
-]
-
 
 class FirstRecord(NamedTuple):
     """The first record of a segment."""

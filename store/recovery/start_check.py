@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from aerobee.store.recovery.abort_file import AbortFile
     from aerobee.store.space.reserve_file import Reserves
 
-__all__ = [
-    "make_directory",
-    "opening",
-    "refuse_foreign",
-    "refuse_no_directory",
-    "refuse_small_disk",
-    "refusing",
-    "remove_leftovers",
-    "say_footprint",
-    "warn_of_clock",
-]
-
 log = structlog.get_logger(__name__)
 
 CLOCK_BEHIND_MS = 5_000

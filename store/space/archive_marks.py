@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["ArchiveMarks"]
-
 log = structlog.get_logger(__name__)
 
 

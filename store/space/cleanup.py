@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from aerobee.store.space.retention import Deletion
     from aerobee.store.space.watermark import DiskWatch
 
-__all__ = ["MANUAL_PASSES", "Cleanup", "CleanupHooks"]
-
 FIRST_PASS_S: Final = 60.0
 """The first pass comes after this: a broker that was down for long serves its consumers first."""
 LOOK_S: Final = 10.0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Follower: TypeAlias = Callable[[int], Awaitable[object]]
 
-__all__ = ["DeletedRange", "QueueCleanup"]
-
 BATCH: Final = 100
 """Queues that one thread call searches."""
 DISPATCH_WAITS: Final = 40

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["RESERVE_BYTES_MAX", "RESERVE_BYTES_MIN", "ReserveFile", "Reserves", "reserve_bytes"]
-
 RESERVE_BYTES_MAX = 64 << 20
 RESERVE_BYTES_MIN = 64 << 10
 """A smaller reserve would not help and is not created."""

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.config import StoreConfig
 
-__all__ = [
-    "START_DISTRUST_S",
-    "Deletion",
-    "Elapsed",
-    "Level",
-    "LogFile",
-    "Reason",
-    "hours_of",
-    "is_due",
-    "plan",
-]
-
 JUMP_MS = 5_000
 """How far the two clocks may differ between two checks; slewing and busy loops stay below it."""
 START_DISTRUST_S = 3_600.0

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.store.shared import Contents, Runtime
     from aerobee.store.space.cleanup_queues import Follower
 
-__all__ = ["StoreSpace"]
-
 log = structlog.get_logger(__name__)
 
 

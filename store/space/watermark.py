@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Disk, Space
-
-__all__ = ["DiskWatch", "Usage", "usage_of", "used_percent"]
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.machine import Space
 
 UNKNOWN = -1
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from aerobee.store.format.timer import DELETE, ROLL
 
-__all__ = ["Chain", "Due", "Linked"]
-
 
 class Linked(NamedTuple):
     """Units of one chain, the newest first."""

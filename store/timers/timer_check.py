@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = ["TimerCheckFile"]
-
 
 class TimerCheckFile:
     """`value` is what is on disk; None before `load` and without a file."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     ReadLog = Callable[[OpenFiles, MappedFile, int, int], memoryview]
 
-__all__ = ["TimerLog", "UnitsToWrite"]
-
 UNIT_BYTES: Final = TIMER_UNIT.size
 BLANK_ROOM: Final = 16
 BLOCK_BYTES: Final = 1_260 * UNIT_BYTES

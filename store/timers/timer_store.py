@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.timers.timer_log import ReadLog
 
-__all__ = ["Save", "TimerStore"]
-
 PRECISION_MAX_MS = 1_000
 """The longest step of a wheel, as `timerPrecisionMs` allows it."""
 

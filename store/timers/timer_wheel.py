@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.format.timer import TimerUnit
 
-__all__ = ["TimerWheel"]
-
 BLOCK_BYTES: Final = 4_096
 RUN_BYTES: Final = 1 << 20
 """Adjacent blocks that are written in one call, at most."""

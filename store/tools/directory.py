@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.queue_reader import Queue
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["Directory", "ReadOnlyDisk", "opened"]
-
 SEGMENT_BYTES = 1 << 30
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["Wanted", "described", "dump", "iso_time", "records"]
-
 
 class Wanted(NamedTuple):
     """The filter of a dump: every field that is not None restricts it."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Unpack = Callable[[bytes, int], bytes]
 
-__all__ = ["Export", "export"]
-
 BUFFER_BYTES: Final = 8 << 20
 """Lines are written when so much is waiting, over all topics."""
 NAME_MAX: Final = 200

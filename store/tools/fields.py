@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["FieldCheck"]
-
 JUMP_MS: Final = 3_600_000
 """A clock may be adjusted by less than an hour, but not back and forth for one message."""
 FAMILY: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6

@@ -6,8 +6,6 @@ from collections import Counter
 
 import msgspec
 
-__all__ = ["Finding", "Findings"]
-
 LISTED_MAX = 1_000
 """The most findings of one kind that are kept; more are only counted."""
 

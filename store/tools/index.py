@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.directory import Directory
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["IndexCheck"]
-
 DEFAULT_SHAPE: Final = IndexShape(5_000_000, 20_000_000)
 """The shape that is tried first; the real one is read from the file."""
 READ_BYTES: Final = 1 << 20

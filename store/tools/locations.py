@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.disk import Disk
 
-__all__ = [
-    "ELSEWHERE",
-    "MEMBER",
-    "STORE_SIGNS",
-    "StoreLocation",
-    "is_store",
-    "locations",
-    "members",
-]
-
 STORE_SIGNS: Final = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, f"{CONFIG}/topics.json")
 """What only a broker makes."""
 MEMBER: Final = re.compile(r"broker-(\d{1,3})", re.ASCII)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.fields import FieldCheck
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["Passage", "Region"]
-
 MAGIC_END = 8
 """The end of the magic code in a record: a search from there does not find that record again."""
 SLICE_BYTES = 16 << 20

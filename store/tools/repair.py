@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.findings import Finding
     from aerobee.store.tools.verify import ReadJson, Verification
 
-__all__ = ["Plan", "plan", "repair"]
-
 REBUILT: Final = IN_THE_QUEUES | {"lost"}
 """Kinds of damage that are gone after a start has rebuilt the consume queues."""
 COPY_BYTES: Final = 1 << 20

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.tools.directory import Directory
 
-__all__ = ["QueueStats", "StoreSummary", "summarise"]
-
 
 class QueueStats(msgspec.Struct):
     """The messages of one queue in the log; half messages are only counted."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.queue_reader import Queue, QueueReader
 
-__all__ = ["Expectation", "QueueCheck"]
-
 COMPARE_BYTES = 8_000
 CHUNK_UNITS = 3_200
 WORDS = {

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     ReadJson = Callable[[bytes], Any]
 
-__all__ = ["Verification", "verify"]
-
 NAMED_TABLES = {
     "topics.json": ("topicConfigTable", "topicName"),
     "subscriptionGroup.json": ("subscriptionGroupTable", "groupName"),

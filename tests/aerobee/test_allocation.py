@@ -15,7 +15,7 @@ from aerobee.allocation import (
     machine_room_nearby,
     strategy,
 )
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.errors import ConfigurationError
 from tests.kit.allocations import NAMES, Case, named, shares
 

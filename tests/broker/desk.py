@@ -11,11 +11,12 @@ import trio
 
 from aerobee.broker.answers import refusal
 from aerobee.broker.broker import Broker
-from aerobee.broker.config.load import BrokerConfig, BrokerOptions
-from aerobee.broker.topics.topics import TopicConfig
+from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.config.options import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
@@ -32,19 +33,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
     from tests.kit.faulty_disk import Call, FaultyDisk
-
-__all__ = [
-    "BORN_MS",
-    "Caller",
-    "Desk",
-    "Gate",
-    "body_of",
-    "broker_config",
-    "open_desk",
-    "pull_header",
-    "said",
-    "send_header",
-]
 
 BORN_MS = 1_699_999_999_000
 LOG_BYTES = 1 << 20

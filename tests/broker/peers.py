@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["HandClock", "Peer", "Saved", "request"]
-
 NUMBERS = count(1)
 
 

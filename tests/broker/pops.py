@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
-__all__ = ["BROKER", "Popped", "Pops", "batch_ack", "open_pops", "popped_of"]
-
 BROKER = "desk"
 
 

@@ -9,8 +9,6 @@ from aerobee.store.format.record import Record, read
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["records_of"]
-
 
 def records_of(store: MessageStore, topic: str, queue_id: int = 0) -> list[Record]:
     """The records of one queue, in its order."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tests.broker.desk import Desk
     from tests.kit.tls import Certificate
 
-__all__ = ["CONNECTIONS", "RECEIVE_BYTES", "Client", "Clients"]
-
 CONNECTIONS = 5
 RECEIVE_BYTES = 1 << 23
 

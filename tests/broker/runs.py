@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.route_table import Resolved
     from aerobee.remoting.server.routes import RunHandler
 
-__all__ = ["Runs"]
-
 
 class Runs:
     """How many requests each run served, if any; with an error every run ends in it at once."""

@@ -24,18 +24,20 @@ from aerobee.broker import __main__ as main
 from aerobee.broker import start_checks
 from aerobee.broker.process import signals
 from aerobee.remoting.server import boss
-from aerobee.store.files.disk import Disk, Space
+from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.broker.process.test_service_manager import Systemd
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_block, free_port
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.store.files.machine import Space
     from tests.kit.process import Child
 
 pytestmark = pytest.mark.ours

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.pools.pools import make_pools
 from aerobee.remoting.config import RemotingConfig
@@ -18,6 +17,7 @@ from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
+from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import StoreForeign, StoreLocked
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import Desk, body_of, broker_config, open_desk, pull_header, send_header

@@ -13,13 +13,12 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker import controller as controller_module
-from aerobee.broker.config.load import (
-    BrokerConfig,
+from aerobee.broker.config.services import (
     MetricsConfig,
     MetricsExporterType,
     NamesrvConfig,
+    ProcessConfig,
 )
-from aerobee.broker.config.services import ProcessConfig
 from aerobee.broker.controller import BrokerController, Ready
 from aerobee.broker.metrics import http
 from aerobee.remoting.config import RemotingConfig
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.broker.broker import Extra
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.store.results import Recovery
 
 pytestmark = pytest.mark.trio

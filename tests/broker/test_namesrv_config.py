@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.config.load import BrokerConfig, ConfigurationError
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.namesrv_config import load_namesrv_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.broker.config.model import BrokerConfig
 
 
 def load(file: Path | None = None, environ: Any = None, **given: Any) -> BrokerConfig:

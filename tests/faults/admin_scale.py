@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["A1"]
-
 TOPICS, GROUPS = 50, 100
 """Of each hundred."""
 QUEUES, READS = 8, 20

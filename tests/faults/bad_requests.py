@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["GROUP", "TOPIC", "BadRequest", "any_of", "every", "routed"]
-
 TOPIC, GROUP = "swept", "sweepers"
 NEVER_MADE: Final = Path("never-made")
 DIGITS: Final = re.compile(r"-?[0-9]+")

@@ -35,8 +35,6 @@ from tests.faults.wire_fuzz import W1
 from tests.interop.sdk_against_java import J1
 from tests.kit.campaign import Campaign
 
-__all__ = ["CAMPAIGNS"]
-
 CAMPAIGNS: tuple[Campaign, ...] = (
     R1,
     R1B,

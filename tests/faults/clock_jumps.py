@@ -25,8 +25,6 @@ from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s
 from tests.kit.running_store import TrioClock, running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
-__all__ = ["R14"]
-
 TOPIC = "T"
 QUEUES = 2
 STEPS = 40

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tests.broker.desk import Desk
     from tests.kit.campaign import Cycle, Run
 
-__all__ = ["D1"]
-
 TOPIC = "t"
 QUEUES = 2
 WINDOW_S = 600

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["W3"]
-
 MiB = 1_048_576
 SEND, PULL, UPDATE_OFFSET, CREATE_TOPIC, SUCCESS = 310, 11, 15, 17, 0
 TIMED, NEW = "timed", "new"

@@ -27,8 +27,6 @@ from tests.kit.ports import free_block
 from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
-__all__ = ["R20"]
-
 OURS = "aerobee"
 TURNS = (OURS, "4.9.7", OURS, "5.4.0")
 """Who serves the directory, one after the other."""

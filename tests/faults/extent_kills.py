@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Cycle, Run
 
-__all__ = ["R1E"]
-
 CYCLES_PER_DIRECTORY = 20
 ACKS_MAX = 300
 MORE_MAX = 5

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["R11"]
-
 MiB = 1 << 20
 READ_BPS = MiB
 PAST_BYTES = 8 * MiB

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from tests.kit.promises import Delivery
     from tests.kit.raw_client import RawAnswer, RawConnection, RawRecord
 
-__all__ = [
-    "BROKER_NAME",
-    "LEVELS_MS",
-    "PAID",
-    "PARKED",
-    "QUEUES",
-    "RETRY",
-    "Bank",
-    "Client",
-    "Consumer",
-    "Parker",
-    "Popper",
-]
-
 PULL_MESSAGE, UPDATE_CONSUMER_OFFSET, SEND_MESSAGE_V2 = 11, 15, 310
 HEART_BEAT, CONSUMER_SEND_MSG_BACK, END_TRANSACTION, CHECK_TRANSACTION_STATE = 34, 36, 37, 39
 POP_MESSAGE, ACK_MESSAGE = 200_050, 200_051

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Cycle, Run
 
-__all__ = ["R14B"]
-
 TOPICS = ("t", "%RETRY%members")
 LEVELS_S = {"1": 1, "2": 5, "3": 10}
 DELAYS_S = (2, 20, 3_600, 20 * 86_400)

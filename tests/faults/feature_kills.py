@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tests.kit.campaign import Cycle, Run
     from tests.kit.raw_client import RawRecord
 
-__all__ = ["R1F"]
-
 CREATE_TOPIC, SUCCESS = 17, 0
 POPPED, ORDERLY = "popped", "orderly"
 CYCLES_PER_DIRECTORY = 10

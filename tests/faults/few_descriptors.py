@@ -21,8 +21,6 @@ from tests.kit.raw_client import Closed, RawConnection, send_fields
 if TYPE_CHECKING:
     from tests.kit.campaign import Run
 
-__all__ = ["R15"]
-
 FILES = 64 + 10
 SEND = 310
 CROWD = 120

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aerobee.store.tools.verify import Verification
     from tests.kit.campaign import Run
 
-__all__ = ["R7", "Flip", "Outcome", "Template", "flip_once", "make_templates"]
-
 SEGMENT_BYTES = 16 << 10
 TOPICS = ("orders", "payments")
 QUEUES = 2

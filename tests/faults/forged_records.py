@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tests.kit.campaign import Run
     from tests.kit.raw_client import RawAnswer, RawRecord
 
-__all__ = ["W2"]
-
 MiB = 1_048_576
 SEND, SEND_BATCH, QUERY_BY_KEY, VIEW_BY_ID, HAND_BACK, END, RECALL = 310, 320, 12, 33, 36, 37, 370
 CREATE_TOPIC, ALL_TOPICS, RUNTIME_INFO, HEART_BEAT = 17, 21, 28, 34

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tests.kit.broker_process import BrokerProcess
     from tests.kit.campaign import Run
 
-__all__ = ["R8", "changed", "stranger"]
-
 MiB = 1 << 20
 SEND, SUCCESS = 310, 0
 IN_PROCESS = 1_000

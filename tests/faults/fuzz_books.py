@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from tests.kit.raw_client import RawRecord
 
-__all__ = ["Books", "Decision", "Place", "Sent", "Way", "pairs_of", "plainly"]
-
 OWN = {"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK", "UNIQ_KEY"}
 """Properties that the broker sets."""
 

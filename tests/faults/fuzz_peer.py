@@ -19,8 +19,6 @@ from tests.kit.plain_frames import Plain, read_plainly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Peer", "Request", "frame_of"]
-
 ONEWAY, ANSWER = 2, 1
 RECEIVE_BYTES = 1 << 18
 CONNECT_WITHIN_S = 10.0

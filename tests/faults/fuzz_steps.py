@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tests.kit.plain_frames import Plain
     from tests.kit.raw_client import RawRecord
 
-__all__ = ["BROKER_NAME", "DEDUPED", "STEADY", "STEPS", "TOPICS", "World", "request_of"]
-
 BROKER_NAME = "features"
 PLAIN, PARKED, PAID, POPPED, DEDUPED = "plain-a", "parked", "paid", "popped", "deduped"
 TOPICS = {PLAIN: 4, "plain-b": 1, PARKED: 2, PAID: 2, POPPED: 2, DEDUPED: 2}

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping
 
-__all__ = [
-    "HOOKED",
-    "NUMBERS",
-    "SYSTEM_PROPERTIES",
-    "TEXTS",
-    "changed_fields",
-    "changed_json",
-    "changed_properties",
-    "extreme",
-]
-
 I32_MAX, I64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 NUMBERS: tuple[int, ...] = (

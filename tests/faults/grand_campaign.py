@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Cycle, Run
 
-__all__ = ["GC1"]
-
 MiB = 1 << 20
 ROOT = Path(__file__).parents[2]
 SHAPE = Shape(topics=("grand-a", "grand-b"), queues=2, connections=3, window=4, rest_s=0.05)

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
     from tests.kit.campaign import Run
 
-__all__ = ["G1", "Asked", "Greedy", "greedy_among"]
-
 STALL_MS: Final = 50.0
 REPEATS: Final = 3
 PATIENCE_S: Final = 20.0

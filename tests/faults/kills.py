@@ -14,17 +14,16 @@ from functools import partial
 from pathlib import Path
 
 from aerobee.store.tools.verify import verify
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign, Cycle, Run
 from tests.kit.health import waited_s
 from tests.kit.history import CRIMES, Attempt, History, Stored
 from tests.kit.load import SEPARATOR, Load, Reader, Shape
 from tests.kit.odd_broker import dies_at
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, properties_text, send_fields, topic_fields
 from tests.kit.reading import find_by_key
 from tests.kit.waiting import eventually
-
-__all__ = ["R1", "R1B", "R21"]
 
 SHAPE = Shape()
 SEGMENT_BYTES = 1_048_576

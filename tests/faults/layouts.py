@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["L1"]
-
 CREATE_TOPIC, SEND_MESSAGE_V2, QUERY_MESSAGE = 17, 310, 12
 PARTS = ("commitlog", "consumequeue", "index", "config", "timerlog")
 STRANGER = 65_534

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Cycle, Run
 
-__all__ = ["K1"]
-
 PRODUCERS = 2
 READY_S = 40.0
 SENT_S = (0.2, 0.8)

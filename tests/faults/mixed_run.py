@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["M1"]
-
 MiB = 1 << 20
 SEND, SEND_BATCH, SUCCESS = 310, 320, 0
 TOPIC = "mixed"

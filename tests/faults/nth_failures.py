@@ -19,7 +19,7 @@ from aerobee.broker.errors import PutPostponed, TableDamaged
 from aerobee.remoting.errors import Postponed
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import StoreRefused
-from aerobee.store.files.disk import Space
+from aerobee.store.files.machine import Space
 from aerobee.store.format import properties
 from aerobee.store.format.record import read
 from aerobee.store.tools.verify import verify
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.answer import Answer
     from tests.kit.campaign import Cycle, Run
-
-__all__ = ["R5", "Life"]
 
 SENDS = 20
 TOPIC = "T"

@@ -21,8 +21,6 @@ from tests.kit.java import unavailable
 if TYPE_CHECKING:
     from tests.kit.campaign import Run
 
-__all__ = ["R23"]
-
 TIMES = 4
 LARGE = 5
 """From so many cycles on it is a recorded run, and the ratio says something."""

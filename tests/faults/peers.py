@@ -33,8 +33,6 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from tests.kit.campaign import Run
 
-__all__ = ["R9", "R10", "R17", "R18"]
-
 KiB, MiB = 1 << 10, 1 << 20
 SEND, PULL, HEART_BEAT, CREATE_TOPIC, MEMBERS = 310, 11, 34, 17, 38
 HELD = 2 | 4

@@ -29,18 +29,17 @@ from tests.faults.kills import (
     judge,
     make_topics,
 )
-from tests.kit.broker_process import SMALL_FILES, BrokerProcess, DidNotStart
+from tests.kit.broker_process import SMALL_FILES, BrokerProcess
 from tests.kit.campaign import Campaign, Cycle, Run
 from tests.kit.history import History, Place, Stored
 from tests.kit.load import Load, Reader, Shape
 from tests.kit.odd_broker import LIES, dies_at
 from tests.kit.power_cut import Power, powered
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import Closed, RawConnection, pull_fields, topic_fields
 from tests.kit.reading import committed_offsets, max_offset
 from tests.kit.records import header_of
 from tests.kit.store_model import log_records
-
-__all__ = ["R2", "R2B", "R2C", "R21B"]
 
 CUTS_PER_LIFE = 10
 CONTROL_CUTS = 3

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["S1", "Figures", "measure"]
-
 CONNECTIONS, TOPICS, GROUPS = 100, 50, 20
 """Of each hundred."""
 QUEUES = 8

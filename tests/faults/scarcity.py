@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tests.broker.desk import Desk
     from tests.kit.campaign import Run
 
-__all__ = ["R5B"]
-
 DESCRIPTOR_CALLS = frozenset({"open", "mmap", "listdir"})
 PATH_CALLS = frozenset({"stat", "lstat", "statvfs", "unlink", "replace", "mkdir"})
 OVER_WITHIN_S = 60

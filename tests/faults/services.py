@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
     from tests.kit.campaign import Run
 
-__all__ = ["ERRORS", "V1", "names_of_services", "outage"]
-
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.ESTALE, errno.ENOMEM)
 SYNCS: Final = frozenset({"fsync", "fdatasync"})
 OUTAGE_S: Final = 5.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["R16"]
-
 KiB, MiB = 1 << 10, 1 << 20
 LIMIT_BYTES = 256 * MiB
 PRIVATE_BYTES = 128 * MiB

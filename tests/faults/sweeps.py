@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tests.kit.campaign import Run
     from tests.kit.raw_client import RawAnswer
 
-__all__ = ["B1"]
-
 TURN_MS: Final = 20.0
 REPEATS: Final = 3
 ANSWERED_WITHIN_S: Final = 30.0

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["R3", "R4"]
-
 FILLS = ("zeros", "ones", "an earlier life")
 TORN_RECORDS = 3
 SECTOR_BYTES = 512

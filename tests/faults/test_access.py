@@ -23,8 +23,9 @@ from aerobee.cli.border import REFUSED, exit_code_of
 from aerobee.cli.main import run as run_line
 from aerobee.remoting.wire.request_signature import with_signature
 from tests.faults.bad_requests import routed
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import events, metrics_of
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import (
     Closed,
     RawAnswer,

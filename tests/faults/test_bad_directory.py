@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.mounts import make_read_only, small_file_system
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, send_fields
 
 pytestmark = pytest.mark.faults

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.history import History
 from tests.kit.load import stored
 from tests.kit.mounts import small_file_system
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawAnswer, RawConnection, send_fields
 from tests.kit.reading import read_topic
 from tests.kit.waiting import eventually

@@ -14,9 +14,10 @@ from aerobee.store.format.names import RECOVERY_POINT, segment_name
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 from aerobee.store.format.record import HEAD, encode, read
 from aerobee.store.results import PutStatus
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, send_fields, topic_fields
 from tests.kit.reading import read_topic
 from tests.kit.store_model import (

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from aerobee.broker.config import schema
 from tests.faults.bad_requests import routed
-from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import events
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields, topic_fields
 
 if TYPE_CHECKING:

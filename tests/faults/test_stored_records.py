@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.core.targets import QUEUE_ID_MAX
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, target_of
+from aerobee.broker.delay.delay_levels import target_of
 from aerobee.broker.pop.pop_records import Ack, CheckPoint
 from aerobee.broker.pop.revive_queue import ReviveQueue
 from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
@@ -33,7 +33,7 @@ from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record
 from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import DelayLevels, code_of
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of
 from aerobee.store.results import PutStatus
 from tests.broker.delay.test_schedule import park, still_desk
 from tests.broker.pop.test_pop import REVIVE_LOG

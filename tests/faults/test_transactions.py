@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.config.load import FlushDiskType
+from aerobee.store.config import FlushDiskType
 from aerobee.store.format.properties import decode
 from tests.broker.desk import Desk, broker_config
 from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, UNKNOWN, Bank

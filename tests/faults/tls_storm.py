@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["S16H"]
-
 PEERS, PEERS_SMALL = 1_000, 200
 LARGE = 20
 """From so many cycles on it is a recorded run."""

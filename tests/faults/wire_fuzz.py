@@ -24,11 +24,11 @@ from aerobee.store.tools.verify import verify
 from tests.faults.fuzz_books import Books
 from tests.faults.fuzz_peer import Peer, reset
 from tests.faults.fuzz_steps import BROKER_NAME, DEDUPED, STEADY, STEPS, TOPICS, World, request_of
-from tests.kit.broker_process import DidNotStart
 from tests.kit.campaign import Campaign
 from tests.kit.health import events, open_descriptors, rss_anon, slowness, waiting_in_pools
 from tests.kit.odd_broker import ODD_BROKER
 from tests.kit.ports import free_block, free_port
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.reading import read_topic
 from tests.kit.stall_watch import WatchedBroker, gaps_in
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tests.faults.fuzz_peer import Request
     from tests.kit.campaign import Run
     from tests.kit.raw_client import RawRecord
-
-__all__ = ["W1"]
 
 MiB = 1_048_576
 CREATE_TOPIC, ALL_TOPICS, CREATE_GROUP, GET_MAX_OFFSET, SUCCESS = 17, 21, 200, 30, 0

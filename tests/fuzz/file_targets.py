@@ -25,8 +25,6 @@ from tests.faults.flips import QUEUES, TOPICS, Template, make_templates, with_br
 if TYPE_CHECKING:
     from tests.broker.desk import Desk
 
-__all__ = ["acl", "configuration", "directories"]
-
 STEP = 8
 """Bytes of an input that describe one damage."""
 STEPS_MAX = 6

@@ -21,8 +21,6 @@ from tests.kit.strategies import HEADERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CASES", "TARGETS", "Target", "cases", "checked"]
-
 CASES: Final = Path(__file__).parent / "cases"
 """A folder for each target; a file is an input that once was a finding, or found something."""
 FILTERS: Final = Path(__file__).parents[1] / "broker" / "filters" / "java_answers.jsonl"

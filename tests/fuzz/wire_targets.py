@@ -32,8 +32,6 @@ from tests.kit.strategies import HEADERS, cut
 if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["filters", "frames", "headers", "json_bodies", "records"]
-
 SMALL_FRAME, SMALL_HEADER = 4_096, 1_024
 CUTS = 6
 """Bytes at the beginning of an input that say where the rest is cut."""

@@ -34,8 +34,6 @@ from tests.kit.ports import HOST, free_port
 from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
-__all__ = ["RECORDED", "families", "scrape", "work"]
-
 RECORDED: Final = Path(__file__).with_name("java_metrics.json")
 VALUES_OF: Final = (
     "request_code",

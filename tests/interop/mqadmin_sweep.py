@@ -28,21 +28,6 @@ if TYPE_CHECKING:
 
     from tests.kit.java import Toolkit
 
-__all__ = [
-    "BROKER",
-    "CLUSTER",
-    "COMMANDS",
-    "SETTINGS",
-    "SHAPES",
-    "USERS",
-    "USER_COMMANDS",
-    "Scene",
-    "guarded",
-    "play",
-    "shape",
-    "signing_tools",
-]
-
 BROKER: Final = "b1"
 CLUSTER: Final = "DefaultCluster"
 SETTINGS: Final[dict[str, object]] = {"brokerName": BROKER, "traceTopicEnable": "true"}

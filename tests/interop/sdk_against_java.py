@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["J1", "check_choice"]
-
 ROOT = Path(__file__).parents[2]
 CLIENT = Path("tests/aerobee/client")
 CHOSEN = (

@@ -7,9 +7,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from aerobee.allocation import Allocator, machine_room, machine_room_nearby, strategy
-from aerobee.client.message import MessageQueue
-
-__all__ = ["NAMES", "Case", "named", "random_case", "ring_of_go", "shares"]
+from aerobee.client.send_result import MessageQueue
 
 NAMES = (
     "AVG",

@@ -38,8 +38,6 @@ from tests.kit.raw_client import (
 from tests.kit.reading import committed_offsets, find_by_key, read_tagged, read_topic
 from tests.kit.waiting import eventually
 
-__all__ = ["DELAYED", "DELAYS_MS", "Books", "Delayed", "Offset", "is_torn", "wrong_deliveries"]
-
 UPDATE_CONSUMER_OFFSET, CREATE_TOPIC, ALL_TOPICS = 15, 17, 21
 CREATE_GROUP, ALL_GROUPS, SEND_MESSAGE_V2 = 200, 201, 310
 DELAYED = "delayed"

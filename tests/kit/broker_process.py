@@ -16,8 +16,6 @@ from pathlib import Path
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
 from tests.kit.process import Child, DidNotStart, Server
 
-__all__ = ["PATIENT", "SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready", "is_compiled"]
-
 MiB = 1_048_576
 
 SMALL_FILES: dict[str, object] = {

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-__all__ = ["Campaign", "Cycle", "Outcome", "Run", "execute"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:

@@ -8,8 +8,6 @@ from typing import ParamSpec, TypeVar
 
 from aerobee.store.files.disk import Disk
 
-__all__ = ["ColdDisk"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

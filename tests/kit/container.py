@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tests.kit.image import Image
 
-__all__ = ["Container", "Network", "network"]
-
 READY_WITHIN_S = 30.0
 RUN_WITHIN_S = 30.0
 NUMBERS = itertools.count()

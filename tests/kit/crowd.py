@@ -24,8 +24,6 @@ from typing import Any, Self
 from tests.kit.process import Child
 from tests.kit.raw_client import pull_fields, request_frame, send_fields
 
-__all__ = ["Crowd", "Member", "frames_of", "heartbeat_body", "more_descriptors"]
-
 HEART_BEAT, PULL_MESSAGE, MEMBER_LIST, MEMBERS_CHANGED, SEND = 34, 11, 38, 40, 310
 HOLD = 2 | 4
 HEARTBEAT, LIST, SENT, FIRST_PULL = 1, 2, 3, 10

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-__all__ = ["CHANGES", "Call", "Fault", "FaultyDisk", "PowerCut"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 CHANGES = frozenset({"open", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync"}) | {

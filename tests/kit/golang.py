@@ -12,8 +12,6 @@ from pathlib import Path
 from tests.kit.java import CACHE, run_tool, unavailable
 from tests.kit.piped_member import PipedMember
 
-__all__ = ["GoMember"]
-
 SOURCES = Path(__file__).parents[1] / "interop" / "go"
 BUILD_WITHIN_S = 300
 

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from tests.kit.broker_process import BrokerProcess
 
-__all__ = [
-    "cpu_s",
-    "events",
-    "metrics_of",
-    "open_descriptors",
-    "rss_anon",
-    "slowness",
-    "waited_s",
-    "waiting_in_pools",
-]
-
 SCRAPE_WITHIN_S = 30.0
 LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="([^"]*)"')

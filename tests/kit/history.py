@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-__all__ = ["Attempt", "History", "Place", "Stored", "Transaction", "TransactionHistory"]
-
 CRIMES = ("lost", "altered", "foreign", "doubled", "gap", "disordered")
 """The first words of what a verdict holds."""
 SHOWN = 10

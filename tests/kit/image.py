@@ -23,8 +23,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ROOT", "Image", "build", "buildah", "mounted", "need", "tree_bytes"]
-
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"
 BASE = CACHE / "base.tar.gz"

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aerobee.store.index.index_walk import IndexWalk
 
-__all__ = ["candidates"]
-
 
 def candidates(walk: IndexWalk, step: int = 3) -> list[int]:
     """Physical offsets, newest first."""

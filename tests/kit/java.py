@@ -21,8 +21,6 @@ from typing import NoReturn
 
 from tests.kit.skipping import fail, skip
 
-__all__ = ["CACHE", "OPENS", "VERSIONS", "Toolkit", "run_tool", "toolkit", "unavailable"]
-
 VERSIONS = ("5.4.0", "4.9.7")
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,6 @@ from urllib.parse import parse_qsl, urlencode
 from tests.kit.java import Toolkit
 from tests.kit.process import Child
 
-__all__ = ["JavaClient", "JavaError", "Row"]
-
 Row = Mapping[str, str]
 
 HEAP_MIB = 96

@@ -16,8 +16,6 @@ from tests.kit.process import Child, Server
 from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
-__all__ = ["BROKER", "JavaBroker", "JavaNamesrv"]
-
 BROKER = "org.apache.rocketmq.broker.BrokerStartup"
 NAMESRV_HEAP_MIB = 64
 BROKER_HEAP_MIB = 256

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tests.kit.source_tree import Module
 
-__all__ = ["STORE_FOLDERS", "TABLES", "Kind", "kind_of"]
-
 
 class Kind(IntEnum):
     """In the order in which they may be imported."""

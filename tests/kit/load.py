@@ -23,8 +23,6 @@ from tests.kit.raw_client import (
 )
 from tests.kit.reading import read_topic
 
-__all__ = ["Load", "Reader", "Shape", "stored"]
-
 SEND_MESSAGE_V2, SEND_BATCH_MESSAGE = 310, 320
 SUCCESS = 0
 SEPARATOR = b"|"

@@ -3,8 +3,6 @@
 from collections.abc import MutableMapping
 from typing import Any
 
-__all__ = ["Logged", "events"]
-
 Logged = list[MutableMapping[str, Any]]
 
 

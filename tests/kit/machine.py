@@ -21,8 +21,6 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SOURCES", "Machine", "booted"]
-
 SOURCES = "/root/aerobee"
 """Where the machine has this repository's `conf`, and where commands run."""
 DOCKERFILE = images.ROOT / "tests" / "container" / "machine.Dockerfile"

@@ -12,8 +12,6 @@ import pytest
 
 from tests.kit.waiting import eventually
 
-__all__ = ["MemoryLimit", "memory_limit"]
-
 ROOT = Path("/sys/fs/cgroup/memory")
 
 

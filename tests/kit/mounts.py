@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["make_read_only", "mount", "small_ext4", "small_file_system", "unmount"]
-
 
 @contextmanager
 def small_file_system(at: Path, *, size_bytes: int) -> Iterator[Path]:

@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child, DidNotStart, Server
 
-__all__ = ["NamesrvProcess"]
-
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 20.0
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from tests.kit.java import CACHE, run_tool, unavailable
 from tests.kit.piped_member import PipedMember
 
-__all__ = ["NodeMember"]
-
 SOURCES = Path(__file__).parents[1] / "interop" / "node"
 FILES = ("member.js", "package.json", "package-lock.json")
 INSTALL = ("npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund")

@@ -25,17 +25,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = [
-    "LIES",
-    "ODD_BROKER",
-    "SAVES",
-    "allocating_for",
-    "become",
-    "dies_at",
-    "few_files",
-    "slow_by",
-]
-
 CHANGES = (
     "fdatasync",
     "fsync",

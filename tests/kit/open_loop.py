@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from tests.kit.raw_client import Closed, RawAnswer, RawConnection, properties_text, send_fields
 
-__all__ = ["Outcome", "ask", "closed_loop", "open_loop"]
-
 SEND_MESSAGE_V2, SUCCESS, SYSTEM_BUSY = 310, 0, 2
 TICK_S = 0.005
 QUEUES = 4

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["PAGES", "blocks", "links", "may_fail"]
-
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
 PAGES = sorted(OPERATIONS.glob("*.md"))
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)

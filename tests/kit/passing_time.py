@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.store.files.disk import Space
+from aerobee.store.files.machine import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import LOG_BYTES
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
-
-__all__ = ["HOUR_S", "TOTAL", "SmallDisk", "pass_s", "settled"]
 
 R = TypeVar("R")
 TOTAL = 1_000 * LOG_BYTES

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tests.kit.process import Child, DidNotStart
 
-__all__ = ["PipedMember"]
-
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 LINE_WITHIN_S = 3600.0

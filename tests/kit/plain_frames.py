@@ -8,8 +8,6 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Plain", "read_plainly"]
-
 
 class Plain(NamedTuple):
     """A frame of type 0 or 1, all of it but the language."""

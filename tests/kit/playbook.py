@@ -15,8 +15,6 @@ from typing import Self
 
 from tests.kit.raw_client import RawAnswer, RawConnection
 
-__all__ = ["Playbook"]
-
 
 class Playbook:
     """One connection and what was said on it. Answers may come in any order within one `hears`."""

@@ -12,8 +12,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HOST", "PortBlock", "free_block", "free_port", "free_row"]
-
 HOST = "127.0.0.1"
 LOWEST = 13_000
 """Above every port that RocketMQ and its tools use by default."""

@@ -26,8 +26,6 @@ import pytest
 
 from tests.kit.mounts import mount, unmount
 
-__all__ = ["Power", "powered"]
-
 FICLONE = 0x40049409
 """The request that makes one file share all the blocks of another."""
 MiB = 1_048_576

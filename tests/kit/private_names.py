@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tests.kit.source_tree import Module
 
-__all__ = ["private_uses"]
-
 PRIVATE: Final = re.compile(r"_[a-z]")
 OF_NAMED_TUPLES: Final = frozenset({"_asdict", "_fields", "_make", "_replace"})
 

@@ -25,8 +25,6 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Prometheus", "program", "promtool", "serving"]
-
 CACHE = Path(__file__).parents[2] / ".cache" / "debian"
 PACKAGE = "prometheus"
 FETCH_WITHIN_S = 180.0

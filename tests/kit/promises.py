@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tests.kit.raw_client import RawRecord
 
-__all__ = ["SEPARATOR", "Commits", "Delivery", "Pops", "Waits", "uid_of"]
-
 SEPARATOR = b"|"
 """Between the unique id and the filling of a body."""
 

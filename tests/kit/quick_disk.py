@@ -14,8 +14,6 @@ from aerobee.store.files.disk import Disk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["QuickDisk"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 SYNCS = ("fsync", "fdatasync")

@@ -14,20 +14,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-__all__ = [
-    "Closed",
-    "RawAnswer",
-    "RawConnection",
-    "RawRecord",
-    "batch_body",
-    "properties_text",
-    "pull_fields",
-    "records",
-    "request_frame",
-    "send_fields",
-    "topic_fields",
-]
-
 Fields = Mapping[str, object]
 RECEIVE_BYTES = 65_536
 ONEWAY = 2

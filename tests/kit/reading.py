@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from tests.kit.raw_client import RawConnection, RawRecord, pull_fields, records
 
-__all__ = ["committed_offsets", "find_by_key", "max_offset", "read_tagged", "read_topic"]
-
 PULL_MESSAGE, QUERY_MESSAGE, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 11, 12, 14, 30
 FOR_EVER = 1 << 62
 FOUND, NOTHING, NONE_MATCHED, MOVED = 0, 19, 20, 21

@@ -12,8 +12,6 @@ from typing import Self
 
 from tests.kit.ports import HOST, free_port
 
-__all__ = ["ANSWERS", "REQUESTS", "Tap", "split"]
-
 REQUESTS, ANSWERS = b">", b"<"
 """The two directions: towards the server, and back."""
 RECEIVE_BYTES = 65_536

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.layout import Buffer
     from aerobee.store.format.record import MessageDraft
 
-__all__ = ["changed", "header_of", "kind_or_size"]
-
 
 def kind_or_size(data: Buffer, at: int, physical_offset: int, crc: bool = True) -> str | int:
     """The size of the whole record there, or the kind of what is there instead."""

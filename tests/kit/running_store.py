@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.results import PutResult
 
-__all__ = ["TrioClock", "durable", "put_in_time", "roll_at_once", "running_store"]
-
 
 class TrioClock:
     """The clock of the loop: virtual where the test's clock is. Threads may ask it."""

@@ -6,8 +6,6 @@ The benches use this kit as well, also where the libraries of the tests are not 
 import sys
 from typing import NoReturn
 
-__all__ = ["fail", "skip"]
-
 
 def skip(reason: str) -> NoReturn:
     """Skip the test. Raises: SystemExit with the reason where no test runs."""

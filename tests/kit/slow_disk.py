@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tests.kit.skipping import skip
 
-__all__ = ["SlowDisk", "slow_disk"]
-
 THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device")
 
 

@@ -13,19 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "LINKED",
-    "PACKAGES",
-    "ROOT",
-    "Import",
-    "Module",
-    "folder_name",
-    "length",
-    "modules",
-    "packages",
-    "python_files",
-]
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aerobee", "broker", "remoting", "store")
 LINKED = ("broker", "remoting", "store")

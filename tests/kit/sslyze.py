@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tests.kit.java import run_tool, unavailable
 
-__all__ = ["complaints"]
-
 VERSION = "6.3.1"
 CACHE = Path(__file__).parents[2] / ".cache" / "sslyze"
 FETCH_WITHIN_S = 180.0

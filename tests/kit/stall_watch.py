@@ -21,8 +21,6 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.odd_broker import ODD_BROKER, become
 from tests.kit.step_watch import Step, StolenTime
 
-__all__ = ["Gap", "WatchedBroker", "gaps_in"]
-
 TICK_S = 0.005
 FIRST_PASS_S = 1.0
 """The first clean-up comes while somebody watches."""

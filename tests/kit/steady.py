@@ -15,8 +15,6 @@ from typing import Self
 
 from tests.kit.raw_client import RawConnection, pull_fields, records, send_fields
 
-__all__ = ["Past", "Producers", "ProducersApart", "fill", "p99_ms"]
-
 SEND_MESSAGE_V2, PULL_MESSAGE = 310, 11
 FOUND, RETRY = 0, 20
 WINDOW = 64

@@ -28,8 +28,6 @@ import trio
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.odd_broker import ODD_BROKER, become
 
-__all__ = ["Step", "SteppedBroker", "StolenTime", "steps_in"]
-
 KEEP_MS = 2.0
 """Shorter steps are not worth a line."""
 SAMPLE_S = 0.001

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["check_closed", "check_running"]
-
 
 def check_closed(root: Path, *, clean: bool = True) -> None:
     """Log and queues agree, nothing is left over, the checkpoint promises no more than there is.

@@ -45,26 +45,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.results import PutResult, Recovery
 
-__all__ = [
-    "HOST",
-    "INDEX_ENTRIES",
-    "INDEX_SLOTS",
-    "LOG_BYTES",
-    "QUEUE_BYTES",
-    "ManualClock",
-    "Sent",
-    "StoreModel",
-    "batch_body",
-    "check_directory",
-    "draft",
-    "flush_everything",
-    "log_records",
-    "open_store",
-    "queue_files",
-    "read_queue",
-    "small_config",
-]
-
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 LOG_BYTES = 4_096
 QUEUE_BYTES = 10 * UNIT_SIZE

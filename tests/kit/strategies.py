@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["HEADERS", "cut", "cuts", "headers", "int32", "int64", "names", "texts"]
-
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 texts: SearchStrategy[str] = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -13,8 +13,6 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import PortBlock, free_row
 from tests.kit.waiting import eventually
 
-__all__ = ["BROKERS_MOST", "Supervised"]
-
 BROKERS_MOST = 3
 OWN_NAME = b"--member=brokerName="
 

@@ -17,8 +17,6 @@ import trio
 
 from tests.kit.ports import HOST, free_port
 
-__all__ = ["TcpProxy"]
-
 RECEIVE_BYTES = 65_536
 READY_WITHIN_S = 5.0
 

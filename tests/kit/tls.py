@@ -16,16 +16,6 @@ from aerobee.remoting.client.tls_socket import TlsSocket
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection
 
-__all__ = [
-    "Certificate",
-    "TlsConnection",
-    "certificate",
-    "client_context",
-    "greeting",
-    "server_context",
-    "tls_door",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate:

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["eventually"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.cli.bench.load import Load, Outcome
 
-__all__ = ["bench"]
-
 TOPIC = "aerobee_bench"
 QUEUES = 8
 SIZE_MIN = 32

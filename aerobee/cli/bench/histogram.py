@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PERCENTILES", "Histogram"]
-
 BUCKET_BITS = 10
 """1,024 buckets in each power of two: an error below 0.1 %."""
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)

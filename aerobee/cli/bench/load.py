@@ -10,8 +10,6 @@ from aerobee.cli.bench.histogram import Histogram
 if TYPE_CHECKING:
     from aerobee.cli.bench.sequence import Checker
 
-__all__ = ["Load", "Outcome", "Schedule"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:

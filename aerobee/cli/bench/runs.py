@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.cli.bench.load import Load, Outcome
     from aerobee.cli.connection import Connection
 
-__all__ = ["consume", "idle", "produce", "roundtrip"]
-
 GROUP = "aerobee_bench"
 POLL_S = 0.5
 POLL_AT_ONCE = 1_000

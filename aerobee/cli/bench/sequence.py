@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["HEAD_BYTES", "Checker", "Mark", "marked", "read_mark"]
-
 MAGIC = 0xAE20BE9C
 HEAD = Struct(">IIIIqq")
 HEAD_BYTES = HEAD.size

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.steps.effects import Steps
 
-__all__ = ["Part"]
-
 log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 

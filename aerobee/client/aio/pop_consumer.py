@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from aerobee.client.aio.client import Client
     from aerobee.client.filters import Expression
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
-
-__all__ = ["PopConsumer"]
 
 WAIT_S = 15.0
 CLOSE_S = 4.0

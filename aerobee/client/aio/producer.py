@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from aerobee.client.aio.client import Client
-    from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+    from aerobee.client.message import Message, ReceivedMessage
     from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.send_result import MessageQueue, SendResult
     from aerobee.client.steps.sending import QueueSelector
-
-__all__ = ["PendingSend", "Producer"]
 
 
 class PendingSend:

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
     from aerobee.client.aio.client import Client
     from aerobee.client.filters import Expression
     from aerobee.client.handling import Handler, Verdict
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.held_queue import HeldQueue
     from aerobee.client.steps.pushing import Batch
-
-__all__ = ["PushConsumer"]
 
 H = TypeVar("H", bound="Handler")
 

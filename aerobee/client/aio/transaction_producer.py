@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.transaction import Checker, Executor, Transaction
 
-__all__ = ["TransactionProducer"]
-
 log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 R = TypeVar("R")

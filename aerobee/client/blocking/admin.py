@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-__all__ = ["AdminClient"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

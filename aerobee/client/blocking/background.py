@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.errors import AerobeeError
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Background", "Begin", "Done"]
-
 Done: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
 """A callback, called once with the response or the failure, from any thread."""
 Begin: TypeAlias = "Callable[[Ask, Done], Callable[[], None]]"

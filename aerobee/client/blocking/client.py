@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Client"]
-
 log = logging.getLogger("aerobee.client")
 T = TypeVar("T")
 

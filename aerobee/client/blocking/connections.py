@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.client.calls import OnRequest
     from aerobee.remoting.errors import RemotingError
 
-__all__ = ["Connections", "Outcome"]
-
 T = TypeVar("T")
 Outcome: TypeAlias = Command | AerobeeError
 """The response, whatever its code, or the error."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.steps.effects import Steps
 
-__all__ = ["Part"]
-
 T = TypeVar("T")
 
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from aerobee.client.blocking.client import Client
     from aerobee.client.filters import Expression
-    from aerobee.client.message import MessageQueue, ReceivedMessage
-
-__all__ = ["PopConsumer"]
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
 
 WAIT_S = 15.0
 CLOSE_S = 4.0

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from aerobee.client.blocking.client import Client
     from aerobee.client.config import ConsumeFrom
     from aerobee.client.filters import Expression
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.held_queue import HeldQueue
-
-__all__ = ["PullConsumer"]
 
 CLOSE_S = 4.0
 FOREVER_S = 3600.0

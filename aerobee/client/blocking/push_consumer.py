@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from aerobee.client.blocking.client import Client
     from aerobee.client.filters import Expression
     from aerobee.client.handling import BlockingHandler, Verdict
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.held_queue import HeldQueue
     from aerobee.client.steps.pushing import Batch
-
-__all__ = ["PushConsumer"]
 
 H = TypeVar("H", bound="BlockingHandler")
 

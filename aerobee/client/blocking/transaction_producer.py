@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.transaction import BlockingChecker, BlockingExecutor, Transaction
 
-__all__ = ["TransactionProducer"]
-
 log = logging.getLogger("aerobee.client")
 JOIN_S = 2.0
 """How long a close waits for a running checker."""

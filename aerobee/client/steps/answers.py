@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["body_of", "error_of", "expect", "header_of", "request_name", "topic_of"]
-
 H = TypeVar("H", bound="Header")
 
 

@@ -36,13 +36,11 @@ from aerobee.remoting.wire.version import describe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.held_queue import HeldQueue
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command
-
-__all__ = ["AskedMember"]
 
 BUSY_CHECK_S = 0.05
 """How often a reset checks whether the running orderly handler of a queue has finished."""

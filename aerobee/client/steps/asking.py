@@ -13,13 +13,11 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-
-__all__ = ["ask_address", "ask_broker"]
 
 
 def ask_broker(

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.client.handling import Verdict
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
-
-__all__ = ["AssignedMember", "PoppedQueue"]
 
 log = logging.getLogger("aerobee.client")
 

@@ -15,12 +15,10 @@ from aerobee.remoting.wire.bodies.pop import AssignmentRequest, AssignmentRespon
 from aerobee.remoting.wire.headers.pop import QueryAssignment
 
 if TYPE_CHECKING:
-    from aerobee.client.message import MessageQueue
     from aerobee.client.route import TopicRoute
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
-
-__all__ = ["query_assignment"]
 
 POP: Final = "POP"
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import Message
 
-__all__ = ["BATCH_BYTES", "split"]
-
 BATCH_BYTES = 1 << 20
 """The encoded size at which `send_batch` begins another request."""
 

@@ -9,11 +9,9 @@ from aerobee.client.steps.offsets import Offsets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-
-__all__ = ["LocalOffsets", "OffsetStore"]
 
 
 class OffsetStore(Protocol):

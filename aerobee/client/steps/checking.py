@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.held_queue import Subscription
     from aerobee.client.steps.instance import Instance
 
-__all__ = ["check_served", "described", "filter_refused"]
-
 HINT = "conditions in SQL need enablePropertyFilter=true at the broker"
 
 

@@ -14,7 +14,7 @@ from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.handling import Guarded
-from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import check_plain, wrapped
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
@@ -46,13 +46,12 @@ if TYPE_CHECKING:
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.route import TopicRoute
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance, Outcome
     from aerobee.client.steps.tracing import Tracing
     from aerobee.hooks import Hook
     from aerobee.remoting.wire.command import Command
-
-__all__ = ["Member"]
 
 REBALANCE_S = 20.0
 UNBALANCED_S = 1.0

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.steps.traces import Traces
 
-__all__ = ["OPEN_MAX", "Deliveries"]
-
 OPEN_MAX = 4096
 """The most messages with an open outcome; further ones are not traced."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.steps.effects import Clock, Steps
 
-__all__ = ["DIRECT_MAX", "Direct"]
-
 DIRECT_MAX = 32
 """The most such messages that wait for a handler; more are refused."""
 WITHIN_S = 10.0

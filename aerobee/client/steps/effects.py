@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Ask", "Clock", "Effect", "Signal", "Steps", "Wait"]
-
 T = TypeVar("T")
 
 

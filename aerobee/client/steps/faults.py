@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Clock
 
-__all__ = ["AWAY_S", "Faults", "next_step"]
-
 AWAY_S = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
 """The duration of a send, and for how long its broker is unavailable then."""
 FAILED_AS_S = 10.0

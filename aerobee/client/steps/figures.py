@@ -10,8 +10,6 @@ from dataclasses import astuple, dataclass, field
 
 from aerobee.remoting.wire.bodies.queue_tables import ConsumeStatus
 
-__all__ = ["Counts", "Figures"]
-
 SAMPLE_S = 10.0
 MINUTE_S = 60.0
 SAMPLES_MAX = 360

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aerobee.client.filters import Filter
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.errors import AerobeeError
-
-__all__ = ["PULL_LIMITS", "Cache", "HeldQueue", "Limits", "Subscription"]
 
 CACHED_MESSAGES_MAX = 1000
 """The most messages of a queue that are pulled and not yet delivered."""

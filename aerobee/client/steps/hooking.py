@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.producer_batch import ProducerBatch
     from aerobee.hooks import Hook
 
-__all__ = ["after_consume", "around_send", "before_consume", "handed_out"]
-
 log = logging.getLogger("aerobee.client")
 
 

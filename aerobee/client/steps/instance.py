@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.questions import Checks, Question
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Consumer", "Instance", "Outcome", "Service"]
-
 log = logging.getLogger("aerobee.client")
 Outcome: TypeAlias = "int | Answer | Steps[Answer | None] | None"
 """A response or its code, None for no response; or steps that return it and raise nothing."""

@@ -17,12 +17,10 @@ from aerobee.remoting.wire.headers.client import LockBatchMq, UnlockBatchMq
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.remoting.wire.header import Header
-
-__all__ = ["lock_queues", "unlock_queues"]
 
 WITHIN_S = 1.0
 

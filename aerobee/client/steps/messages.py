@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from aerobee.client.compression import UNPACKED_MAX, TooLargeError, unpack
-from aerobee.client.message import BUYER_ID, MessageQueue, ReceivedMessage, timer_of
+from aerobee.client.message import BUYER_ID, ReceivedMessage, timer_of
 from aerobee.client.namespaces import plain
+from aerobee.client.send_result import MessageQueue
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import message_id, properties, record
 from aerobee.store.format.batch import BATCH_HEAD
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import Message
     from aerobee.remoting.wire.headers.send import PushReplyMessage
-
-__all__ = [
-    "MessageUnreadableError",
-    "NoRoom",
-    "UniqIds",
-    "as_stored",
-    "batch_item",
-    "checked_length",
-    "host_text",
-    "property_string",
-    "pushed",
-    "received",
-]
 
 NOTHING: Mapping[str, str] = {}
 COUNTER_DIGITS: Final = 4

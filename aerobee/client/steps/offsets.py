@@ -24,13 +24,11 @@ from aerobee.remoting.wire.headers.offset import (
 from aerobee.store.format.record import records
 
 if TYPE_CHECKING:
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Ask, Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-
-__all__ = ["READER", "Offsets", "epoch_ms"]
 
 EXACT_TIME_SINCE = 479
 """V5_3_3, the first version that finds offsets by time exactly; older ones approximate."""

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from aerobee.client.handling import Verdict
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.held_queue import HeldQueue
-
-__all__ = ["OrderlyMember"]
 
 log = logging.getLogger("aerobee.client")
 

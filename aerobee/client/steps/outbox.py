@@ -30,11 +30,10 @@ from aerobee.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.client.message import Message, MessageQueue, SendResult
+    from aerobee.client.message import Message
+    from aerobee.client.send_result import MessageQueue, SendResult
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.sending import QueueSelector, Sender
-
-__all__ = ["Outbox", "Outgoing"]
 
 REQUESTS = 4
 """The most requests in flight for messages of a topic that may go to any queue."""

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aerobee.client.filters import Expression
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
     from aerobee.client.pull_config import PullConfig
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
-
-__all__ = ["PullMember"]
 
 PAUSED_S = 1.0
 

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
-from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import wrapped
 from aerobee.client.pop_config import PopConfig, check_invisible
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.held_queue import CACHED_BYTES_MAX
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.tracing import Tracing
     from aerobee.remoting.wire.command import Command
-
-__all__ = ["BATCH_MAX", "RECEIPT", "RETRY_DELAYS_S", "Popper"]
 
 BATCH_MAX = 32
 """The most messages of one pop."""

@@ -23,12 +23,10 @@ from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from aerobee.client.filters import Filter
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command
-
-__all__ = ["PoppingMember"]
 
 REBALANCE_S: Final = 20.0
 """How long an assignment is used before it is queried again."""

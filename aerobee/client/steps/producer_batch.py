@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
+from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.messages import batch_item, checked_length
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
@@ -26,20 +26,9 @@ from aerobee.store.format.batch import batch_items
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aerobee.client.message import Message
     from aerobee.client.steps.effects import Ask
     from aerobee.remoting.wire.command import Command
-
-__all__ = [
-    "PREPARED",
-    "ROUTE_IS_OLD",
-    "STATUS",
-    "WAITS",
-    "ProducerBatch",
-    "dressed",
-    "read_results",
-    "request",
-    "together",
-]
 
 PREPARED = 4
 """The bit of a sysFlag that marks a half message."""

@@ -19,13 +19,11 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage, PullMessageResponse
 
 if TYPE_CHECKING:
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.held_queue import HeldQueue, Subscription
     from aerobee.client.steps.instance import Instance
     from aerobee.remoting.wire.command import Command
-
-__all__ = ["NOTHING_THERE", "Puller", "pull_of_one"]
 
 MAY_SUSPEND = 2
 HAS_SUBSCRIPTION = 4

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Batch", "PushMember"]
-
 log = logging.getLogger("aerobee.client")
 
 AGAIN_S = 5.0

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aerobee.client.message import ReceivedMessage
     from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 
-__all__ = ["CHECKS_MAX", "Check", "Checks", "Question"]
-
 log = logging.getLogger("aerobee.client")
 
 CHECKS_MAX = 2000

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.sending import Sender
 
-__all__ = ["recall"]
-
 HANDLE_VERSION = "v1"
 
 

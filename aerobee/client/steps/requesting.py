@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.sending import Sender
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["ask_through_topic", "reply"]
-
 log = logging.getLogger("aerobee.client")
 
 REPLY_TOPIC = "{cluster}_REPLY_TOPIC"

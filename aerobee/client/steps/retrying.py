@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee.client.message import SendStatus
+from aerobee.client.send_result import SendStatus
 from aerobee.errors import (
     AerobeeError,
     Attempt,
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.config import RetryPolicy
     from aerobee.client.steps.effects import Clock
-
-__all__ = ["Tries", "is_away", "worth_retrying"]
 
 NOT_READY = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}

@@ -21,8 +21,7 @@ from aerobee.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from aerobee.remoting.wire.bodies.cluster import ClusterInfo
-from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.bodies.route import ClusterInfo, TopicRouteData
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 
@@ -30,13 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aerobee.client.config import ClientConfig
-    from aerobee.client.message import MessageQueue
     from aerobee.client.route import TopicRoute
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Clock, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-
-__all__ = ["AUTO_CREATE_TOPIC", "DEFAULT_TOPIC_QUEUES", "PAUSES_S", "Routes"]
 
 log = logging.getLogger("aerobee.client")
 # Applications that do not configure logging get no output.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
 from aerobee.client.callables import check_result
-from aerobee.client.message import Message, MessageQueue, SendResult, check_message
+from aerobee.client.message import Message, check_message
 from aerobee.client.namespaces import INSTANCE_ID
+from aerobee.client.send_result import MessageQueue, SendResult
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
@@ -50,12 +51,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.traces import Traces
     from aerobee.hooks import Hook
-
-__all__ = [
-    "QueueSelector",
-    "Sender",
-    "hashed",
-]
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 TIMERS_SINCE = 413

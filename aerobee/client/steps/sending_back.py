@@ -16,11 +16,10 @@ from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack, SendMessageV
 from aerobee.store.format import properties
 
 if TYPE_CHECKING:
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
-
-__all__ = ["MAX_RECONSUME", "hand_back", "retry_topic", "send_back"]
 
 MAX_RECONSUME = 16
 """The default of tries after the first one."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.hooks import ConsumeContext, SendContext
     from aerobee.remoting.wire.headers.transaction import EndTransaction
 
-__all__ = ["Trace", "Traces"]
-
 log = logging.getLogger("aerobee.client")
 
 WAITING_MAX = 2048

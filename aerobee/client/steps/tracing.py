@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.traces import Trace
 
-__all__ = ["CONSUME", "Tracing", "keys_within", "make_tracing", "traced"]
-
 FLUSH_S = 5.0
 """How long a record waits for further ones."""
 SEND_WITHIN_S = 5.0

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from aerobee.spark.jobs.common import Session
     from aerobee.spark.storefiles.segments import Segment
 
-__all__ = ["Archive", "archive", "command", "main", "new_job"]
-
 LOCK = ".lock"
 STAGING = ".spark-staging-"
 SEGMENTS_PER_WRITE = 4

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session
 
-__all__ = ["NO_DAMAGE", "command", "main", "summary"]
-
 NO_DAMAGE = ("tail",)
 """Kinds of findings that a running broker, or its next start, repairs."""
 

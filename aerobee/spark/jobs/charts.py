@@ -18,8 +18,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["bars", "bytes_text", "count_text", "duration_text", "over_time"]
-
 COLOURS = {
     "#2f6fde": "c0",
     "#d9820f": "c1",

@@ -34,27 +34,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.brokers import Cluster
 
-__all__ = [
-    "Output",
-    "Session",
-    "Source",
-    "cluster_at",
-    "gathered",
-    "instant_ms",
-    "is_there",
-    "named",
-    "namesrv_option",
-    "output_options",
-    "pairs",
-    "run_as_program",
-    "session_options",
-    "since_option",
-    "source_options",
-    "table_text",
-    "topic_option",
-    "until_option",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -41,17 +41,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session, Source
 
-__all__ = [
-    "COLUMNS",
-    "PREFIX",
-    "Choice",
-    "analysed",
-    "command",
-    "main",
-    "origin",
-    "readable_topics",
-]
-
 PREFIX = "%DLQ%"
 COLUMNS = (
     *("topic", "tags", "keys", "properties"),

@@ -16,8 +16,6 @@ from aerobee.errors import AerobeeError, BrokerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["plain", "plainly", "with_code"]
-
 RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
 RAISED_BY_OTHERS = re.compile(
     r"^(?!org\.|java\.|py4j\.)([\w.]+(?:Error|Exception): .+)$", re.MULTILINE

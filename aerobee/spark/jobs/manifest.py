@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.places import Place
 
-__all__ = ["MANIFEST", "Entry", "Manifest", "crc_of_file", "give", "make_marks", "mark", "marked"]
-
 MANIFEST = "_manifest"
 """The directory below the archive; readers of its rows skip names with this prefix."""
 SUFFIX = ".json"

@@ -19,8 +19,6 @@ from aerobee.spark.jobs.style import STYLE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Report", "render", "windows_ms"]
-
 TOPICS_SHOWN = 5
 """The topics with a colour of their own in the throughput; the others share one area."""
 BARS_SHOWN = 12

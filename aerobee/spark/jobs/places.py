@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["AlreadyRunningError", "Place", "alone", "sync", "sync_tree"]
-
 DRAFT = ".draft"
 
 

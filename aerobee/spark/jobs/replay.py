@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from aerobee.spark.jobs.common import Output, Session, Source
     from aerobee.spark.jobs.sending import Sending
 
-__all__ = ["command", "goes", "main"]
-
 
 @click.command("replay", short_help="Send a range of a topic to another topic.")
 @source_options

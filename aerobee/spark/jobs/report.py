@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Session, Source
 
-__all__ = ["command", "gathered_report", "main", "window_s"]
-
 WINDOWS_S = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800),
     *(3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800),
@@ -76,7 +74,7 @@ def is_of_users() -> Column:
     """Whether a topic is neither a system topic nor one of a group, which holds copies."""
     from pyspark.sql import functions as sql
 
-    from aerobee.spark.storefiles.choice import SYSTEM_PREFIXES, SYSTEM_TOPICS
+    from aerobee.client.system_names import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
     others = sql.col("topic").isin(*sorted(SYSTEM_TOPICS))
     for prefix in (*SYSTEM_PREFIXES, OF_GROUPS):

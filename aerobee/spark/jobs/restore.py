@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from aerobee.cli.options import namesrv_option
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.config import name_servers
 from aerobee.client.message import FORBIDDEN_TOPICS
@@ -26,7 +27,6 @@ from aerobee.spark.jobs.common import (
     cluster_at,
     instant_ms,
     named,
-    namesrv_option,
     output_options,
     run_as_program,
     session_options,
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session
     from aerobee.spark.jobs.sending import Sending
-
-__all__ = ["Restore", "command", "counted", "main", "planned", "restore", "restored"]
 
 INVISIBLE = 4
 """The sysFlag bit of transactions that are not committed: no consumer ever saw those messages."""

@@ -30,19 +30,6 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.files import SegmentFile
     from aerobee.spark.storefiles.segments import Segment
 
-__all__ = [
-    "OF_A_RECORD",
-    "Found",
-    "compared",
-    "ends_of",
-    "holds",
-    "id_of_log",
-    "id_of_store",
-    "keep_id",
-    "kept_id",
-    "record_crc",
-]
-
 ID = ".log"
 """The file beside the marks with the id of the log, which every entry of its archives has, too."""
 

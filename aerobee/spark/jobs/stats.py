@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session, Source
 
-__all__ = [
-    "COLUMNS",
-    "LEVELS",
-    "amounts",
-    "command",
-    "delays",
-    "level_ms",
-    "main",
-    "measured",
-    "rates",
-    "window_of",
-]
-
 COLUMNS = ("topic", "storeSize", "bornTimestamp", "storeTimestamp", "properties")
 """The source columns of both tables."""
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

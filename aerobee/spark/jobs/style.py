@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["STYLE"]
-
 STYLE = """
 :root {
   --paper: #fbfaf7; --card: #ffffff; --ink: #1d2129; --soft: #667085; --edge: #e6e3dc;

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["KINDS", "SEGMENT", "Kind", "check_kind"]
-
 SEGMENT = "segment"
 """The partition column: the physical offset at which a segment begins."""
 NOT_THERE = "DATA_SOURCE_NOT_FOUND"

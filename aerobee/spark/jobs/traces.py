@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session, Source
 
-__all__ = ["command", "main", "summary"]
-
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRACE_HINT = "a broker has it with traceTopicEnable=true; clients fill it when they trace"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DUE", "HOLDERS", "WHEEL_TOPIC", "waiting"]
-
 HOLDERS = (SCHEDULE_TOPIC, WHEEL_TOPIC)
 """The topics in which messages wait."""
 DUE = "deliverTime"

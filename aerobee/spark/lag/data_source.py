@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import LagOptions
 
-__all__ = ["LagReader", "LagSource"]
-
 REQUIRED = frozenset({"nameserver", "bootstrap", "groups", "topics"})
 """A read of its own has one of these among its options."""
 

@@ -16,8 +16,6 @@ from aerobee.remoting.wire import relaxed_json
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["Lag", "Progress", "groups_in", "is_system_group", "lags", "progress_in"]
-
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
 

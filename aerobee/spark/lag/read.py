@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.spark.lag.progress import Lag, Progress
     from aerobee.spark.options import LagOptions
 
-__all__ = ["COLUMNS", "arrow_schema", "check", "read"]
-
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
 

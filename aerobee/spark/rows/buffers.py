@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int64]
 
-__all__ = ["byte_lengths", "byte_offsets", "packed", "value_bytes"]
-
 
 def byte_offsets(array: Any) -> Numbers:
     """The byte offset of each element of a string or binary array, and the end of the last one."""

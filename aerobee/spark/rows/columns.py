@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = [
-    "AEROBEE",
-    "COLUMNS",
-    "DEFAULT",
-    "KAFKA_TIMESTAMP_TYPE",
-    "PRESETS",
-    "PRESET_DDL",
-    "Column",
-    "accepted",
-    "arrow_schema",
-    "chosen",
-    "ddl",
-    "ddl_of",
-    "sources_of",
-]
-
 
 class Column(NamedTuple):
     """One column: `ddl` is its Spark type, `default` whether a read has it by default."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.layout import Buffer
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Decoder", "starts_of"]
-
 BATCH_ROWS = 10_000
 BATCH_BYTES = 32 << 20
 WALK_BYTES = 32 << 20

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.integer[Any]]
     Mask: TypeAlias = NDArray[np.bool_]
 
-__all__ = ["HIDDEN", "Properties", "as_numpy"]
-
 HIDDEN = b"__CRC32#"
 """The prefix of a checksum that some brokers append; it is no property of the message."""
 ENTRIES_MAX = 32

@@ -24,8 +24,6 @@ from aerobee.store.format.walk import fault_at
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BYTES_MAX", "ChunkTooLarge", "Rows", "damaged", "unpacked"]
-
 BYTES_MAX = 1 << 30
 """The most bytes of one Arrow array of bodies, well below its limit of 2 GiB."""
 PIECE = 64 << 10

@@ -17,8 +17,6 @@ from aerobee.spark.rows.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["SINK_COLUMNS", "SinkColumn", "arrow_schema", "places"]
-
 
 class SinkColumn(NamedTuple):
     """One column of the sink: `kinds` names its Spark types, `fits` tests an Arrow type."""

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Brokers", "CommitMarker", "group_of"]
-
 log = logging.getLogger("aerobee.spark")
 
 T = TypeVar("T")

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from aerobee.client.compression import Compression
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
 
     Numbers = npt.NDArray[np.int64]
-
-__all__ = ["BODY_BYTES_MAX", "Encoder", "Packing", "Shipment"]
 
 BODY_BYTES_MAX = 4 << 20
 """The largest body that a broker accepts with the default maxMessageSize."""

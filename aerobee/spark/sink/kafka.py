@@ -19,8 +19,6 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FromKafka"]
-
 LEFT_OUT = frozenset({"offset", "timestamp", "timestamptype"})
 NAMES = {"key": "keys", "value": "body", "partition": "queueId", "headers": "properties"}
 OWN_PREFIXES = "^(AB_|INNER_|TIMER_|__)"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Place = Callable[[int], str]
 
-__all__ = ["STAMP", "PropertyTexts", "milliseconds", "with_room"]
-
 IS = "\x01"
 END = "\x02"
 STAMP = "AB_SINK"

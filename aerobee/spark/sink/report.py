@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee.client.message import SendStatus
+from aerobee.client.send_result import SendStatus
 
 if TYPE_CHECKING:
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.remoting.wire.headers.send import SendMessageResponse
     from aerobee.spark.sink.encode import Shipment
-
-__all__ = ["Report"]
 
 
 @dataclass(slots=True)

@@ -43,14 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from aerobee.client.message import MessageQueue
     from aerobee.client.route import TopicRoute
+    from aerobee.client.send_result import MessageQueue
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
     from aerobee.spark.brokers import Cluster
     from aerobee.spark.sink.encode import Shipment
-
-__all__ = ["Delivery", "Sending"]
 
 log = logging.getLogger("aerobee.spark")
 

@@ -41,15 +41,6 @@ if TYPE_CHECKING:
     from aerobee.spark.sink.commit_marker import CommitMarker
     from aerobee.spark.sink.encode import Packing
 
-__all__ = [
-    "ArrowWriter",
-    "SinkCommit",
-    "StreamRowWriter",
-    "WriterBase",
-    "batch_writer",
-    "stream_writer",
-]
-
 log = logging.getLogger("aerobee.spark")
 
 BATCH_ID = "streaming.sql.batchId"
@@ -269,8 +260,6 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
             self.log_abort(messages, f"batch {batchId}")
-
-    __all__ += ["StreamArrowWriter"]
 
 
 def batch_writer(

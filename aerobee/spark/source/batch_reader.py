@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["BatchReader"]
-
 
 class BatchReader(DataSourceReader):
     """The reader of a batch. It holds plain data only: Spark pickles it into every task."""

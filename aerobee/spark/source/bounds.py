@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets, Queue
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["bounds"]
-
 log = logging.getLogger("aerobee.spark")
 
 

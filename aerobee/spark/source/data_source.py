@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["AerobeeSource"]
-
 SUBSCRIPTIONS = frozenset({"subscribe", "topic", "subscribepattern", "assign"})
 """A read of its own has one of these among its options."""
 TABLE_WRITE = (

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.spark.source.plan import Range
 
-__all__ = ["Connect", "pulled"]
-
 log = logging.getLogger("aerobee.spark")
 
 Connect: TypeAlias = Callable[[str], "BlockingChannel"]

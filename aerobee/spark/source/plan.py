@@ -12,60 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aerobee.errors import DataLossError
 from aerobee.spark.offsets import (
-    EARLIEST,
-    LATEST,
-    At,
-    Committed,
-    Earliest,
-    Latest,
-    Nested,
     Offsets,
-    Position,
     Queue,
-    Since,
-    from_json,
-    from_nested,
-    to_json,
-    to_nested,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "At",
-    "Checked",
-    "Committed",
-    "Earliest",
-    "Latest",
-    "Loss",
-    "Lost",
-    "Nested",
-    "Offsets",
-    "Position",
-    "Queue",
-    "Range",
-    "Since",
-    "backlog",
-    "carried",
-    "checked",
-    "coalesce",
-    "from_json",
-    "from_nested",
-    "interleave",
-    "limit_of",
-    "limited",
-    "partitions_of",
-    "ranges_of",
-    "refuse",
-    "split",
-    "tiny_together",
-    "to_json",
-    "to_nested",
-    "waits",
-]
 
 T = TypeVar("T")
 

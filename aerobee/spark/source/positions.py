@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets, Position, Queue
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["check_brokers", "check_expression", "queues_of", "resolved", "topics_of"]
-
 ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
 """Prefixes of the topics of groups; a pattern matches them only if it has the prefix, too."""
 NAMED = 5

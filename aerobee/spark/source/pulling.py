@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = ["FETCH_OFFSETS", "Chunk", "Pulling"]
-
 FETCH_OFFSETS: Final = 1024
 BULK_BYTES: Final = 4_194_304
 """The response size that brokers with bulk pulls are asked for; other brokers ignore it."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem
 
-__all__ = ["Start", "StateLocation"]
-
 log = logging.getLogger(__name__)
 
 VERSION = 1

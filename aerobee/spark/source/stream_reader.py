@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["StreamReader"]
-
 log = logging.getLogger("aerobee.spark")
 
 IDLE_S = 0.1

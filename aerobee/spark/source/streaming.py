@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets, Queue
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["StreamCluster"]
-
 log = logging.getLogger("aerobee.spark")
 
 ROUTES_KEPT_S = 10.0

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aerobee.spark.options import ReadOptions
     from aerobee.spark.source.plan import Range
 
-__all__ = ["gathered", "record_batches"]
-
 
 def record_batches(
     ranges: Sequence[Range], options: ReadOptions, names: tuple[str, ...]

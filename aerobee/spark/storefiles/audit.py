@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.files import Fragment, SegmentFile
     from aerobee.store.format.record_arrays import Bools, Ints
 
-__all__ = ["AuditPiece", "Finding", "audit", "plan_audit"]
-
 EVERYTHING = 1 << 62
 """An offset behind the end of every log."""
 INNER_BATCH = 0x80

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.queue_reader import Queue
     from aerobee.store.format.record_arrays import Ints
 
-__all__ = ["QueueAudit", "QueueFinding", "QueueRows"]
-
 NEVER = 1 << 62
 EXPLAINED_MAX = 100_000
 """The longest gap whose messages are checked one by one."""

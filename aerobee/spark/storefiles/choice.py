@@ -12,15 +12,6 @@ from aerobee.client.system_names import SYSTEM_PREFIXES, SYSTEM_TOPICS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "CLOCK_SLACK_MS",
-    "SYSTEM_PREFIXES",
-    "SYSTEM_TOPICS",
-    "is_system",
-    "topic_filter",
-    "within_times",
-]
-
 CLOCK_SLACK_MS = 3_600_000
 """How far a clock may step back between two records before pruning by time is wrong."""
 

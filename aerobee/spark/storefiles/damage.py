@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from aerobee.spark.options import StoreOptions
     from aerobee.store.format.faults import Fault
 
-__all__ = ["Damage", "data_lost", "removed"]
-
 log = logging.getLogger("aerobee.spark.store")
 
 

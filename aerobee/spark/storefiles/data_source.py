@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import StoreOptions
 
-__all__ = ["StoreReader", "StoreSource"]
-
 AUDIT_DDL = (
     "segment string, physicalOffset bigint, kind string, topic string, queueId int, "
     "queueOffset bigint, detail string"

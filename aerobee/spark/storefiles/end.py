@@ -22,8 +22,6 @@ from aerobee.store.format.walk import magics, named_offset
 if TYPE_CHECKING:
     from aerobee.spark.storefiles.segments import Segment
 
-__all__ = ["End", "end_of_data"]
-
 TAIL_BYTES = 64 << 10
 """The most bytes that may be half written after the data of a log in use."""
 LOOKS, PAUSE_S = 50, 0.01

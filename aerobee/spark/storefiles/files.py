@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.record_arrays import Ints
 
-__all__ = [
-    "FIRST_WINDOW_BYTES",
-    "WINDOW_BYTES",
-    "Fragment",
-    "LogFiles",
-    "OpenFile",
-    "Passage",
-    "SegmentFile",
-    "all_segments",
-    "first_store_time",
-    "ignore_damage",
-    "segments_of",
-]
-
 WINDOW_BYTES = 8 << 20
 """The size of a read of a segment, if its records are smaller."""
 FIRST_WINDOW_BYTES = 64 << 10

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.queue_reader import Queue
 
-__all__ = [
-    "LIGHT_QUEUES",
-    "UNITS",
-    "QueueReader",
-    "Units",
-    "batched_topics",
-    "has_files",
-    "has_queues",
-    "places_of",
-    "queues_of",
-]
-
 LIGHT_QUEUES = "%LMQ%"
 """The prefix of further queues of 5.x, whose entries lead to messages of other topics."""
 BATCHED_QUEUE = "batchconsumequeue"

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.queue_reader import Queue
     from aerobee.store.format.record_arrays import Bools, Ints
 
-__all__ = ["QueuePiece", "queue_fragments", "queue_pieces"]
-
 CHUNK_UNITS = 4_096
 GAP_BYTES = 16 << 10
 """Gaps in the log up to this size are read along instead of with a second call."""

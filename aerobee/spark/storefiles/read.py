@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.files import Fragment
     from aerobee.store.format.record_arrays import Bools, Heads, Ints
 
-__all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in", "tasks"]
-
 log = logging.getLogger("aerobee.spark.store")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.read import Part
     from aerobee.store.format.faults import Fault
 
-__all__ = ["SegmentRow", "plan_segments", "segment_rows"]
-
 log = logging.getLogger("aerobee.spark.store")
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Segment", "Split", "holes_between", "splits_of"]
-
 
 class Segment(NamedTuple):
     """One file of the log: bytes [start, start + size) of it."""

@@ -8,18 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "COMMAND_LINE",
-    "ENVIRONMENT",
-    "ConfigurationError",
-    "Entry",
-    "Form",
-    "Scalar",
-    "Tree",
-    "join_tree",
-    "where",
-]
-
 
 class ConfigurationError(ValueError):
     """The configuration is invalid: lists every problem, each with its location and key."""

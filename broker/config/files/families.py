@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["why_inert"]
-
 FAMILIES: Final[tuple[tuple[str, str], ...]] = (
     (
         "RocksDB stores are not there: tables are files, as with storeType=default",

@@ -13,8 +13,6 @@ from aerobee.broker.config.schema import KNOWN, canon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ENVIRONMENT_ONLY", "PLANNED", "known_name", "objection"]
-
 PLANNED: Mapping[str, str] = {canon(name): name for name in ("proxyProtocolFrom",)}
 """Keys of Aerobee that have no effect yet."""
 

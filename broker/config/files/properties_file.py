@@ -14,8 +14,6 @@ from aerobee.broker.config.files.entries import ConfigurationError, Entry, Form,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["escape", "read_properties"]
-
 BLANKS = " \t\f"
 LINE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.files.entries import Tree
 
-__all__ = ["FILE_SECTIONS", "is_null", "location", "read_yaml", "root_of"]
-
 FILE_SECTIONS = ("broker", "store", "remoting", "tls", "namesrv", "auth")
 MAX_DEPTH = 4
 

@@ -9,8 +9,6 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["AclInfo", "AclTable", "PolicyEntryInfo", "PolicyInfo", "UserInfo", "UserTable"]
-
 
 class UserInfo(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
     """One user. `user_type`: Super or Normal; `user_status`: enable or disable."""

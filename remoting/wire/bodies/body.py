@@ -14,12 +14,9 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire import relaxed_json
-from aerobee.remoting.wire.header import I32, I64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["I32", "I64", "REQUEST_BYTES_MAX", "Body", "without_nulls"]
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """The largest JSON body of a client: it is decoded in one step."""

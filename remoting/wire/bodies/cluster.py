@@ -3,7 +3,3 @@ it.
 """
 
 from __future__ import annotations
-
-from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo
-
-__all__ = ["BrokerData", "ClusterInfo"]

@@ -6,8 +6,6 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["ConsumerList"]
-
 
 class ConsumerList(Body, msgspec.Struct, rename="camel"):
     """The answer to GET_CONSUMER_LIST_BY_GROUP: client ids, each once."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aerobee.remoting.wire.bodies.body import I64, Body
-
-__all__ = ["DataVersion"]
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.header import I64
 
 
 class DataVersion(Body, msgspec.Struct, rename="camel", frozen=True):

@@ -6,10 +6,8 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.subscription_group import (
-    SubscriptionGroupConfig,  # noqa: TC001  (msgspec reads it)
+    SubscriptionGroupConfig,
 )
-
-__all__ = ["SubscriptionGroupWrapper"]
 
 
 class SubscriptionGroupWrapper(Body, msgspec.Struct, rename="camel", kw_only=True):

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from aerobee.remoting.wire.bodies.body import I64, Body
-
-__all__ = ["ConsumerData", "HeartbeatData", "ProducerData", "SubscriptionData"]
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.header import I64
 
 CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")

@@ -13,8 +13,6 @@ from aerobee.remoting.wire.bodies.body import Body
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["AT_ONCE", "KVTable"]
-
 AT_ONCE: Final = 500
 """Entries that are read before others run: half a millisecond."""
 SMALL_BYTES: Final = 64 << 10

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
-__all__ = ["offset_row", "offset_row_for_cpp", "offset_table", "offset_table_for_cpp"]
-
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 

@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aerobee.remoting.errors import BodyError
-from aerobee.remoting.wire.bodies.body import I32, I64, Body
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.header import I32, I64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = [
-    "AssignmentRequest",
-    "AssignmentResponse",
-    "BatchAck",
-    "BatchAckRequest",
-    "MessageQueueAssignment",
-    "RequestModeRequest",
-    "RequestModes",
-    "bit_set",
-    "offsets_in",
-]
 
 LONG_NAMES = {
     "consumerGroup": "c",

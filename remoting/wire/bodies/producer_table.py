@@ -6,8 +6,6 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["ProducerInfo", "ProducerTableInfo"]
-
 
 class ProducerInfo(msgspec.Struct, rename="camel", kw_only=True):
     """One connected producer. `remote_ip` starts with a slash, as Java prints addresses."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from aerobee.remoting.wire.bodies.body import I32, Body
-
-__all__ = ["LockBatchRequest", "LockBatchResponse", "MessageQueue"]
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.header import I32
 
 
 class MessageQueue(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -11,28 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = [
-    "ConsumeMessageDirectlyResult",
-    "ConsumeStats",
-    "ConsumeStatsList",
-    "ConsumeStatus",
-    "ConsumerRunningInfo",
-    "ConsumerStatus",
-    "GroupProgress",
-    "PopQueueInfo",
-    "ProcessQueueInfo",
-    "QueueRange",
-    "ResetOffsets",
-    "TopicStatsTable",
-    "queue_of",
-]
-
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

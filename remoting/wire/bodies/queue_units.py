@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
-
-__all__ = ["QueueUnit", "QueueUnits"]
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 
 
 class QueueUnit(msgspec.Struct, rename="camel", kw_only=True):

@@ -22,8 +22,6 @@ from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSe
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["RegisterBrokerBody"]
-
 V3_0_11 = 37
 """Before this version the body was the wrapper alone."""
 ZLIB_MARK = 0x78

@@ -10,17 +10,8 @@ from typing import Any
 
 import msgspec
 
-from aerobee.remoting.wire.bodies.body import I32, I64, Body, without_nulls
-
-__all__ = [
-    "BrokerData",
-    "BrokerMemberGroup",
-    "BrokerMemberGroupBody",
-    "ClusterInfo",
-    "LostBroker",
-    "QueueData",
-    "TopicRouteData",
-]
+from aerobee.remoting.wire.bodies.body import Body, without_nulls
+from aerobee.remoting.wire.header import I32, I64
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

@@ -10,31 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 from aerobee.remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-
-__all__ = [
-    "BrokerStatsData",
-    "Connection",
-    "ConsumeTimeSpan",
-    "ConsumeTimeSpans",
-    "ConsumerConnection",
-    "ConsumerSubscription",
-    "HAClientRuntimeInfo",
-    "HARuntimeInfo",
-    "OffsetWrapper",
-    "ProducerConnection",
-    "StatsSnapshot",
-    "TopicOffset",
-    "broker_consume_stats",
-    "by_queue",
-    "consume_stats",
-    "topic_stats",
-]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

@@ -11,8 +11,6 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["GroupForbidden", "SubscriptionGroupConfig", "SubscriptionGroupConfigs"]
-
 
 def customized_policy() -> dict[str, Any]:
     """The retry policy of a group that sets none: the table of delay levels."""

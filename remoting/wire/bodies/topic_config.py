@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from aerobee.remoting.wire.bodies.body import I32, Body
+from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-
-__all__ = ["TopicConfig", "TopicConfigSerializeWrapper", "TopicConfigs"]
+from aerobee.remoting.wire.header import I32
 
 
 class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):

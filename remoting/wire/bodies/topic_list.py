@@ -6,8 +6,6 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["GroupList", "TopicList"]
-
 
 class GroupList(Body, msgspec.Struct, rename="camel", kw_only=True):
     """Names of groups."""

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from aerobee.remoting.errors import FrameError
 
-__all__ = ["MAX_EXT_FIELDS", "MAX_INT32", "MIN_INT32", "Envelope", "check_ext_count", "check_int32"]
-
 MAX_EXT_FIELDS = 128
 MIN_INT32 = -(2**31)
 MAX_INT32 = 2**31 - 1

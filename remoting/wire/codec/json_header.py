@@ -24,8 +24,6 @@ from aerobee.remoting.wire.codec.envelope import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["decode", "encode", "ext_fields"]
-
 EXT = "extFields"
 NOT_JSON = (ValueError, RecursionError)
 

@@ -20,8 +20,6 @@ from aerobee.remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, VERSION, Lang
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["decode", "encode"]
-
 LEAST = 3
 MOST = 7
 PYTHON = int(LanguageCode.PYTHON)

@@ -19,8 +19,6 @@ from aerobee.remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, LanguageCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["decode", "encode"]
-
 FIXED = Struct(">hBhiii")
 assert FIXED.size == 17
 I16 = Struct(">h")

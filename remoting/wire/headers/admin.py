@@ -5,31 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
-__all__ = [
-    "CloseClient",
-    "CloseClientResponse",
-    "ConsumeMessageDirectly",
-    "GetAllProducerInfo",
-    "GetBrokerConfig",
-    "GetBrokerConfigResponse",
-    "GetBrokerConsumeStats",
-    "GetBrokerHaStatus",
-    "GetBrokerRuntimeInfo",
-    "GetConsumeStats",
-    "GetConsumerConnectionList",
-    "GetConsumerRunningInfo",
-    "GetConsumerStatusFromClient",
-    "GetProducerConnectionList",
-    "GetTopicStatsInfo",
-    "QueryConsumeQueue",
-    "QueryConsumeTimeSpan",
-    "QuerySubscriptionByConsumer",
-    "QueryTopicConsumeByWho",
-    "QueryTopicsByConsumer",
-    "UpdateBrokerConfig",
-    "ViewBrokerStatsData",
-]
-
 
 class GetBrokerConfig(Header):
     """GET_BROKER_CONFIG (26): every setting, as properties."""

@@ -5,19 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 
-__all__ = [
-    "CreateAcl",
-    "CreateUser",
-    "DeleteAcl",
-    "DeleteUser",
-    "GetAcl",
-    "GetUser",
-    "ListAcl",
-    "ListUser",
-    "UpdateAcl",
-    "UpdateUser",
-]
-
 
 class CreateUser(Header):
     """AUTH_CREATE_USER (3001); the body is a UserInfo."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 
-__all__ = ["CleanExpiredConsumeQueue", "CleanUnusedTopic", "DeleteExpiredCommitLog"]
-
 
 class CleanExpiredConsumeQueue(Header):
     """CLEAN_EXPIRED_CONSUMEQUEUE (306): delete queues without messages in the log."""

@@ -8,17 +8,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header, wire
 
-__all__ = [
-    "CheckClientConfig",
-    "GetConsumerListByGroup",
-    "Heartbeat",
-    "HeartbeatResponse",
-    "LockBatchMq",
-    "NotifyConsumerIdsChanged",
-    "UnlockBatchMq",
-    "UnregisterClient",
-]
-
 
 class Heartbeat(Header):
     """HEART_BEAT (34)."""

@@ -5,16 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, Header
 
-__all__ = [
-    "CreateGroup",
-    "CreateGroups",
-    "DeleteGroup",
-    "GetAllGroupConfig",
-    "GetAllGroupConfigResponse",
-    "GetGroupConfig",
-    "UpdateGroupForbidden",
-]
-
 
 class CreateGroup(Header):
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200); the group is the body."""

@@ -5,38 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header, wire
 
-__all__ = [
-    "AddWritePermOfBroker",
-    "AddWritePermOfBrokerResponse",
-    "BrokerHeartbeat",
-    "DeleteKvConfig",
-    "DeleteTopicInNamesrv",
-    "GetAllTopicList",
-    "GetBrokerClusterInfo",
-    "GetBrokerMemberGroup",
-    "GetHasUnitSubTopicList",
-    "GetHasUnitSubUnunitTopicList",
-    "GetKvConfig",
-    "GetKvConfigResponse",
-    "GetKvListByNamespace",
-    "GetNamesrvConfig",
-    "GetRouteInfo",
-    "GetSystemTopicListFromNs",
-    "GetTopicsByCluster",
-    "GetUnitTopicList",
-    "NotifyMinBrokerIdChange",
-    "PutKvConfig",
-    "QueryDataVersion",
-    "QueryDataVersionResponse",
-    "RegisterBroker",
-    "RegisterBrokerResponse",
-    "RegisterTopicInNamesrv",
-    "UnregisterBroker",
-    "UpdateNamesrvConfig",
-    "WipeWritePermOfBroker",
-    "WipeWritePermOfBrokerResponse",
-]
-
 
 class GetRouteInfo(Header):
     """GET_ROUTEINFO_BY_TOPIC (105)."""

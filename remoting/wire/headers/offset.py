@@ -5,26 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
-__all__ = [
-    "CloneGroupOffset",
-    "GetAllConsumerOffset",
-    "GetAllDelayOffset",
-    "GetEarliestMessageStoreTime",
-    "GetEarliestMessageStoreTimeResponse",
-    "GetMaxOffset",
-    "GetMaxOffsetResponse",
-    "GetMinOffset",
-    "GetMinOffsetResponse",
-    "OffsetResponse",
-    "QueryConsumerOffset",
-    "QueryConsumerOffsetResponse",
-    "ResetOffset",
-    "ResetOffsetInClient",
-    "SearchOffset",
-    "SearchOffsetResponse",
-    "UpdateConsumerOffset",
-]
-
 
 class OffsetResponse(Header):
     """One offset: the answer to most of these."""

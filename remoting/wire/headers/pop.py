@@ -8,23 +8,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
-__all__ = [
-    "AckMessage",
-    "BatchAckMessage",
-    "ChangeInvisibleTime",
-    "ChangeInvisibleTimeResponse",
-    "GetAllMessageRequestMode",
-    "Notification",
-    "NotificationResponse",
-    "PeekMessage",
-    "PollingInfo",
-    "PollingInfoResponse",
-    "PopMessage",
-    "PopMessageResponse",
-    "QueryAssignment",
-    "SetMessageRequestMode",
-]
-
 
 class PopMessage(Header, kw_only=True):
     """POP_MESSAGE (200050). `poll_time`: how long to hold; `init_mode`: 0 from the start, 1 end."""

@@ -5,14 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
-__all__ = [
-    "LitePullMessage",
-    "PullAnswer",
-    "PullMessage",
-    "PullMessageRefused",
-    "PullMessageResponse",
-]
-
 
 class PullMessage(Header, kw_only=True):
     """PULL_MESSAGE (11). `bulk_bytes` is Aerobee's own: it lifts the limits of one answer."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header, wire
 
-__all__ = ["QueryMessage", "QueryMessageResponse", "ViewMessageById"]
-
 
 class QueryMessage(Header):
     """QUERY_MESSAGE (12). With `unique_key` the key is a client's message id. Times in ms."""

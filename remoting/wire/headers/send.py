@@ -8,20 +8,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header, wire
 
-__all__ = [
-    "ConsumerSendMsgBack",
-    "PushReplyMessage",
-    "RecallMessage",
-    "RecallMessageResponse",
-    "SendBatchMessage",
-    "SendMessage",
-    "SendMessageRefused",
-    "SendMessageResponse",
-    "SendMessageV2",
-    "SendReplyMessage",
-    "SendReplyMessageV2",
-]
-
 
 class SendMessage(Header):
     """SEND_MESSAGE (10). With a negative queue id the broker chooses the queue."""

@@ -5,16 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, Header
 
-__all__ = [
-    "CreateTopic",
-    "CreateTopics",
-    "DeleteTopicInBroker",
-    "GetAllTopicConfig",
-    "GetAllTopicConfigResponse",
-    "GetSystemTopicsOfBroker",
-    "GetTopicConfig",
-]
-
 
 class CreateTopic(Header, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17). `attributes` is a list of edits: "+key=value,-key"."""

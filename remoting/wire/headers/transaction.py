@@ -5,8 +5,6 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header, wire
 
-__all__ = ["CheckTransactionState", "EndTransaction"]
-
 
 class EndTransaction(Header, kw_only=True):
     """END_TRANSACTION (37). `commit_or_rollback` holds transaction bits of a sysFlag, or 0.

@@ -17,8 +17,6 @@ from aerobee import ReceivedMessage
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["FRONTS", "Front", "outcome_of"]
-
 FRONTS = ("asyncio", "trio", "blocking")
 PLAIN = frozenset({"done", "pause", "resume", "position", "assignment", "closed", "client_id"})
 """What is no call to wait for on the async fronts either."""

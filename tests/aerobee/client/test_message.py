@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.client.message import (
-    Message,
-    MessageQueue,
-    SendResult,
-    SendStatus,
-    check_message,
-    check_name,
-    timer_of,
-)
+from aerobee.client.message import Message, check_message, check_name, timer_of
+from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.errors import ConfigurationError
 
 LIMIT = 4 << 20

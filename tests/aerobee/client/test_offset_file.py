@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client.message import MessageQueue
 from aerobee.client.offset_file import OffsetFile
+from aerobee.client.send_result import MessageQueue
 
 OFFSETS = {MessageQueue("T", "broker-a", 0): 12, MessageQueue("T", "broker-a", 1): 0}
 

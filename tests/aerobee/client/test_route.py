@@ -1,7 +1,7 @@
 import pytest
 
-from aerobee.client.message import MessageQueue
 from aerobee.client.route import in_order, read_route
+from aerobee.client.send_result import MessageQueue
 from aerobee.remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 

@@ -11,8 +11,6 @@ from tests.kit.raw_client import (
     topic_fields,
 )
 
-__all__ = ["bodies", "expire", "fill", "make_topic"]
-
 CREATE_TOPIC = 17
 SEND_BATCH = 320
 PER_REQUEST = 100

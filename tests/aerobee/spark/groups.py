@@ -12,8 +12,6 @@ from tests.kit.reading import max_offset
 if TYPE_CHECKING:
     from tests.conftest import AnyBroker
 
-__all__ = ["LAGS", "commit", "fill_with_groups"]
-
 UPDATE_OFFSET = 15
 CREATE_GROUP = 200
 LAGS = {

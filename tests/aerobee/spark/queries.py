@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tests.kit.campaign import Run
 
-__all__ = ["Q1"]
-
 QUEUES, EACH = 3, 120
 COLUMNS = ("topic", "queueId", "queueOffset", "tags", "keys", "body", "storeTimestamp")
 PLAIN = "plain_messages"

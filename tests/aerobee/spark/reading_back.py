@@ -9,8 +9,6 @@ from aerobee import ConsumeFrom, ReceivedMessage
 from aerobee.blocking import PullConsumer
 from tests.conftest import AnyBroker
 
-__all__ = ["read_back"]
-
 WITHIN_S = 30
 QUIET_S = 0.3
 """Nothing for so long after the last expected message: there are no more."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker
 
-__all__ = ["AT_MASTER", "AT_SLAVE", "TOPIC", "Replicas", "replicas"]
-
 REGISTER_BROKER = 103
 WITHIN_S = 10.0
 TOPIC = "replicated"

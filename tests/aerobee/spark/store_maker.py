@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["HOST", "NOON", "Put", "StoreMaker", "store_options_of"]
-
 HOST = bytes((127, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 HOST_V6 = bytes(15) + b"\x01" + (10_911).to_bytes(4, "big")
 NOON = 1_700_000_000_000

@@ -13,8 +13,9 @@ import pytest
 
 from aerobee.blocking import AdminClient, Producer
 from aerobee.client.blocking.connections import Connections
-from aerobee.client.message import Message, MessageQueue
+from aerobee.client.message import Message
 from aerobee.client.route import TopicRoute, in_order
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps import offsets
 from aerobee.errors import (
     BrokerError,

@@ -9,14 +9,13 @@ import pytest
 
 from aerobee import Message
 from aerobee.blocking import Client, Producer, PullConsumer
-from aerobee.broker.config.load import ConfigurationError
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.testing import TestBroker, broker
-from aerobee.testing.plugin import aerobee_broker, aerobee_virtual_broker
+from aerobee.testing.plugin import aerobee_broker as aerobee_broker
+from aerobee.testing.plugin import aerobee_virtual_broker as aerobee_virtual_broker
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = ["aerobee_broker", "aerobee_virtual_broker"]
 
 HOUR_S = 3_600
 START_S = 0.15

@@ -1,7 +1,7 @@
 import pytest
 
 from aerobee.broker.admin.runtime_info import in_units, used_ratio
-from aerobee.store.files.disk import Space
+from aerobee.store.files.machine import Space
 
 
 @pytest.mark.parametrize(

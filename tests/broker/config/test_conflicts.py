@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.config.load import BrokerConfig, ConfigurationError, check_report, load_config
+from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.load import load_config
+from aerobee.broker.config.report import check_report
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.broker.config.model import BrokerConfig
 
 
 def load(*overrides: str, file: Path | None = None) -> BrokerConfig:

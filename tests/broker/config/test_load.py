@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.layers import environment_entries
-from aerobee.broker.config.load import (
-    BrokerConfig,
-    ConfigurationError,
-    FlushDiskType,
-    check_report,
-    convert,
-    exported,
-    load_config,
-    read_file,
-    some,
-)
+from aerobee.broker.config.load import convert, load_config, read_file, some
+from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.config.report import check_report, exported
 from aerobee.cli.connection import PROFILE
+from aerobee.store.config import FlushDiskType
 
 
 def load(file: Path | None = None, **sources: Any) -> BrokerConfig:

@@ -17,11 +17,12 @@ from aerobee.broker.consumers.tables import ConsumerTables
 from aerobee.broker.errors import Refused
 from aerobee.broker.filters.consumer_filters import DEAD_KEPT_MS
 from aerobee.broker.process.log import LineLimits
-from aerobee.broker.topics.topics import TopicConfig, TopicTable
+from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request

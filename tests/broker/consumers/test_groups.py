@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.consumers.groups import GroupTable, SubscriptionGroupConfig
+from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.errors import GroupNotExist, LimitReached, NameIllegal
 from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 OPTIONS = BrokerOptions()
 STRICT = dataclasses.replace(OPTIONS, auto_create_subscription_group=False)

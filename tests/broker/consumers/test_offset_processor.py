@@ -8,8 +8,9 @@ from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.offset_processor import OffsetProcessor
 from aerobee.broker.errors import Refused
-from aerobee.broker.topics.topics import TopicConfig, TopicTable
+from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import offset as headers
 from tests.broker.peers import HandClock, Peer, request

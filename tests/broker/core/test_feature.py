@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from aerobee.broker.topics.topics import TopicConfig
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
     from tests.broker.pops import Pops
 
     After = Callable[[Pops, Any], Awaitable[None]]

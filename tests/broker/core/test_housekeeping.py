@@ -13,8 +13,8 @@ from aerobee.broker.consumers.clients import Client
 from aerobee.broker.consumers.member_changes import MemberChanges
 from aerobee.broker.core.housekeeping import SCAN_S, Housekeeping
 from aerobee.broker.namesrv.registrations import Registration
-from aerobee.broker.saved.data_version import DataVersion
 from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.store.files.disk import Disk

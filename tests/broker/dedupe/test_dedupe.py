@@ -11,7 +11,6 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.dedupe import dedupe
 from aerobee.broker.dedupe.dedupe import Dedupe
 from aerobee.broker.dedupe.dedupe_settings import parse
@@ -20,6 +19,7 @@ from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.clock import monotonic_ms
+from aerobee.store.config import FlushDiskType
 from aerobee.store.format.record import read
 from aerobee.store.results import PutStatus
 from tests.broker.desk import Desk, body_of, open_desk, said, send_header

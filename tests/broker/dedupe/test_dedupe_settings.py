@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.config.load import ConfigurationError, load_config
+from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.load import load_config
 from aerobee.broker.dedupe.dedupe_settings import DedupeRule, normalized, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
 
 
 def from_yaml(tmp_path: Path, text: str) -> BrokerConfig:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.core.targets import Target
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, delay_hook, how_many_due, target_of
+from aerobee.broker.delay.delay_levels import delay_hook, how_many_due, target_of
 from aerobee.broker.errors import Refused
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
-from aerobee.store.format.unit import DelayLevels
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
 
 HOST = bytes(8)
 NOW_MS = 1_700_000_000_000

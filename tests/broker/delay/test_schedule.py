@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
 from aerobee.broker.delay.schedule import PACE_S, SLICE
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
@@ -21,7 +20,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import MessageDraft, Record
-from aerobee.store.format.unit import UNIT
+from aerobee.store.format.unit import SCHEDULE_TOPIC, UNIT
 from aerobee.store.results import PutResult, PutStatus
 from aerobee.store.tools.verify import verify
 from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said

@@ -4,8 +4,6 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-__all__ = ["expressions", "properties", "texts"]
-
 Texts: TypeAlias = st.SearchStrategy[str]
 
 NAMES = ["a", "b", "c", "price", "$_0"]

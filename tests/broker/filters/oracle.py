@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from aerobee.store.format import sql_tree as tree
 
-__all__ = ["Raised", "matches"]
-
 Plain: TypeAlias = str | int | float | bool | None
 
 

@@ -22,7 +22,7 @@ from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
 
 OVERLAY = "config/aerobee-overlay.yaml"
 NO_PERMISSION, INVALID, SYSTEM_ERROR = 16, 29, 1

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aerobee.broker.metrics import metrics
+from aerobee.broker.metrics import metric_table, metrics
 from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
 from aerobee.broker.process.host import Build
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
 from aerobee.remoting.wire.answer import Answer
-from aerobee.store.files.disk import Space
+from aerobee.store.files.machine import Space
 from aerobee.store.stats import Durations, StoreStats
 from tests.broker.peers import HandClock
 
@@ -346,7 +346,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
     labels: dict[str, set[str]] = defaultdict(set)
     for name, pairs in scrape(full):
         labels[name].update(key for key, _ in pairs)
-    for metric in metrics.METRICS:
+    for metric in metric_table.METRICS:
         name = metric.name + ("_count" if metric.kind == "histogram" else "")
         scope = SCOPE if name.startswith("rocketmq_") else {}
         assert labels[name] == {*COMMON, *scope, *metric.labels}
@@ -482,9 +482,9 @@ def test_series_of_pops_have_a_limit() -> None:
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
-    names = [metric.name for metric in metrics.METRICS]
+    names = [metric.name for metric in metric_table.METRICS]
     assert len(set(names)) == len(names)
-    for metric in metrics.METRICS:
+    for metric in metric_table.METRICS:
         assert metric.name.startswith(("rocketmq_", "aerobee_"))
         assert metric.name.endswith("_total") == (metric.kind == "counter")
         assert metric.help.endswith(".")

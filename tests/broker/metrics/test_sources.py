@@ -16,7 +16,8 @@ from aerobee.broker.metrics.sources import (
 )
 from aerobee.broker.metrics.stats import BrokerStats, ClientKind
 from aerobee.store.config import StoreConfig
-from aerobee.store.files.disk import Disk, Space
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.machine import Space
 from aerobee.store.flags import Flag, RunningFlags
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of

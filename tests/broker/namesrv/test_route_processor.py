@@ -12,10 +12,10 @@ from aerobee.broker.namesrv.advertised import Advertised, parse_rules
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
-from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import namesrv as headers

@@ -18,10 +18,10 @@ from aerobee.broker.namesrv.registrations import (
 )
 from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, RouteTable
 from aerobee.broker.namesrv.topic_queues import TOPICS_STEP
-from aerobee.broker.saved.data_version import DataVersion
-from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.route import QueueData
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from tests.broker.peers import Peer
 
 

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.data_version import bumped, version_document, version_of
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 
 
 def test_a_change_moves_counter_and_time_and_keeps_the_state() -> None:

@@ -11,11 +11,11 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.broker.config.load import FlushDiskType
-from aerobee.broker.consumers.groups import SubscriptionGroupConfig
 from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
+from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import offset_id, read_offset_id
 from aerobee.store.format.names import segment_name

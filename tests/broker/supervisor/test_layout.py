@@ -15,7 +15,7 @@ from tests.broker.supervisor.test_member_settings import loaded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.config.model import BrokerConfig
 
 SEGMENT = f"{0:020}"
 OWN = ("checkpoint", "consumequeue/T/0/u", "config/topics.json", "timerwheel")

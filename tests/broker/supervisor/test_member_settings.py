@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.config.load import BrokerConfig, load_config
+from aerobee.broker.config.load import load_config
+from aerobee.broker.config.model import BrokerConfig
 from aerobee.broker.supervisor.member_settings import (
     log_settings,
     member_settings,

@@ -25,8 +25,8 @@ from aerobee.cli.border import exit_code_of
 from aerobee.cli.main import run
 from aerobee.errors import AccessDeniedError, AerobeeError
 from tests.broker.process.test_service_manager import Systemd
-from tests.kit.broker_process import DidNotStart
 from tests.kit.health import events, metrics_of, rss_anon
+from tests.kit.process import DidNotStart
 from tests.kit.supervised import Supervised
 from tests.kit.waiting import eventually
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, delay_hook
+from aerobee.broker.delay.delay_levels import delay_hook
 from aerobee.broker.errors import Refused
 from aerobee.broker.timers.timer_properties import (
     RecallHandle,
@@ -18,7 +18,7 @@ from aerobee.broker.timers.timer_properties import (
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import DelayLevels
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
 
 NOW_MS = 1_735_689_590_000
 HOST = bytes(8)

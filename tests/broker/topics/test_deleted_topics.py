@@ -7,7 +7,8 @@ import pytest
 
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.topics.deleted_topics import DeletedTopics
-from aerobee.broker.topics.topics import TopicConfig, TopicTable
+from aerobee.broker.topics.topics import TopicTable
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
 
 def test_a_deletion_covers_what_lay_before_it() -> None:

@@ -16,9 +16,10 @@ from aerobee.broker.errors import (
     TooFast,
     TopicNotExist,
 )
-from aerobee.broker.topics.topics import TopicConfig, TopicTable
+from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
 OPTIONS = BrokerOptions(broker_name="broker-a")
 

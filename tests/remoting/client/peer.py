@@ -12,8 +12,6 @@ from tests.kit.raw_client import request_frame
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Peer"]
-
 ANSWER = 1
 PATIENCE_S = 10.0
 

@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.requests import Gate
     from aerobee.remoting.wire.command import Command
 
-__all__ = [
-    "LIMITS",
-    "FakePoller",
-    "HandTime",
-    "Interest",
-    "Stage",
-    "TrickleSocket",
-    "bodies",
-    "frame_of",
-]
-
 MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
 LIMITS = Limits(
     max_frame_bytes=1 << 20,

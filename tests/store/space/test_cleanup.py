@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aerobee.store.files.disk import Space
+    from aerobee.store.files.machine import Space
     from aerobee.store.message_store import MessageStore
     from tests.kit.logged import Logged
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.store.files.disk import Disk, Space
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.machine import Space
 from aerobee.store.space.reserve_file import ReserveFile, Reserves, reserve_bytes
 from tests.kit.faulty_disk import Fault, FaultyDisk
 

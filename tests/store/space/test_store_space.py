@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from aerobee.store.files.disk import Space
+from aerobee.store.files.machine import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import put_in_time, running_store
 from tests.kit.store_model import draft

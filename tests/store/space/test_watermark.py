@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.store.config import StoreConfig
-from aerobee.store.files.disk import Disk, Space
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.machine import Space
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import DiskWatch, usage_of, used_percent
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["KILLED", "STOPPED", "check", "served"]
-
 NOW_MS = 1_700_000_000_000
 QUEUES = [(topic, queue_id) for topic in ("T0", "T1") for queue_id in (0, 1)]
 Place = tuple[str, int, int]

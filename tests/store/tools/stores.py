@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["MESSAGES", "filled", "flip", "left_behind", "stopped"]
-
 MESSAGES = 60
 
 

@@ -38,25 +38,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = [
-    "Answered",
-    "Broker",
-    "ask",
-    "asked_of",
-    "broker_config",
-    "broker_stats",
-    "clean_unused_topics",
-    "cluster_info",
-    "delete_expired_files",
-    "delete_expired_queues",
-    "leave_out",
-    "masters",
-    "one_broker",
-    "readers_of",
-    "stats_item",
-    "update_broker_config",
-]
-
 B = TypeVar("B", bound="Body")
 
 WITHIN_S = 5.0

@@ -51,18 +51,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
     from aerobee.remoting.wire.bodies.statistics import Connection
 
-__all__ = [
-    "all_producers",
-    "close_client",
-    "connections",
-    "consume_directly",
-    "consumers",
-    "consumers_at",
-    "producers",
-    "running_info",
-    "subscriptions",
-]
-
 FORWARDED_WITHIN_S = 12.0
 """The timeout of forwarded requests: brokers wait 10 s for a client's response."""
 

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-__all__ = [
-    "readable",
-    "request_modes",
-    "set_readable",
-    "set_request_mode",
-]
-
 MODES: Final = ("PULL", "POP")
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-__all__ = ["define_group", "define_topic", "group_definitions", "topic_definitions"]
-
 TOPIC_SETTINGS = ("readQueueNums", "writeQueueNums", "perm", "order", "attributes")
 MADE_BY_BROKERS = (RETRY_PREFIX, DLQ_PREFIX)
 

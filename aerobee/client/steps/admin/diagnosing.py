@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.routes import Routes
     from aerobee.diagnosis import GroupDiagnosis, MessageCopy, MessageHistory
 
-__all__ = ["diagnose_group", "explain_message", "explain_messages"]
-
 TOPICS_MAX = 200
 """The most topics in which a message is searched, if no topic is given."""
 

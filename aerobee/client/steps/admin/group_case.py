@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aerobee.admin import RunningQueue
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.admin.group_look import GroupLook
-
-__all__ = ["Case", "names", "queue_names", "total"]
 
 ORDERLY, STARTED = "PROP_CONSUMEORDERLY", "PROP_CONSUMER_START_TIMESTAMP"
 STRATEGY = "allocateMessageQueueStrategy"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aerobee.admin import RunningInfo
     from aerobee.client.steps.admin.group_look import GroupLook
 
-__all__ = ["diagnosis_of"]
-
 PERM_READ = 4
 RETRIES_UNSEEN = (
     "failed messages that still wait for their next try lie in SCHEDULE_TOPIC_XXXX and are not "

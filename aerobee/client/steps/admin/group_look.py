@@ -32,14 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aerobee.admin import QueueBounds, QueueLag, RunningInfo, TopicConfig
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-
-__all__ = ["GroupLook", "look_at_group"]
 
 ACCOUNTS_MAX = 64
 """The most members that are asked for their running info; each may take 10 s without a response."""

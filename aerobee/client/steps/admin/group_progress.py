@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.admin.message_look import GroupView, Handed, MessageLook
     from aerobee.diagnosis import MessageCopy
 
-__all__ = ["progress_of"]
-
 CHECK_POINT = "ck"
 BROADCASTING = "BROADCASTING"
 Verdict = tuple[GroupState, str, "datetime | None"]

@@ -36,18 +36,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-__all__ = [
-    "all_consumer_lag",
-    "consume_time_spans",
-    "consumer_lag",
-    "create_group",
-    "delete_group",
-    "describe_group",
-    "enable_group",
-    "group_topics",
-    "groups",
-]
-
 SLOW_WITHIN_S = 15.0
 """The timeout of a broker's response with the offsets of many queues."""
 

@@ -31,21 +31,10 @@ from aerobee.store.format.unit import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-
-__all__ = [
-    "GIVEN_UP_TOPIC",
-    "HALF_TOPIC",
-    "WAITING_TOPICS",
-    "copies_of",
-    "copies_with_key",
-    "copy_at_place",
-    "group_topics_of",
-    "looked_up",
-    "own_topic",
-]
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"

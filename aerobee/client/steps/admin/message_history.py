@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.admin.message_look import MessageLook
     from aerobee.diagnosis import MessageCopy
 
-__all__ = ["history_of"]
-
 NUMBERS = ("AEROBEE_HALF_OFFSET", "TRAN_PREPARED_QUEUE_OFFSET")
 """Properties with the original offset of a half message."""
 EARLIEST, INDEXED, LEVELS = "earliestMessageTimeStamp", "messageIndexEnable", "messageDelayLevel"

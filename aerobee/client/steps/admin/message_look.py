@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from aerobee.client.message import MessageQueue
 from aerobee.client.namespaces import plain
 from aerobee.client.route import MASTER_ID
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.brokers import ask, broker_config, broker_stats, masters
 from aerobee.client.steps.admin.clients import consumers, running_info
 from aerobee.client.steps.admin.message_copies import (
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.diagnosis import MessageCopy
-
-__all__ = ["GroupView", "Handed", "MessageLook", "look_at_message"]
 
 GROUPS_MAX = 50
 ACCOUNTS_MAX = 8

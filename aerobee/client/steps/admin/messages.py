@@ -33,19 +33,11 @@ from aerobee.store.format.message_id import read_offset_id
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
-
-__all__ = [
-    "find_messages",
-    "message_at",
-    "query_messages",
-    "queue_units",
-    "read_messages",
-    "view_message",
-]
 
 QUERY_WITHIN_S = 15.0
 """The timeout of queries by key: an index that is not cached is slow."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["delete_kv", "kv", "put_kv", "set_write_permission"]
-
 
 def kv(routes: Routes, namespace: str) -> Steps[dict[str, str]]:
     """The settings of a namespace in a name server's KV table, such as ORDER_TOPIC_CONFIG.

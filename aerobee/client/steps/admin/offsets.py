@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aerobee.client.config import ConsumeFrom
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-
-__all__ = ["clone_offsets", "committed_offsets", "offsets_for_time", "reset_offsets"]
 
 SERVER_SIDE = "useServerSideResetOffset"
 """The setting with which a broker resets offsets by itself (on by default since 5.2)."""

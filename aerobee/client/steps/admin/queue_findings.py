@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.admin.group_case import Case
     from aerobee.diagnosis import QueueState
 
-__all__ = ["QUEUE_RULES"]
-
 PULL_HELD_S = 60.0
 """A pull is held for 30 s at most, so an active member has pulled within this time."""
 SETTLED_S = 25.0

@@ -39,18 +39,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-__all__ = [
-    "change_topic",
-    "create_topic",
-    "delete_topic",
-    "describe_topic",
-    "instant",
-    "system_topics",
-    "topic_configs",
-    "topic_groups",
-    "topics",
-]
-
 PERMS = frozenset({0, 2, 4, 6})
 ROUTE_CHECK_S = 0.1
 ROUTE_WITHIN_S = 10.0

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["acl", "change_user", "create_user", "delete_user", "grant", "revoke", "users"]
-
 B = TypeVar("B", bound="Body")
 
 SUBJECT_PREFIX = "User:"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.asking import ask_address, ask_broker
 from aerobee.errors import BrokerBusyError, BrokerNotFoundError, ConnectError
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo

@@ -9,7 +9,8 @@ import pytest
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.consumer_config import ConsumerConfig
 from aerobee.client.filters import Filter
-from aerobee.client.message import MessageQueue, ReceivedMessage
+from aerobee.client.message import ReceivedMessage
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.consuming import Member
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.effects import Clock
 from aerobee.client.steps.faults import Faults, next_step
 

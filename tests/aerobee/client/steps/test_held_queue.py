@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.client.compression import UNPACKED_MAX
-from aerobee.client.message import MessageQueue, ReceivedMessage
+from aerobee.client.message import ReceivedMessage
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits
 
 QUEUE = MessageQueue("T", "b", 0)

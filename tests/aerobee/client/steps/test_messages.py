@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client.message import Message, MessageQueue
+from aerobee.client.message import Message
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.messages import UniqIds, batch_item, month_of, property_string, received
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import properties, record

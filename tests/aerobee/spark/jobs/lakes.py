@@ -15,18 +15,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker
 
-__all__ = [
-    "SEGMENT_BYTES",
-    "Message",
-    "archived",
-    "as_sent",
-    "messages",
-    "say",
-    "sealed",
-    "talk",
-    "text_of",
-]
-
 SEGMENT_BYTES = 128 << 10
 SEND, SEND_BATCH = 310, 320
 COMPRESSED = 1

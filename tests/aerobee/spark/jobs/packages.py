@@ -19,8 +19,6 @@ from aerobee.spark.jobs.tables import check_kind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CATALOG", "home_of", "needed", "settings"]
-
 PLACE = "AEROBEE_TEST_SPARK_JARS"
 CATALOG = "lake"
 """The catalog of Iceberg's tables, a directory."""

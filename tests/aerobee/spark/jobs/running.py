@@ -7,8 +7,6 @@ from typing import Any
 import click
 import pytest
 
-__all__ = ["Done", "run_job"]
-
 
 @dataclass(frozen=True, slots=True)
 class Done:

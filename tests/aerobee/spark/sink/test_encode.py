@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.client.compression import Compression, unpack
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.producer_batch import WAITS
 from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.client.compression import Compression
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.send_result import MessageQueue
     from aerobee.spark.sink.report import Report
 
 pytestmark = pytest.mark.service

@@ -3,11 +3,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from aerobee.errors import DataLossError
+from aerobee.spark.offsets import Offsets, Queue
 from aerobee.spark.source.plan import (
     Loss,
     Lost,
-    Offsets,
-    Queue,
     Range,
     backlog,
     carried,

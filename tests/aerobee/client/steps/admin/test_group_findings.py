@@ -14,7 +14,7 @@ from aerobee.admin import (
     RunningQueue,
     TopicConfig,
 )
-from aerobee.client.message import MessageQueue
+from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.group_findings import diagnosis_of
 from aerobee.client.steps.admin.group_look import GroupLook
 from aerobee.diagnosis import Severity
