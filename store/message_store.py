@@ -35,6 +35,8 @@ from aerobee.store.recovery import start_check
 from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile
 from aerobee.store.recovery.recovery import recover
+from aerobee.store.replication.log_in import LogIn
+from aerobee.store.replication.log_out import LogOut
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.set_aside import SetAside
 from aerobee.store.shared import Contents, Runtime
@@ -137,6 +139,10 @@ class MessageStore:
         self.when_durable = self._log_flush.when_durable
         """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
+        self.log_out = LogOut(log, self.reader)
+        """Sends the log to slaves; without a connection it costs nothing."""
+        self.log_in = LogIn(log, self.space.allocator, self._log_flush, self.stats)
+        """Takes the log of a master; nothing else may put anything then."""
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
             self._checkpoint_file,
@@ -335,6 +341,8 @@ class MessageStore:
         return self.dispatcher.dispatched < self.confirm_offset
 
     def _advance(self) -> None:
+        if self.log_out.followers:
+            self.log_out.appended()
         confirm = self.confirm_offset
         if self.dispatcher.advance(confirm):
             self._dispatch_service.go_on()

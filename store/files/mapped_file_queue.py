@@ -29,7 +29,15 @@ class MappedFileQueue:
     files. While the store runs the list is replaced and never changed in place: threads read it.
     """
 
-    __slots__ = ("_disk", "_setting", "directory", "file_size", "files", "open_files")
+    __slots__ = (
+        "_disk",
+        "_setting",
+        "directory",
+        "file_size",
+        "files",
+        "first_start",
+        "open_files",
+    )
 
     def __init__(self, disk: Disk, directory: Path, file_size: int, *, setting: str = "") -> None:
         """`setting` is the key of `file_size`, for the log line when it differs."""
@@ -38,6 +46,8 @@ class MappedFileQueue:
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self.first_start = 0
+        """Where the first file begins of a queue that has none."""
         self.open_files = OpenFiles(disk)
         """Handles for reads of full files."""
 
@@ -132,7 +142,7 @@ class MappedFileQueue:
 
     def next_start(self) -> int:
         """Where the file after the last one begins."""
-        return self.files[-1].end if self.files else 0
+        return self.files[-1].end if self.files else self.first_start
 
     def path_of(self, start: int) -> Path:
         """The path of the file that begins at this byte."""

@@ -158,6 +158,23 @@ class CommitLog:
         self._take_tail(fresh)
         self.mapped_from = max(self.mapped_from, self.queue.files[-MAPPED_SEGMENTS:][0].start)
 
+    def begin_at(self, physical_offset: int) -> None:
+        """Begin an empty log at this begin of a segment: the copy of a log whose older segments
+        are gone.
+        """
+        assert not self.queue.files, self.queue.files
+        assert not physical_offset % self.segment_bytes, physical_offset
+        self.queue.first_start = self.max_offset = self.flushed = physical_offset
+        self.mapped_from = physical_offset
+
+    def fill(self, physical_offset: int, data: bytes) -> None:
+        """Write bytes behind the last record of the segment; they count with the next roll."""
+        tail = self.tail
+        assert tail is not None, physical_offset
+        assert physical_offset >= tail.max_offset, (tail, physical_offset)
+        position = physical_offset - tail.start
+        tail.pages[position : position + len(data)] = data
+
     def let_go(self) -> list[mmap]:
         """Close the handles of segments that are on disk, and unmap all but the last ones.
 

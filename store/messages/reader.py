@@ -8,7 +8,7 @@ NotInMemory rather than wait for the disk: then `cold.complete` makes the call a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from aerobee.store.messages.cold_reads import ColdReads
 from aerobee.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
@@ -286,6 +286,20 @@ class QueueReader:
     def log_time(self, physical_offset: int) -> int:
         """Store time of the record there in ms; −1 without one. Raises: NotInMemory, OSError."""
         return self._log.store_time(physical_offset, self._log_bytes)
+
+    def reading_piece(
+        self, physical_offset: int, size: int
+    ) -> memoryview | Awaitable[memoryview | None] | None:
+        """`size` bytes of one segment, as they lie; None when they are not all there. Or an
+        awaitable for that when part of them is on disk. Raises: OSError.
+        """
+        return self.cold.reading(partial(self._piece, physical_offset, size))
+
+    def _piece(self, physical_offset: int, size: int) -> memoryview | None:
+        file = self._log.queue.find(physical_offset)
+        if file is None or physical_offset + size > file.max_offset:
+            return None
+        return self._log_bytes(file, physical_offset - file.start, size)
 
     def record(self, physical_offset: int, size: int | None) -> memoryview | None:
         """The record that begins there; None for any other offset, and for one that is damaged.

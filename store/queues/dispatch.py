@@ -366,6 +366,9 @@ class Dispatcher:
             self.dispatched += header.size
             return
         queue = queue or self._queues.obtain(topic, queue_id)
+        if not header.sys_flag & _NOT_QUEUED and queue.next_offset <= queue_offset:
+            # Nobody has counted a record that came from a master.
+            queue.next_offset = queue_offset + 1
         stored, properties = header.store_timestamp, header.properties
         tags_code = code_of(topic, properties, stored, self._levels)
         self.pending.appendleft(

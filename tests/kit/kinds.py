@@ -248,6 +248,10 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "recovery_start",
             "start_check",
         ),
+        "replication": (
+            "log_in",
+            "log_out",
+        ),
         "space": (
             "cleanup",
             "cleanup_queues",
@@ -288,6 +292,7 @@ STORE_FOLDERS: Final = (
     "queues",
     "flush",
     "messages",
+    "replication",
     "index",
     "timers",
     "space",

@@ -1,0 +1,1 @@
+"""Replication: the log on its way to slaves, and from a master into this log."""

@@ -1,0 +1,171 @@
+"""What a slave may append of the frames that it gets: only records that belong where they come.
+
+Pure: frames in, whole records and the ends of segments out. A frame may cut a record anywhere; what
+is not whole waits here, in front of the log. Source: store format §8 (DefaultHAClient), §5.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from aerobee.store.errors import FrameMisplaced, ReplicaBytesWrong
+from aerobee.store.format.faults import BLANK, END, MORE
+from aerobee.store.format.record import BLANK_BYTES
+from aerobee.store.format.walk import Walk, fault_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.store.format.faults import Stop
+    from aerobee.store.format.ha import Frame
+
+__all__ = ["Arriving", "Begin", "Filler", "Records", "SegmentEnd", "Step"]
+
+STEP_RECORDS: Final = 256
+"""Records that are checked in one step: one or two milliseconds."""
+
+
+class Begin(NamedTuple):
+    """An empty log begins at this physical offset, which is the begin of a segment."""
+
+    physical_offset: int
+
+
+class Records(NamedTuple):
+    """Whole records, side by side, that belong to the end of the log."""
+
+    physical_offset: int
+    data: bytes
+    store_timestamp: int
+    """The latest of them, in ms."""
+
+
+class Filler(NamedTuple):
+    """Bytes behind the last record of a segment, the blank first; they do not count yet."""
+
+    physical_offset: int
+    data: bytes
+
+
+class SegmentEnd(NamedTuple):
+    """All bytes of a segment are there; `size` is that of its blank."""
+
+    size: int
+
+
+Step: TypeAlias = Begin | Records | Filler | SegmentEnd
+
+
+class Arriving:
+    """Checks what arrives over one connection.
+
+    Invariant: everything before `end` was checked; the bytes up to `expected` wait to be.
+    """
+
+    __slots__ = ("_needed", "_pending", "_segment_bytes", "_unfilled", "empty", "end", "expected")
+
+    def __init__(self, end: int, segment_bytes: int, *, empty: bool) -> None:
+        self.end = self.expected = end
+        """The end of the log, and where the next frame begins."""
+        self.empty = empty
+        """The log has no segment yet: it may begin with any."""
+        self._segment_bytes = segment_bytes
+        self._pending = bytearray()
+        self._needed = 0
+        """So many pending bytes it takes to go on."""
+        self._unfilled = 0
+        """Bytes that the segment lacks whose blank has come."""
+
+    def take(self, frame: Frame) -> Iterator[Step]:
+        """What may be done with one frame, in steps; the iterator must be exhausted.
+
+        What comes before the first wrong byte has been given when this raises. Raises:
+        FrameMisplaced, ReplicaBytesWrong.
+        """
+        if self.empty:
+            if not frame.data:
+                return
+            yield self._begin(frame)
+        self._check_place(frame)
+        data = frame.data
+        self.expected += len(data)
+        if self._unfilled:
+            yield from self._fill(data)
+            return
+        self._pending += data
+        if len(self._pending) >= self._needed:
+            yield from self._records()
+
+    def _begin(self, frame: Frame) -> Begin:
+        if frame.physical_offset % self._segment_bytes:
+            raise FrameMisplaced(
+                f"the first bytes are for offset {frame.physical_offset}, where no segment of"
+                f" {self._segment_bytes} bytes begins: mappedFileSizeCommitLog is another one"
+                " there, or this log must be copied"
+            )
+        self.empty = False
+        self.end = self.expected = frame.physical_offset
+        return Begin(frame.physical_offset)
+
+    def _check_place(self, frame: Frame) -> None:
+        if frame.physical_offset != self.expected:
+            raise FrameMisplaced(
+                f"the master sends offset {frame.physical_offset}, this log goes on at"
+                f" {self.expected}"
+            )
+        left = self._segment_bytes - self.expected % self._segment_bytes
+        if len(frame.data) > left:
+            raise FrameMisplaced(
+                f"{len(frame.data)} bytes at {self.expected} go beyond the end of a segment of"
+                f" {self._segment_bytes} bytes: mappedFileSizeCommitLog is another one there"
+            )
+
+    def _records(self) -> Iterator[Step]:
+        data, base = bytes(self._pending), self.end
+        until = base + len(data)
+        segment_end = self._segment_end
+        walk = Walk(data, base, base, until, segment_end=segment_end, crc=True)
+        count, latest = 0, 0
+        for at, header in walk:
+            if at + header.size > segment_end - BLANK_BYTES:
+                raise ReplicaBytesWrong(f"the record at {at} leaves no room for a blank")
+            latest = max(latest, header.store_timestamp)
+            count += 1
+            if count >= STEP_RECORDS:
+                yield self._whole(data, base, at + header.size, latest)
+                count = 0
+        if count:
+            yield self._whole(data, base, walk.stop.physical_offset, latest)
+        yield from self._stopped(walk.stop, data[self.end - base :], segment_end)
+
+    def _whole(self, data: bytes, base: int, end: int, latest: int) -> Records:
+        begin, self.end = self.end, end
+        return Records(begin, data[begin - base : end - base], latest)
+
+    def _stopped(self, stop: Stop, rest: bytes, segment_end: int) -> Iterator[Step]:
+        """Go on where no whole record is: the blank, part of a record, or wrong bytes."""
+        self._pending, self._needed = bytearray(), 0
+        if stop.kind == END:
+            return
+        if stop.kind == MORE:
+            self._pending, self._needed = bytearray(rest), stop.size
+            return
+        fault = fault_at(rest, 0, self.end, segment_end)
+        if fault.kind != BLANK:
+            raise ReplicaBytesWrong(f"no record at {self.end}: {fault.detail}")
+        self._unfilled = segment_end - self.end
+        yield from self._fill(rest)
+
+    def _fill(self, data: bytes) -> Iterator[Step]:
+        """Pass the bytes behind a blank on, whatever they are: the logs stay equal."""
+        segment_end = self._segment_end
+        yield Filler(segment_end - self._unfilled, data)
+        self._unfilled -= len(data)
+        if not self._unfilled:
+            size, self.end = segment_end - self.end, segment_end
+            yield SegmentEnd(size)
+
+    @property
+    def _segment_end(self) -> int:
+        """The end of the segment that the next record belongs to."""
+        return self.end - self.end % self._segment_bytes + self._segment_bytes

@@ -1,0 +1,183 @@
+"""Takes the log of a master into this one: over a connection that somebody else has made.
+
+What may be appended is for `arriving`; here it is appended, and reported. Nothing behind a wrong
+byte is taken, and the log stays as it was in front of it. Under SYNC_FLUSH only what is on disk is
+reported: then a master that waits for this slave waits for two disks.
+Source: store format §8 (DefaultHAClient).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from aerobee.store.errors import ReplicationRefused, SegmentLate
+from aerobee.store.format.ha import FrameReader, encode_report
+from aerobee.store.replication.arriving import Arriving, Begin, Filler, Records, SegmentEnd
+from aerobee.store.replication.log_out import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.flush.log_flush import LogFlush
+    from aerobee.store.log.allocate import Allocator
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.replication.arriving import Step
+    from aerobee.store.stats import StoreStats
+
+__all__ = ["LogIn"]
+
+RECEIVE_BYTES: Final = 256 << 10
+SEGMENT_AGAIN_S: Final = 1.0
+"""The longest pause before a segment is asked for again that cannot be made."""
+
+log = structlog.get_logger(__name__)
+
+
+class LogIn:
+    """The log on its way from a master; one connection at a time.
+
+    Invariant: what is reported is a prefix of the master's log, and never becomes less.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        allocator: Allocator,
+        flush: LogFlush,
+        stats: StoreStats,
+    ) -> None:
+        self._log = commit_log
+        self._allocator = allocator
+        self._flush = flush
+        self._stats = stats
+        self.pace = Pace()
+        self.master_offset = 0
+        """One past the last byte that the master has sent or announced, whether it is here or
+        not."""
+        self.heard_at = float("-inf")
+        """When the master was heard last, by the loop's clock."""
+        self._wanted = trio.Event()
+        """There may be more to report."""
+
+    @property
+    def reportable(self) -> int:
+        """The end of what may be reported."""
+        return self._log.flushed if self._flush.groups else self._log.max_offset
+
+    async def follow(self, stream: trio.abc.Stream, appended: Callable[[], object]) -> str:
+        """Take what the master sends until it leaves, breaks off or is silent; returns why.
+
+        `appended` is called when the log has grown, so that consumers see it. Raises:
+        ReplicationRefused with the offset, when these bytes cannot be part of this log.
+        """
+        log_ = self._log
+        empty = not log_.queue.files
+        # What is not on disk yet was reported before, or would be at once.
+        await self._flush.reach(log_.max_offset)
+        arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
+        reason: str | ReplicationRefused = "closed"
+        async with stream, trio.open_nursery() as nursery:
+            nursery.start_soon(self._report, stream, nursery.cancel_scope)
+            try:
+                reason = await self._take(stream, arriving, appended)
+            except ReplicationRefused as refused:
+                # Out of a nursery it would come in a group.
+                reason = refused
+            nursery.cancel_scope.cancel()
+        if isinstance(reason, ReplicationRefused):
+            raise reason
+        return reason
+
+    # ── From the master ──
+
+    async def _take(
+        self, stream: trio.abc.Stream, arriving: Arriving, appended: Callable[[], object]
+    ) -> str:
+        """Append what comes. Raises: ReplicationRefused."""
+        frames = FrameReader()
+        while True:
+            data = None
+            with trio.move_on_after(self.pace.silence_s):
+                try:
+                    data = await stream.receive_some(RECEIVE_BYTES)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return "broken"
+            if data is None:
+                return "silent"
+            if not data:
+                return "closed"
+            if self._flush.failure is not None:
+                return "disk"
+            self.heard_at = trio.current_time()
+            for frame in frames.feed(data):
+                for step in arriving.take(frame):
+                    await self._do(step)
+                    appended()
+                    self._wait_for_disk()
+                    self._wanted.set()
+                self.master_offset = arriving.expected
+                await trio.lowlevel.checkpoint()
+
+    def _wait_for_disk(self) -> None:
+        if self._flush.groups:
+            end = self._log.max_offset
+            self._flush.when_durable(end, lambda _: self._wanted.set(), background=True)
+            self._flush.request()
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case Records(physical_offset, data, store_timestamp):
+                stored = max(store_timestamp, self._log.last_store_timestamp)
+                if self._log.tail is None or physical_offset >= self._log.tail.end:
+                    await self._roll(len(data))
+                assert physical_offset == self._log.max_offset, (physical_offset, self._log.tail)
+                taken = self._log.append(data, stored)
+                assert taken, (physical_offset, len(data))
+            case Filler(physical_offset, data):
+                if self._log.tail is None or physical_offset >= self._log.tail.end:
+                    await self._roll(0)
+                self._log.fill(physical_offset, data)
+            case SegmentEnd(size):
+                await self._roll(size)
+            case Begin(physical_offset):
+                self._log.begin_at(physical_offset)
+
+    async def _roll(self, size: int) -> None:
+        """Go on in the next segment, as soon as there is one; the master waits."""
+        while True:
+            late = trio.Event()
+            self._allocator.after_wait.add(late.set)
+            try:
+                self._log.roll(size)
+            except SegmentLate:
+                with trio.move_on_after(SEGMENT_AGAIN_S):
+                    await late.wait()
+            except OSError as error:
+                self._allocator.starved(error)
+                await trio.sleep(SEGMENT_AGAIN_S)
+            else:
+                self._stats.segments_rolled += 1
+                log.info("commit_log.rolled", physical_offset=self._log.max_offset)
+                return
+            finally:
+                self._allocator.after_wait.remove(late.set)
+
+    # ── To the master ──
+
+    async def _report(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+        """Report the end of the log at once, whenever it has moved, and as a heartbeat."""
+        reported = -1
+        try:
+            while True:
+                self._wanted = trio.Event()
+                reported = max(reported, self.reportable)
+                await stream.send_all(encode_report(reported))
+                with trio.move_on_after(self.pace.heartbeat_s):
+                    while self.reportable <= reported:
+                        await self._wanted.wait()
+                        self._wanted = trio.Event()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            scope.cancel()

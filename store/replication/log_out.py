@@ -1,0 +1,194 @@
+"""Sends the log to slaves: one connection each, which somebody else has accepted.
+
+What is sent when is for `transfer`; here are the two tasks of a connection. A slave that does not
+read costs its socket and one frame, one that is silent is left. Under SYNC_FLUSH nothing is sent
+that is not on disk: no power cut makes a slave have what its master has lost.
+Source: store format §8 (DefaultHAConnection).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, ReportReader, encode_frame
+from aerobee.store.listeners import Listeners
+from aerobee.store.replication.transfer import LogSpan, Standing, Transfer, held_by
+
+if TYPE_CHECKING:
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.messages.reader import QueueReader
+    from aerobee.store.replication.transfer import Piece
+
+__all__ = ["Follower", "LogOut", "Pace"]
+
+RECEIVE_BYTES = 4_096
+"""Some hundred reports: only the last one counts."""
+AHEAD_MAX = 1_024
+"""So many slaves with other bytes are remembered."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times and the size of the pieces of a replication connection, on either side."""
+
+    heartbeat_s: float = 5.0
+    """After so long without anything sent, the other side is told that this one lives."""
+    silence_s: float = 20.0
+    """After so long without anything received, the connection is left."""
+    batch_bytes: int = 32_768
+    """The most bytes of the log in a frame."""
+
+
+class Follower:
+    """One slave's connection."""
+
+    __slots__ = ("host", "peer", "transfer", "wanted")
+
+    def __init__(self, host: str, peer: str) -> None:
+        self.host = host
+        """Its address without the port: two connections from there are one slave."""
+        self.peer = peer
+        self.transfer = Transfer()
+        self.wanted = trio.Event()
+        """There may be something to send."""
+
+
+class LogOut:
+    """The log on its way to all slaves."""
+
+    def __init__(self, commit_log: CommitLog, reader: QueueReader) -> None:
+        self._log = commit_log
+        self._reader = reader
+        self.pace = Pace()
+        self.followers: list[Follower] = []
+        self._ahead: set[tuple[str, int]] = set()
+        self.after_report: Listeners[[]] = Listeners()
+        """Called when a slave has acknowledged more, and when one has come or left."""
+
+    def appended(self) -> None:
+        """There is more to send. Hot."""
+        for follower in self.followers:
+            follower.wanted.set()
+
+    def held_by(self, count: int) -> int:
+        """The end of what so many slaves have at least; −1 when fewer follow."""
+        ends: dict[str, int] = {}
+        for follower in self.followers:
+            end = follower.transfer.acknowledged
+            if end >= 0:
+                ends[follower.host] = max(end, ends.get(follower.host, end))
+        return held_by(count, ends)
+
+    def span(self) -> LogSpan:
+        """The ends of the log now."""
+        log, max_offset = self._log, self._log.max_offset
+        end = log.flushed if self._reader.config.sync_flush else max_offset
+        return LogSpan(log.min_offset, end, max_offset, log.segment_bytes)
+
+    async def serve(self, stream: trio.abc.Stream, host: str, peer: str) -> None:
+        """Serve one slave until it leaves, breaks off, or is silent for too long."""
+        follower = Follower(host, peer)
+        self.followers.append(follower)
+        log.info("replication.slave_connected", peer=peer)
+        reason = "closed"
+        try:
+            async with stream, trio.open_nursery() as nursery:
+                nursery.start_soon(self._send, stream, follower, nursery.cancel_scope)
+                reason = await self._listen(stream, follower)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.followers.remove(follower)
+            end = follower.transfer.acknowledged
+            log.info("replication.slave_left", peer=peer, reason=reason, acknowledged=end)
+            self._told()
+
+    # ── From the slave ──
+
+    async def _listen(self, stream: trio.abc.Stream, follower: Follower) -> str:
+        """Take reports until there are no more; returns why."""
+        reports = ReportReader()
+        while True:
+            data = None
+            with trio.move_on_after(self.pace.silence_s):
+                try:
+                    data = await stream.receive_some(RECEIVE_BYTES)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return "broken"
+            if data is None:
+                return "silent"
+            if not data:
+                return "closed"
+            if (end := reports.feed(bytes(data))) is not None:
+                self._reported(follower, end)
+
+    def _reported(self, follower: Follower, max_offset: int) -> None:
+        transfer = follower.transfer
+        first = transfer.standing is Standing.SILENT
+        if not transfer.reported(max_offset, self.span()):
+            return
+        if first:
+            if (follower.host, max_offset) in self._ahead:
+                # The log has grown past its end since: the bytes in front of that differ.
+                transfer.refuse()
+            self._note(follower, max_offset)
+            follower.wanted.set()
+        self._told()
+
+    def _note(self, follower: Follower, max_offset: int) -> None:
+        """Say once for a connection that its slave cannot follow, and remember the place."""
+        span = self.span()
+        ends = {"reported": max_offset, "min_offset": span.begin, "max_offset": span.max_offset}
+        if follower.transfer.standing is Standing.AHEAD:
+            if len(self._ahead) < AHEAD_MAX:
+                self._ahead.add((follower.host, max_offset))
+            log.error("replication.slave_ahead", peer=follower.peer, **ends)
+        elif follower.transfer.standing is Standing.DELETED:
+            log.error("replication.slave_too_old", peer=follower.peer, **ends)
+
+    def _told(self) -> None:
+        if (tell := self.after_report.tell) is not None:
+            tell()
+
+    # ── To the slave ──
+
+    async def _send(
+        self, stream: trio.abc.Stream, follower: Follower, scope: trio.CancelScope
+    ) -> None:
+        """Send pieces of the log, and heartbeats between them, until the connection breaks."""
+        try:
+            while True:
+                follower.wanted = trio.Event()
+                await self._send_all(stream, follower)
+                with trio.move_on_after(self.pace.heartbeat_s) as idle:
+                    await follower.wanted.wait()
+                if idle.cancelled_caught and follower.transfer.standing is not Standing.SILENT:
+                    await stream.send_all(encode_frame(max(0, follower.transfer.next_offset)))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            scope.cancel()
+
+    async def _send_all(self, stream: trio.abc.Stream, follower: Follower) -> None:
+        transfer = follower.transfer
+        batch_bytes = min(self.pace.batch_bytes, FRAME_DATA_BYTES_MAX)
+        follows = transfer.standing is Standing.FOLLOWS
+        while (piece := transfer.piece(self.span(), batch_bytes)) is not None:
+            data = await self._bytes(piece)
+            if data is None:
+                # Deleted since: the next look says so.
+                await trio.lowlevel.checkpoint()
+                continue
+            # Before the wait: a slave may report what it has got before the last byte is sent.
+            transfer.sent(piece)
+            await stream.send_all(encode_frame(piece.physical_offset, data))
+        if follows and transfer.standing is Standing.DELETED:
+            self._note(follower, transfer.next_offset)
+
+    async def _bytes(self, piece: Piece) -> memoryview | None:
+        """The bytes of a piece, from memory or from the disk; None when it is deleted."""
+        found = self._reader.reading_piece(*piece)
+        return found if found is None or isinstance(found, memoryview) else await found

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
+
+from aerobee.store.config import FlushDiskType
+from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.ha import ReportReader, encode_frame
+from aerobee.store.format.record import encode
+from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.running_store import durable, running_store
+from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aerobee.store.errors import ReplicationRefused
+    from aerobee.store.message_store import MessageStore
+
+RECORD = encode(draft(body=b"one"), 0, 0, 1_700_000_000_000)
+
+
+@asynccontextmanager
+async def joined(master: MessageStore, slave: MessageStore) -> AsyncIterator[None]:
+    """The slave follows the master."""
+    ours, theirs = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(master.log_out.serve, ours, "10.0.0.2", "10.0.0.2:4711")
+        nursery.start_soon(slave.log_in.follow, theirs, slave.dispatch)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+class Gate:
+    """Holds the syncs of the log, once it is closed, until the test lets them go."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        self.closed = False
+        self.open = threading.Event()
+        disk.before = self.hold
+
+    def hold(self, call: Call) -> None:
+        if self.closed and call.name == "fdatasync" and "commitlog" in str(call.path):
+            assert self.open.wait(10)
+
+
+class FakeMaster:
+    """The other end of a slave's connection: it sends what the test says, and reads reports."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.stream, self.theirs = memory_stream_pair()
+        self.store = store
+        self.reports: list[int] = []
+        self.ended: str | ReplicationRefused | None = None
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read)
+            try:
+                self.ended = await self.store.log_in.follow(self.theirs, self.store.dispatch)
+            except (FrameIllegal, FrameMisplaced, ReplicaBytesWrong) as refused:
+                self.ended = refused
+            nursery.cancel_scope.cancel()
+
+    async def _read(self) -> None:
+        reader = ReportReader()
+        with suppress(trio.BrokenResourceError):
+            while data := await self.stream.receive_some():
+                if (report := reader.feed(bytes(data))) is not None:
+                    self.reports.append(report)
+
+    async def send(self, *frames: bytes) -> None:
+        await self.stream.send_all(b"".join(frames))
+        await wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def master_of(store: MessageStore) -> AsyncIterator[FakeMaster]:
+    async with trio.open_nursery() as nursery:
+        master = FakeMaster(store)
+        nursery.start_soon(master.run)
+        await wait_all_tasks_blocked()
+        yield master
+        nursery.cancel_scope.cancel()
+
+
+def put(store: MessageStore, count: int, first: int = 0) -> int:
+    for number in range(first, first + count):
+        store.put(draft(queue_id=number % 3, body=b"%d" % number * (number % 90)))
+    store.dispatch()
+    return store.commit_log.max_offset
+
+
+def log_bytes(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+
+
+@pytest.mark.trio
+async def test_log_and_queues_of_a_slave_are_those_of_its_master(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running_store(one, Disk()) as master, running_store(two, Disk()) as slave:
+        async with joined(master, slave):
+            for round_ in range(40):
+                end = put(master, 7, 7 * round_)
+                await wait_all_tasks_blocked()
+                assert slave.commit_log.max_offset == end
+                assert master.log_out.held_by(1) == end
+        assert end > 4 * LOG_BYTES
+        assert log_bytes(one) == log_bytes(two)
+        for queue in range(3):
+            assert read_queue(slave, "T", queue) == read_queue(master, "T", queue)
+    assert log_bytes(one) == log_bytes(two)
+    assert queue_files(one) == queue_files(two)
+
+
+@pytest.mark.trio
+async def test_a_slave_goes_on_where_it_ended_after_a_break_and_after_a_restart(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running_store(one, Disk()) as master:
+        for round_ in range(6):
+            async with running_store(two, Disk()) as slave:
+                for half in range(2):
+                    async with joined(master, slave):
+                        put(master, 9, 18 * round_ + 9 * half)
+                        await wait_all_tasks_blocked()
+                    put(master, 3)
+        async with running_store(two, Disk()) as slave, joined(master, slave):
+            await wait_all_tasks_blocked()
+            assert slave.commit_log.max_offset == master.commit_log.max_offset
+            assert log_bytes(one) == log_bytes(two)
+
+
+@pytest.mark.trio
+async def test_an_empty_slave_of_an_old_master_begins_with_its_last_segment(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running_store(one, Disk()) as master:
+        end = put(master, 150)
+        start = end - end % LOG_BYTES
+        assert start >= 2 * LOG_BYTES
+        async with running_store(two, Disk()) as slave, joined(master, slave):
+            await wait_all_tasks_blocked()
+            assert slave.commit_log.min_offset == start
+            assert slave.commit_log.max_offset == end
+            for queue in range(3):
+                first = slave.min_offset("T", queue)
+                assert first > 0
+                assert slave.max_offset("T", queue) == master.max_offset("T", queue)
+                kept = read_queue(master, "T", queue)[first:]
+                assert read_queue(slave, "T", queue) == kept
+        async with running_store(two, Disk()) as slave:
+            assert slave.commit_log.min_offset == start
+            assert slave.commit_log.max_offset == end
+
+
+@pytest.mark.trio
+async def test_part_of_a_record_is_neither_reported_nor_in_the_log(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, master_of(store) as master:
+        await master.send(encode_frame(0, RECORD[:40]))
+        assert (store.commit_log.max_offset, master.reports) == (0, [0])
+        await master.send(encode_frame(40, RECORD[40:]))
+        assert (store.commit_log.max_offset, master.reports) == (len(RECORD), [0, len(RECORD)])
+        assert store.max_offset("T", 0) == 1
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (encode_frame(len(RECORD), RECORD), ReplicaBytesWrong),
+        (encode_frame(len(RECORD), b"\xff" * 200), ReplicaBytesWrong),
+        (encode_frame(len(RECORD), bytes(200)), ReplicaBytesWrong),
+        (encode_frame(len(RECORD) + 1, RECORD), FrameMisplaced),
+        (encode_frame(0), FrameMisplaced),
+        (encode_frame(len(RECORD), bytes(LOG_BYTES)), FrameMisplaced),
+        (bytes.fromhex("0000000000000000 ffffffff"), FrameIllegal),
+        (bytes.fromhex("0000000000000000 7fffffff"), FrameIllegal),
+    ],
+)
+async def test_the_log_ends_in_front_of_the_first_wrong_byte(
+    tmp_path: Path, mock_clock: MockClock, wrong: bytes, error: type[ReplicationRefused]
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, master_of(store) as master:
+        await master.send(encode_frame(0, RECORD), wrong, encode_frame(len(RECORD), RECORD))
+        assert isinstance(master.ended, error)
+        assert store.commit_log.max_offset == len(RECORD)
+        assert store.max_offset("T", 0) == 1
+    async with running_store(tmp_path, Disk()) as store:
+        assert store.commit_log.max_offset == len(RECORD)
+
+
+@pytest.mark.trio
+async def test_under_sync_flush_only_what_is_on_disk_is_reported(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    sync: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    disk = FaultyDisk(tmp_path)
+    gate = Gate(disk)
+    async with running_store(tmp_path, disk, **sync) as store, master_of(store) as master:
+        gate.closed = True
+        await master.send(encode_frame(0, RECORD))
+        assert store.commit_log.max_offset == len(RECORD)
+        assert master.reports == [0]
+        gate.open.set()
+        assert await durable(store, len(RECORD))
+        await wait_all_tasks_blocked()
+        assert master.reports == [0, len(RECORD)]
+
+
+@pytest.mark.trio
+async def test_a_slave_reports_every_five_seconds_and_leaves_a_silent_master_after_twenty(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, master_of(store) as master:
+        await trio.sleep(19.9)
+        assert master.ended is None
+        await trio.sleep(0.2)
+        assert master.ended == "silent"
+        assert master.reports == [0] * 4
+
+
+@pytest.mark.trio
+async def test_a_slave_without_room_waits_for_it_and_loses_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    full = FaultyDisk(two)
+    async with (
+        running_store(one, Disk()) as master,
+        running_store(two, full, clean=True) as slave,
+        joined(master, slave),
+    ):
+        put(master, 5)
+        await trio.sleep(0.1)
+        full.faults.append(Fault(name="fallocate", error=errno.ENOSPC, times=3))
+        end = put(master, 80)
+        await trio.sleep(30)
+        assert slave.commit_log.max_offset == end
+        assert log_bytes(one) == log_bytes(two)
