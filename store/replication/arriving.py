@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from aerobee.store.format.faults import Stop
     from aerobee.store.format.ha import Frame
 
-__all__ = ["Arriving", "Begin", "Filler", "Records", "SegmentEnd", "Step"]
 
 STEP_RECORDS: Final = 256
 """Records that are checked in one step: one or two milliseconds."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from aerobee.store.replication.arriving import Step
     from aerobee.store.stats import StoreStats
 
-__all__ = ["LogIn"]
 
 RECEIVE_BYTES: Final = 256 << 10
 SEGMENT_AGAIN_S: Final = 1.0

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from aerobee.store.messages.reader import QueueReader
     from aerobee.store.replication.transfer import Piece
 
-__all__ = ["Follower", "LogOut", "Pace"]
 
 RECEIVE_BYTES = 4_096
 """Some hundred reports: only the last one counts."""

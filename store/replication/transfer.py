@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["LogSpan", "Piece", "Standing", "Transfer", "held_by"]
-
 
 class Standing(StrEnum):
     """How the log of a slave stands to the master's."""
