@@ -28,8 +28,6 @@ from tests.kit.source_tree import PACKAGES, ROOT, Module, packages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Row", "decoders", "folder_graphs", "groups", "main", "rows", "waiting_words"]
-
 PROBE = ROOT / "tests" / "kit" / "message_way.py"
 PROBE_WITHIN_S = 120.0
 

@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["KINDS", "main"]
-
 KINDS = ("lone send", "gathered sends", "batch send", "pull")
 SENDERS = 4
 """Connections whose sends come together."""
