@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aerobee.client.aio.admin import AdminClient
     from aerobee.client.aio.client import Client
+    from aerobee.client.aio.pending_send import PendingSend
     from aerobee.client.aio.pop_consumer import PopConsumer
-    from aerobee.client.aio.producer import PendingSend, Producer
+    from aerobee.client.aio.producer import Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
     from aerobee.client.aio.push_consumer import PushConsumer
     from aerobee.client.aio.transaction_producer import TransactionProducer
-    from aerobee.client.config import ConsumeFrom, RetryPolicy
     from aerobee.client.filters import Filter
     from aerobee.client.handling import (
         BatchFailed,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aerobee.client.message import Message, ReceivedMessage
     from aerobee.client.security import Credentials, TLSConfig
     from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
+    from aerobee.client.settings.client import ConsumeFrom, RetryPolicy
     from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
     from aerobee.spark.arrow_table import arrow, arrow_reader
 
@@ -70,14 +71,14 @@ HOMES = {
     "AdminClient": "aerobee.client.aio.admin",
     "BatchFailed": "aerobee.client.handling",
     "Client": "aerobee.client.aio.client",
-    "ConsumeFrom": "aerobee.client.config",
+    "ConsumeFrom": "aerobee.client.settings.client",
     "Credentials": "aerobee.client.security",
     "Filter": "aerobee.client.filters",
     "ConsumeResult": "aerobee.client.handling",
     "Message": "aerobee.client.message",
     "MessageModel": "aerobee.client.handling",
     "MessageQueue": "aerobee.client.send_result",
-    "PendingSend": "aerobee.client.aio.producer",
+    "PendingSend": "aerobee.client.aio.pending_send",
     "PopConsumer": "aerobee.client.aio.pop_consumer",
     "Producer": "aerobee.client.aio.producer",
     "PullConsumer": "aerobee.client.aio.pull_consumer",
@@ -85,7 +86,7 @@ HOMES = {
     "ReceivedMessage": "aerobee.client.message",
     "Reject": "aerobee.client.handling",
     "RetryLater": "aerobee.client.handling",
-    "RetryPolicy": "aerobee.client.config",
+    "RetryPolicy": "aerobee.client.settings.client",
     "SendResult": "aerobee.client.send_result",
     "SendStatus": "aerobee.client.send_result",
     "TLSConfig": "aerobee.client.security",

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.blocking.client import Client
+from aerobee.client.blocking.pending_send import PendingSend
 from aerobee.client.blocking.pop_consumer import PopConsumer
-from aerobee.client.blocking.producer import PendingSend, Producer
+from aerobee.client.blocking.producer import Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
 from aerobee.client.blocking.push_consumer import PushConsumer
 from aerobee.client.blocking.transaction_producer import TransactionProducer
-from aerobee.client.config import ConsumeFrom, RetryPolicy
 from aerobee.client.filters import Filter
 from aerobee.client.handling import BatchFailed, ConsumeResult, MessageModel, Reject, RetryLater
 from aerobee.client.message import Message, ReceivedMessage
 from aerobee.client.security import Credentials, TLSConfig
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
+from aerobee.client.settings.client import ConsumeFrom, RetryPolicy
 from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 import aerobee
-from aerobee.client.config import ClientOptions
+from aerobee.client.settings.client import ClientOptions
 from aerobee.field_docs import meanings
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from importlib import import_module
 import pytest
 
 import aerobee
-from aerobee.client.config import ClientOptions
-from aerobee.client.push_config import PushOptions
+from aerobee.client.settings.client import ClientOptions
+from aerobee.client.settings.consumers import PushOptions
 from tests import sdk_reference
 
 

@@ -19,7 +19,7 @@ PROGRAM = """
 import broker, remoting, store
 from aerobee import Message
 from aerobee.blocking import Producer, PullConsumer
-from aerobee.client.config import ConsumeFrom
+from aerobee.client.settings.client import ConsumeFrom
 from aerobee.testing import broker as running_broker
 
 assert broker.MINE and remoting.MINE and store.MINE

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aerobee.blocking import AdminClient, Producer
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
 
 CLI_GROUP = "aerobee_cli"
 OWNER_ONLY = 0o600

@@ -75,7 +75,7 @@ def consume(
     Example: aerobee consume Orders --from '1h ago' --no-follow --format body
     """
     from aerobee.blocking import PullConsumer
-    from aerobee.client.config import ConsumeFrom
+    from aerobee.client.settings.client import ConsumeFrom
     from aerobee.errors import RouteNotFoundError
     from aerobee.remoting.wire.codes import ResponseCode
 

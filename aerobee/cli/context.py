@@ -63,7 +63,7 @@ def add(
 
     Example: aerobee context add prod -n 10.0.0.1:9876 --access-key admin --tls --use
     """
-    from aerobee.client.config import name_servers
+    from aerobee.client.settings.client import name_servers
 
     if not name.strip():
         raise click.BadParameter("it is empty", param_hint="NAME")

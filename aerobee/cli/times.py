@@ -11,7 +11,7 @@ import click
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
-    from aerobee.client.config import ConsumeFrom
+    from aerobee.client.settings.client import ConsumeFrom
 
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -48,7 +48,7 @@ def duration_of(text: str, option: str) -> timedelta:
 
 def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:
     """`first`, `last`, `offset:N`, or a time. Raises: UsageError."""
-    from aerobee.client.config import ConsumeFrom
+    from aerobee.client.settings.client import ConsumeFrom
 
     if text in NAMES:
         return ConsumeFrom[NAMES[text]]

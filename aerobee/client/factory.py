@@ -8,7 +8,7 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 
-from aerobee.client.config import ClientConfig, ClientOptions, name_servers
+from aerobee.client.settings.client import ClientConfig, ClientOptions, name_servers
 from aerobee.client.steps.effects import Clock
 from aerobee.client.steps.instance import Instance
 from aerobee.client.steps.messages import UniqIds

@@ -20,10 +20,7 @@ from aerobee.client.steps.tracing import CONSUME, make_tracing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.client.consumer_config import ConsumerConfig
-    from aerobee.client.pop_config import PopConfig
-    from aerobee.client.pull_config import PullConfig
-    from aerobee.client.push_config import PushConfig
+    from aerobee.client.settings.consumers import ConsumerConfig, PopConfig, PullConfig, PushConfig
     from aerobee.client.steps.held_queue import HeldQueue
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.tracing import Tracing

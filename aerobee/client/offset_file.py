@@ -24,8 +24,8 @@ from aerobee.remoting.wire.relaxed_json import decode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.client.consumer_config import ConsumerConfig
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.consumers import ConsumerConfig
     from aerobee.client.steps.instance import Instance
 
 log = logging.getLogger("aerobee.client")

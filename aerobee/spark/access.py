@@ -10,7 +10,7 @@ from aerobee.client.security import Credentials, TLSConfig
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
 
 
 class Secret(str):

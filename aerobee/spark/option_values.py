@@ -30,8 +30,8 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct
 
-from aerobee.client.config import name_servers
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
+from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.access import Secret
 from aerobee.spark.offsets import (

@@ -28,7 +28,7 @@ from tests.kit.reading import committed_offsets
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
-    from aerobee.client.push_config import PushOptions
+    from aerobee.client.settings.consumers import PushOptions
 
 pytestmark = pytest.mark.interop
 

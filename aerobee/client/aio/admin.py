@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from aerobee.client.aio.client import Client
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
     from aerobee.client.steps.effects import Effect, Signal, Steps
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command

@@ -77,7 +77,8 @@ class Part:
             if self._own_client:
                 await start_client()
             try:
-                await self._begin()
+                await self._check()
+                self._begin()
             except BaseException:
                 if self._own_client:
                     await self._client.__aexit__(None, None, None)
@@ -134,17 +135,44 @@ class Part:
 
     async def _end_in_time(self) -> None:
         """End this part before its client, even when the surrounding scope is cancelled."""
-        with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):
-            await self._end()
+        try:
+            await self._drain()
+        finally:
+            try:
+                with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):
+                    await self._end()
+            finally:
+                # Outside of the timeout of the end, which would suppress the error.
+                self._raise_failures()
 
-    async def _begin(self) -> None:
+    # ── What each kind of part adds ──
+
+    async def _check(self) -> None:
+        """Check what only brokers know, before anything begins."""
+
+    def _begin(self) -> None:
         """Start this part, once the client runs; nothing of it stays behind a failure."""
 
     def _stop_taking(self) -> None:
         """Begin nothing new: a close is coming."""
 
+    async def _drain(self) -> None:
+        """Wait for work in progress; a cancellation ends the wait."""
+
     async def _end(self) -> None:
         """End this part, before the client ends."""
+
+    def _raise_failures(self) -> None:
+        """Raise the failures that nobody was told of, after the end."""
+
+    # ── Work ──
+
+    def _start_worker(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a function that calls a user's code, until it returns or the client is closed."""
+        self._client.start_worker(work)
+
+    async def _join_workers(self, seconds: float) -> None:
+        """Wait for no worker: they are tasks of the client, and end with it."""
 
     async def _perform(self, steps: Steps[T]) -> T:
         self._client.working_group()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack
 
-import anyio
-
 from aerobee.client.aio.part import Part
-from aerobee.client.config import divided
-from aerobee.client.handling import Guarded
+from aerobee.client.aio.receiving import receive
 from aerobee.client.members import pop_member
-from aerobee.client.pop_config import PopConfig, PopOptions
-from aerobee.client.steps.effects import Signal
+from aerobee.client.settings.client import divided
+from aerobee.client.settings.consumers import PopConfig, PopOptions
 from aerobee.client.steps.popping import RECEIPT
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.send_result import MessageQueue
-    from aerobee.client.steps.effects import Steps
 
 WAIT_S = 15.0
 CLOSE_S = 4.0
@@ -48,7 +44,7 @@ class PopConsumer(Part):
         super().__init__(namesrv, client, rest)
         self._popper = pop_member(self._client.instance, PopConfig(group=group, **own))
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         for steps in self._popper.begin():
             self._client.spawn(steps)
 
@@ -83,28 +79,7 @@ class PopConsumer(Part):
         once, not after `invisible`. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
         ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
-        receiving = Receiving()
-        steps = self._popper.receive(topic, max_messages, wait, expression, receiving.given_up)
-        self._client.working_group().start_soon(self._receive, steps, receiving)
-        try:
-            await receiving.ended.wait()
-        except BaseException:
-            receiving.given_up.set()
-            if receiving.found:
-                self._client.spawn(self._popper.give_back(receiving.found))
-            raise
-        if receiving.error is not None:
-            raise receiving.error
-        return receiving.found
-
-    async def _receive(self, steps: Steps[list[ReceivedMessage]], receiving: Receiving) -> None:
-        """Receive in a task of the client, so that a cancelled caller loses no messages."""
-        try:
-            with Guarded() as guard:
-                receiving.found = await self._client.perform(steps)
-            receiving.error = guard.error
-        finally:
-            receiving.ended.set()
+        return await receive(self._client, self._popper, topic, max_messages, wait, expression)
 
     def messages(
         self, topic: str, *, expression: Expression = "*"
@@ -144,18 +119,6 @@ class PopConsumer(Part):
         await self._perform(self._popper.extend(message, seconds))
 
 
-class Receiving:
-    """One call of `receive`, and its result."""
-
-    __slots__ = ("ended", "error", "found", "given_up")
-
-    def __init__(self) -> None:
-        self.ended = anyio.Event()
-        self.found: list[ReceivedMessage] = []
-        self.error: Exception | None = None
-        self.given_up = Signal()
-
-
 class Messages:
     """An iterator over messages of a topic; it needs no closing."""
 
@@ -173,10 +136,10 @@ class Messages:
         if last is not None and RECEIPT in last.properties:
             await self.consumer.ack(last)
         while not self.consumer.closed:
-            found = await self.consumer.receive(
+            messages = await self.consumer.receive(
                 self.topic, max_messages=1, expression=self.expression
             )
-            if found:
-                self.last = found[0]
-                return found[0]
+            if messages:
+                self.last = messages[0]
+                return messages[0]
         raise StopAsyncIteration

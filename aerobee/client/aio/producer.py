@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from aerobee.client.aio.part import Part
-from aerobee.client.config import divided
+from aerobee.client.aio.pending_send import PendingSend
 from aerobee.client.factory import make_uniq_ids
-from aerobee.client.producer_config import ProducerConfig
-from aerobee.client.steps.outbox import Outbox, Outgoing
+from aerobee.client.settings.client import divided
+from aerobee.client.settings.producer import ProducerConfig
+from aerobee.client.steps.outbox import Outbox
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.requesting import ask_through_topic, reply
 from aerobee.client.steps.sending import Sender
 from aerobee.client.steps.tracing import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aerobee.client.aio.client import Client
     from aerobee.client.message import Message, ReceivedMessage
-    from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.send_result import MessageQueue, SendResult
+    from aerobee.client.settings.producer import ProducerOptions
     from aerobee.client.steps.sending import QueueSelector
-
-
-class PendingSend:
-    """A message accepted by `send_soon`. Awaiting it gives the SendResult, or raises the failure.
-
-    Any number of tasks may await it, any number of times.
-    """
-
-    __slots__ = ("_client", "_outbox", "_outgoing")
-
-    def __init__(self, client: Client, outbox: Outbox, outgoing: Outgoing) -> None:
-        self._client = client
-        self._outbox = outbox
-        self._outgoing = outgoing
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return self._outgoing.batch.messages[0]
-
-    @property
-    def done(self) -> bool:
-        """Whether the send has ended, with a result or a failure."""
-        return self._outgoing.outcome is not None
-
-    def __await__(self) -> Generator[Any, Any, SendResult]:
-        if not self.done:
-            self._client.working_group()
-        return self._client.perform(self._outbox.outcome(self._outgoing)).__await__()
 
 
 class Producer(Part):
@@ -76,7 +48,7 @@ class Producer(Part):
         self._outbox = Outbox(self._sender, self._client.spawn)
         self._tracing = traced(self._sender)
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         self._sender.begin()
         self._begin_tracing()
 
@@ -90,12 +62,8 @@ class Producer(Part):
             await self._client.perform(self._tracing.close())
         await self._leave()
 
-    async def _end_in_time(self) -> None:
-        try:
-            await super()._end_in_time()
-        finally:
-            # Outside of the timeout of the end, which would suppress the error.
-            self._outbox.tell_failures()
+    def _raise_failures(self) -> None:
+        self._outbox.tell_failures()
 
     async def _leave(self) -> None:
         await self._client.perform(self._sender.close())

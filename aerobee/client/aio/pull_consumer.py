@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.aio.part import Part
 from aerobee.client.members import pull_member
-from aerobee.client.pull_config import PullOptions, pull_config
+from aerobee.client.settings.consumers import PullOptions, pull_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from aerobee.client.aio.client import Client
-    from aerobee.client.config import ConsumeFrom
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.client import ConsumeFrom
     from aerobee.client.steps.held_queue import HeldQueue
 
 CLOSE_S = 4.0
@@ -42,7 +42,7 @@ class PullConsumer(Part):
         super().__init__(namesrv, client, rest)
         self._member = pull_member(self._client.instance, self._config, self._pull)
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         for steps in self._member.begin():
             self._client.spawn(steps)
 

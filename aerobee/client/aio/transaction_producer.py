@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from inspect import isawaitable
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-import anyio.to_thread
-
-from aerobee.client.aio.client import wait
+from aerobee.client.aio.calls import call, call_in_worker
 from aerobee.client.aio.producer import Producer
-from aerobee.client.callables import call_in_thread, check_function, is_async
+from aerobee.client.callables import check_function
 from aerobee.client.handling import Guarded
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from aerobee.client.aio.client import Client
     from aerobee.client.message import Message
-    from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.settings.producer import ProducerOptions
     from aerobee.client.transaction import Checker, Executor, Transaction
 
 log = logging.getLogger("aerobee.client")
-T = TypeVar("T")
-R = TypeVar("R")
-IDLE_S = 3600.0
+JOIN_S = 2.0
+"""How long a close waits for a running checker where that runs in a thread."""
 
 
 class TransactionProducer(Producer):
@@ -51,13 +47,16 @@ class TransactionProducer(Producer):
         self._checker = checker
         self._transactions = Transactions(self._sender)
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         self._transactions.begin()
         self._begin_tracing()
-        self._client.start_worker(self._answer_checks)
+        self._start_worker("transaction checks", self._answer_checks)
 
     async def _leave(self) -> None:
-        await self._client.perform(self._transactions.close())
+        try:
+            await self._client.perform(self._transactions.close())
+        finally:
+            await self._join_workers(JOIN_S)
 
     @asynccontextmanager
     async def transaction(
@@ -103,26 +102,10 @@ class TransactionProducer(Producer):
 
     async def _answer_checks(self) -> None:
         """Answer the transaction checks of brokers, one after the other, until the end."""
-        checks = self._transactions.checks
-        while not checks.closed:
-            check = checks.take()
-            if check is None:
-                await wait(checks.arrived, IDLE_S)
-                continue
+        while check := await self._client.perform(self._transactions.next_check()):
             state = TransactionState.UNKNOWN
             with Guarded() as guard:
-                state = state_of(await call(self._checker, check.message))
+                state = state_of(await call_in_worker(self._checker, check.message))
             if guard.error is not None:
                 log.error("the transaction checker failed", exc_info=guard.error)
             await self._client.perform(self._transactions.answer(check, state))
-
-
-async def call(function: Callable[[T], R | Awaitable[R]], given: T) -> R:
-    """Call a user's function and return its result; a plain function runs in a thread."""
-    if is_async(function):
-        result = function(given)
-    else:
-        result = await anyio.to_thread.run_sync(
-            call_in_thread, function, given, abandon_on_cancel=True
-        )
-    return await result if isawaitable(result) else result

@@ -1,4 +1,8 @@
-"""The blocking admin client: one method for each function of `steps.admin`, which decides."""
+"""The blocking admin client: one method for each function of `steps.admin`, which decides.
+
+Generated from `aio/admin.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aerobee.client.blocking.client import Client
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 

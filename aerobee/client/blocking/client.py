@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aerobee.client.blocking.background import Done
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.settings.client import ClientOptions
     from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.client.calls import OnRequest

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from aerobee.client.blocking.client import Client, wait
+from aerobee.client.blocking.client import SLICE_S, Client, wait
 from aerobee.client.leaving import note_failed_close
 from aerobee.client.life import Event, Life, State
 from aerobee.errors import AerobeeError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from aerobee.client.steps.effects import Steps
@@ -37,6 +38,8 @@ class Part:
         """Set when it is closed."""
         self._closer: int | None = None
         """The thread that closes it."""
+        self._workers: list[threading.Thread] = []
+        """The threads that call a user's code."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -86,7 +89,7 @@ class Part:
         Called by a handler or a checker, it does not wait: the close begins at once, and ends when
         the handlers have returned.
         """
-        if self._runs_this_thread():
+        if threading.current_thread() in self._workers:
             if self._life.state is State.RUNNING:
                 with self._client.lock:
                     self._stop_taking()
@@ -102,7 +105,12 @@ class Part:
     def _finish(self) -> None:
         self._closer = threading.get_ident()
         try:
-            self._end()
+            self._drain()
+            try:
+                self._end()
+            finally:
+                with self._client.lock:
+                    self._raise_failures()
         finally:
             if self._own_client:
                 self._client.close()
@@ -113,9 +121,7 @@ class Part:
         with self._client.lock:
             return self._life.on(event)
 
-    def _runs_this_thread(self) -> bool:
-        """Whether this thread calls a user's code for this part, and cannot wait for its end."""
-        return False
+    # ── What each kind of part adds ──
 
     def _check(self) -> None:
         """Check what only brokers know, before anything begins."""
@@ -126,8 +132,29 @@ class Part:
     def _stop_taking(self) -> None:
         """Begin nothing new: a close is coming."""
 
+    def _drain(self) -> None:
+        """Wait for work in progress."""
+
     def _end(self) -> None:
         """End this part, before the client ends."""
+
+    def _raise_failures(self) -> None:
+        """Raise the failures that nobody was told of, after the end."""
+
+    # ── Work ──
+
+    def _start_worker(self, name: str, work: Callable[[], None]) -> None:
+        """Run a function that calls a user's code in a thread of its own."""
+        worker = threading.Thread(target=work, name=name, daemon=True)
+        self._workers.append(worker)
+        worker.start()
+
+    def _join_workers(self, seconds: float) -> None:
+        """Wait until all workers have ended, at most so long."""
+        deadline = monotonic() + seconds
+        for worker in self._workers:
+            while worker.is_alive() and monotonic() < deadline:
+                worker.join(min(SLICE_S, max(0.0, deadline - monotonic())))
 
     def _perform(self, steps: Steps[T]) -> T:
         self._client.check_works()

@@ -1,13 +1,18 @@
-"""The blocking POP consumer. Decisions are in `steps.popping`."""
+"""The blocking POP consumer. Decisions are in `steps.popping`.
+
+Generated from `aio/pop_consumer.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.blocking.part import Part
-from aerobee.client.config import divided
+from aerobee.client.blocking.receiving import receive
 from aerobee.client.members import pop_member
-from aerobee.client.pop_config import PopConfig, PopOptions
+from aerobee.client.settings.client import divided
+from aerobee.client.settings.consumers import PopConfig, PopOptions
 from aerobee.client.steps.popping import RECEIPT
 
 if TYPE_CHECKING:
@@ -53,7 +58,8 @@ class PopConsumer(Part):
     @property
     def closed(self) -> bool:
         """Whether the consumer is closed and delivers no more messages."""
-        return self._popper.closing.is_set
+        with self._client.lock:
+            return self._popper.closing.is_set
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
@@ -62,7 +68,8 @@ class PopConsumer(Part):
         Queue id −1 stands for all queues of a broker. Empty without `server_assignment`, and until
         messages of a topic were asked for.
         """
-        return self._popper.assignment
+        with self._client.lock:
+            return self._popper.assignment
 
     def receive(
         self,
@@ -77,8 +84,7 @@ class PopConsumer(Part):
         A closed consumer returns none. `expression` is `*`, tags as `A || B`, or a Filter. Raises:
         ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
         """
-        steps = self._popper.receive(topic, max_messages, wait, expression)
-        return self._perform(steps)
+        return receive(self._client, self._popper, topic, max_messages, wait, expression)
 
     def messages(self, topic: str, *, expression: Expression = "*") -> Iterator[ReceivedMessage]:
         """Iterate over messages until the consumer is closed; asking for the next acknowledges one.
@@ -133,8 +139,8 @@ class Messages:
         if last is not None and RECEIPT in last.properties:
             self.consumer.ack(last)
         while not self.consumer.closed:
-            found = self.consumer.receive(self.topic, max_messages=1, expression=self.expression)
-            if found:
-                self.last = found[0]
-                return found[0]
+            messages = self.consumer.receive(self.topic, max_messages=1, expression=self.expression)
+            if messages:
+                self.last = messages[0]
+                return messages[0]
         raise StopIteration

@@ -1,14 +1,19 @@
-"""The blocking producer. Decisions are in `steps.sending`."""
+"""The blocking producer. Decisions are in `steps.sending`.
+
+Generated from `aio/producer.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
 from aerobee.client.blocking.part import Part
-from aerobee.client.config import divided
+from aerobee.client.blocking.pending_send import PendingSend
 from aerobee.client.factory import make_uniq_ids
-from aerobee.client.producer_config import ProducerConfig
-from aerobee.client.steps.outbox import Outbox, Outgoing
+from aerobee.client.settings.client import divided
+from aerobee.client.settings.producer import ProducerConfig
+from aerobee.client.steps.outbox import Outbox
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.requesting import ask_through_topic, reply
 from aerobee.client.steps.sending import Sender
@@ -19,36 +24,9 @@ if TYPE_CHECKING:
 
     from aerobee.client.blocking.client import Client
     from aerobee.client.message import Message, ReceivedMessage
-    from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.send_result import MessageQueue, SendResult
+    from aerobee.client.settings.producer import ProducerOptions
     from aerobee.client.steps.sending import QueueSelector
-
-
-class PendingSend:
-    """A message accepted by `send_soon`, and its result. Any thread may ask for it."""
-
-    __slots__ = ("_client", "_outbox", "_outgoing")
-
-    def __init__(self, client: Client, outbox: Outbox, outgoing: Outgoing) -> None:
-        self._client = client
-        self._outbox = outbox
-        self._outgoing = outgoing
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return self._outgoing.batch.messages[0]
-
-    @property
-    def done(self) -> bool:
-        """Whether the send has ended, with a result or a failure."""
-        return self._outgoing.outcome is not None
-
-    def result(self, timeout: float | None = None) -> SendResult:
-        """Wait until it is stored. Raises: the failure; RequestTimeoutError after `timeout`."""
-        if not self.done:
-            self._client.check_works()
-        return self._client.perform(self._outbox.outcome(self._outgoing, timeout))
 
 
 class Producer(Part):
@@ -84,13 +62,12 @@ class Producer(Part):
 
     def _end(self) -> None:
         self._client.perform(self._outbox.close())
-        try:
-            if self._tracing:
-                self._client.perform(self._tracing.close())
-            self._leave()
-        finally:
-            with self._client.lock:
-                self._outbox.tell_failures()
+        if self._tracing:
+            self._client.perform(self._tracing.close())
+        self._leave()
+
+    def _raise_failures(self) -> None:
+        self._outbox.tell_failures()
 
     def _leave(self) -> None:
         self._client.perform(self._sender.close())

@@ -1,4 +1,8 @@
-"""The blocking pull consumer. Decisions are in `steps.consuming` and related modules."""
+"""The blocking pull consumer. Decisions are in `steps.consuming` and related modules.
+
+Generated from `aio/pull_consumer.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.blocking.part import Part
 from aerobee.client.members import pull_member
-from aerobee.client.pull_config import PullOptions, pull_config
+from aerobee.client.settings.consumers import PullOptions, pull_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from aerobee.client.blocking.client import Client
-    from aerobee.client.config import ConsumeFrom
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.client import ConsumeFrom
     from aerobee.client.steps.held_queue import HeldQueue
 
 CLOSE_S = 4.0
@@ -91,7 +95,8 @@ class PullConsumer(Part):
     @property
     def closed(self) -> bool:
         """Whether the consumer is closed and returns no more messages."""
-        return self._member.closing.is_set
+        with self._client.lock:
+            return self._member.closing.is_set
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Iterate over messages until the consumer is closed; asking for the next finishes one.

@@ -1,38 +1,28 @@
-"""The blocking push consumer. Decisions are in `steps.pushing` and related modules."""
+"""The blocking push consumer. Decisions are in `steps.pushing` and related modules.
+
+Generated from `aio/push_consumer.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from aerobee.client.blocking.client import SLICE_S
-from aerobee.client.blocking.part import Part
-from aerobee.client.blocking.termination import terminated
-from aerobee.client.callables import call_in_thread, check_function
-from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
-from aerobee.client.members import push_member
-from aerobee.client.push_config import PushOptions, push_config
-from aerobee.client.steps.effects import Signal
-from aerobee.errors import ConfigurationError
+from aerobee.client.blocking.push_part import PushPart
+from aerobee.client.settings.consumers import PushOptions, push_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aerobee.client.blocking.client import Client
     from aerobee.client.filters import Expression
-    from aerobee.client.handling import BlockingHandler, Verdict
+    from aerobee.client.handling import BlockingHandler
     from aerobee.client.send_result import MessageQueue
-    from aerobee.client.steps.held_queue import HeldQueue
-    from aerobee.client.steps.pushing import Batch
 
 H = TypeVar("H", bound="BlockingHandler")
 
-CLOSE_S = 4.0
 
-
-class PushConsumer(Part):
+class PushConsumer(PushPart):
     """Calls a handler for messages as they arrive; failed messages are delivered again.
 
         consumer = PushConsumer("billing", "127.0.0.1:9876")
@@ -54,13 +44,7 @@ class PushConsumer(Part):
         **options: Unpack[PushOptions],
     ) -> None:
         config, rest = push_config(group, options)
-        super().__init__(namesrv, client, rest)
-        self._config = config
-        self._member = push_member(self._client.instance, config, self._pull)
-        self._handlers: dict[str, BlockingHandler] = {}
-        self._threads: list[threading.Thread] = []
-
-    # ── Subscription ──
+        super().__init__(config, namesrv, client, rest)
 
     def subscribe(
         self, topic: str, expression: Expression = "*", handler: BlockingHandler | None = None
@@ -72,12 +56,7 @@ class PushConsumer(Part):
         """
 
         def with_handler(handler: H) -> H:
-            check_function(f"the handler of {topic}", handler)
-            with self._client.lock:
-                if topic in self._handlers:
-                    raise ConfigurationError(f"topic {topic} has a handler")
-                self._member.add_subscription(topic, expression)
-                self._handlers[topic] = handler
+            self._add_handler(topic, expression, handler)
             return handler
 
         if handler is not None:
@@ -99,89 +78,3 @@ class PushConsumer(Part):
         """Resume pulling."""
         with self._client.lock:
             self._member.resume()
-
-    # ── Start and end ──
-
-    def run(self, *, handle_signals: bool = True) -> None:
-        """Consume until `close`, Ctrl-C or, with `handle_signals`, SIGTERM; then drain.
-
-        SIGTERM is handled only in the main thread, and only if the program has no handler of its
-        own for it. Raises: NoNameServerError, ClientStateError, ConfigurationError,
-        SubscriptionError for an SQL condition that the brokers do not support, and
-        ClientClosedError if a bug ends the client.
-        """
-        with terminated(on=handle_signals) as stop, suppress(KeyboardInterrupt), self:
-            while not (stop.is_set() or self._over.wait(SLICE_S)):
-                if lost := self._client.lost:
-                    raise lost
-
-    def _check(self) -> None:
-        """Check that brokers support SQL conditions. Raises: SubscriptionError."""
-        self._perform(self._member.check_filters())
-
-    def _begin(self) -> None:
-        for steps in self._member.begin():
-            self._client.spawn(steps)
-        for number in range(self._config.concurrency):
-            thread = threading.Thread(
-                target=self._work, name=f"{self._config.group} {number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-
-    def _runs_this_thread(self) -> bool:
-        return threading.current_thread() in self._threads
-
-    def _stop_taking(self) -> None:
-        self._member.stop()
-
-    def _end(self) -> None:
-        with self._client.lock:
-            self._member.stop()
-        deadline = monotonic() + self._config.drain_timeout
-        for thread in self._threads:
-            while thread.is_alive() and monotonic() < deadline:
-                thread.join(SLICE_S)
-        self._client.perform(self._member.close(CLOSE_S))
-
-    def _pull(self, held: HeldQueue) -> None:
-        self._client.spawn(self._member.pull_on(held))
-
-    # ── Workers ──
-
-    def _work(self) -> None:
-        """Handle batches until the consumer stops."""
-        member, lock, wake = self._member, self._client.lock, Signal()
-        while True:
-            with lock:
-                batch = member.take_batch()
-            batch = batch or self._client.perform(member.next_batch(wake))
-            if batch is None:
-                return
-            verdict = (self._handle_hooked if member.hooks else self._handle)(batch)
-            if verdict is None:
-                with lock:
-                    member.finished(batch)
-            else:
-                self._client.perform(member.settle(batch, verdict))
-
-    def _handle_hooked(self, batch: Batch) -> Verdict | None:
-        with self._client.lock:
-            self._member.before(batch)
-        verdict = self._handle(batch)
-        with self._client.lock:
-            self._member.after(batch, verdict)
-        return verdict
-
-    def _handle(self, batch: Batch) -> Verdict | None:
-        topic = batch.messages[0].topic
-        handler = self._handlers.get(topic)
-        if handler is None:
-            return unhandled(topic)
-        verdict: Verdict | None = None
-        with Guarded() as guard:
-            verdict = verdict_of_result(call_in_thread(handler, batch.messages))
-        if guard.error is None:
-            return verdict
-        batch.error = guard.error
-        return verdict_of_error(guard.error)

@@ -1,14 +1,18 @@
-"""The blocking transaction producer. Decisions are in `steps.transactions`."""
+"""The blocking transaction producer. Decisions are in `steps.transactions`.
+
+Generated from `aio/transaction_producer.py`: change that one, and then run
+`python -m tests.blocking_front --write`.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from aerobee.client.blocking.calls import call, call_in_worker
 from aerobee.client.blocking.producer import Producer
-from aerobee.client.callables import call_in_thread, check_function
+from aerobee.client.callables import check_function
 from aerobee.client.handling import Guarded
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
@@ -18,12 +22,12 @@ if TYPE_CHECKING:
 
     from aerobee.client.blocking.client import Client
     from aerobee.client.message import Message
-    from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.settings.producer import ProducerOptions
     from aerobee.client.transaction import BlockingChecker, BlockingExecutor, Transaction
 
 log = logging.getLogger("aerobee.client")
 JOIN_S = 2.0
-"""How long a close waits for a running checker."""
+"""How long a close waits for a running checker where that runs in a thread."""
 
 
 class TransactionProducer(Producer):
@@ -46,30 +50,24 @@ class TransactionProducer(Producer):
         super().__init__(namesrv, client=client, **options)
         self._checker = checker
         self._transactions = Transactions(self._sender)
-        self._asked = threading.Event()
-        self._answering = threading.Thread(
-            target=self._answer_checks, name="transaction checks", daemon=True
-        )
 
     def _begin(self) -> None:
         self._transactions.begin()
         self._begin_tracing()
-        self._transactions.checks.arrived.listen(self._asked.set)
-        self._answering.start()
+        self._start_worker("transaction checks", self._answer_checks)
 
     def _leave(self) -> None:
         try:
             self._client.perform(self._transactions.close())
         finally:
-            self._asked.set()
-            self._answering.join(JOIN_S)
-
-    def _runs_this_thread(self) -> bool:
-        return self._answering is threading.current_thread()
+            self._join_workers(JOIN_S)
 
     @contextmanager
     def transaction(
-        self, message: Message, *, timeout: float | None = None
+        self,
+        message: Message,
+        *,
+        timeout: float | None = None,
     ) -> Iterator[Transaction]:
         """A context manager whose block is the local transaction of a message.
 
@@ -86,7 +84,11 @@ class TransactionProducer(Producer):
         self._client.perform(self._transactions.end(half, half.state))
 
     def send_in_transaction(
-        self, message: Message, execute: BlockingExecutor, *, timeout: float | None = None
+        self,
+        message: Message,
+        execute: BlockingExecutor,
+        *,
+        timeout: float | None = None,
     ) -> TransactionResult:
         """Send a half message, run `execute`, and end the transaction with the state it returns.
 
@@ -97,25 +99,17 @@ class TransactionProducer(Producer):
         half = self._perform(self._transactions.open(message, timeout))
         state = TransactionState.UNKNOWN
         try:
-            state = state_of(execute(half))
+            state = state_of(call(execute, half))
         finally:
             self._client.perform(self._transactions.end(half, state))
         return TransactionResult(half.result, state)
 
     def _answer_checks(self) -> None:
         """Answer the transaction checks of brokers, one after the other, until the end."""
-        checks = self._transactions.checks
-        while not checks.closed:
-            with self._client.lock:
-                check = checks.take()
-                if check is None and not checks.closed:
-                    self._asked.clear()
-            if check is None:
-                self._asked.wait()
-                continue
+        while check := self._client.perform(self._transactions.next_check()):
             state = TransactionState.UNKNOWN
             with Guarded() as guard:
-                state = state_of(call_in_thread(self._checker, check.message))
+                state = state_of(call_in_worker(self._checker, check.message))
             if guard.error is not None:
                 log.error("the transaction checker failed", exc_info=guard.error)
             self._client.perform(self._transactions.answer(check, state))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from aerobee.client.config import ConsumeFrom
-from aerobee.client.pop_config import PopConfig
+from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.settings.consumers import PopConfig
 from aerobee.client.steps.assignment import query_assignment
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import HeldQueue

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
-from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.handling import Guarded
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import check_plain, wrapped
+from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from aerobee.client.consumer_config import ConsumerConfig
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.route import TopicRoute
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.consumers import ConsumerConfig
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance, Outcome
     from aerobee.client.steps.tracing import Tracing

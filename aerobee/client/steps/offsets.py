@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from aerobee.client.config import ConsumeFrom
+from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.pull_config import PullConfig
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.consumers import PullConfig
     from aerobee.client.steps.effects import Steps
 
 PAUSED_S = 1.0

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from msgspec.structs import replace
 
 from aerobee.client.compression import UNPACKED_MAX
-from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import wrapped
-from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.send_result import MessageQueue
+from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.settings.consumers import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.held_queue import CACHED_BYTES_MAX

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL
+from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.assignment import query_assignment
 from aerobee.client.steps.checking import described
 from aerobee.client.steps.effects import Signal, Wait

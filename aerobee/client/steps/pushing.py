@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.handling import BatchFailed, Reject, RetryLater
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import check_plain
+from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.direct import DIRECT_MAX, Direct
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aerobee.client.filters import Expression
     from aerobee.client.handling import Verdict
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.push_config import PushConfig
+    from aerobee.client.settings.consumers import PushConfig
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command

@@ -23,7 +23,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from random import Random
 
-    from aerobee.client.config import RetryPolicy
+    from aerobee.client.settings.client import RetryPolicy
     from aerobee.client.steps.effects import Clock
 
 NOT_READY = frozenset(

@@ -28,9 +28,9 @@ from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRoute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.client.config import ClientConfig
     from aerobee.client.route import TopicRoute
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.client import ClientConfig
     from aerobee.client.steps.effects import Clock, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header

@@ -44,8 +44,8 @@ from aerobee.store.format.tags import java_hash
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from aerobee.client.producer_config import ProducerConfig
     from aerobee.client.route import TopicRoute
+    from aerobee.client.settings.producer import ProducerConfig
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.messages import UniqIds

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
-from aerobee.client.config import RetryPolicy
 from aerobee.client.message import Message
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.client import RetryPolicy
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.effects import Wait
 from aerobee.client.steps.sending import Sender
 from aerobee.client.steps.traces import Traces

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aerobee.client.namespaces import plain, wrapped
-from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import received
 from aerobee.client.steps.questions import Check, Checks
 from aerobee.client.transaction import Transaction, TransactionState
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("aerobee.client")
 
 GROUP = "PGROUP"
+IDLE_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -109,6 +110,15 @@ class Transactions:
         yield from self._tell(address, header)
         if self.sender.traces:
             self.sender.traces.ended(transaction.message, header, address, state)
+
+    def next_check(self) -> Steps[Check | None]:
+        """The next check of a broker, as soon as there is one; None after the close."""
+        while not self.checks.closed:
+            check = self.checks.take()
+            if check is not None:
+                return check
+            yield Wait(self.checks.arrived, IDLE_S)
+        return None
 
     def answer(self, check: Check, state: TransactionState) -> Steps[None]:
         """Answer a check with the state of the transaction."""

@@ -22,7 +22,7 @@ import msgspec
 from aerobee.cli.arguments import only_texts
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
-from aerobee.client.config import name_servers
+from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
 from aerobee.whole_number import whole_number

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from aerobee.client.config import name_servers
+from aerobee.client.settings.client import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.common import (
     output_options,

@@ -18,8 +18,8 @@ import click
 
 from aerobee.cli.options import namesrv_option
 from aerobee.client.blocking.admin import AdminClient
-from aerobee.client.config import name_servers
 from aerobee.client.message import FORBIDDEN_TOPICS
+from aerobee.client.settings.client import name_servers
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.jobs.archive import Archive

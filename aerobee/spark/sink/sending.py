@@ -21,8 +21,8 @@ from queue import Empty, SimpleQueue
 from random import randrange
 from typing import TYPE_CHECKING, Self
 
-from aerobee.client.config import DEFAULT_RETRY
 from aerobee.client.route import MASTER_ID
+from aerobee.client.settings.client import DEFAULT_RETRY
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.producer_batch import ROUTE_IS_OLD, STATUS, request

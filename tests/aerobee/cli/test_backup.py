@@ -10,7 +10,7 @@ from aerobee.blocking import Message, Producer, PullConsumer
 from aerobee.cli.backup import UNIT_BYTES, units_end
 from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
-from aerobee.client.config import ConsumeFrom
+from aerobee.client.settings.client import ConsumeFrom
 from tests.kit.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.service

@@ -16,7 +16,7 @@ from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code
 from aerobee.cli.main import COMMANDS, cli
 from aerobee.cli.mqadmin import OURS
 from aerobee.cli.options import SIZE_MAX
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.errors import (
     AccessDeniedError,
     AerobeeError,

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee.cli.output import shown
 from aerobee.cli.times import duration_of, position_of, time_of
-from aerobee.client.config import ConsumeFrom
+from aerobee.client.settings.client import ConsumeFrom
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
 
-    from aerobee.client.config import ConsumeFrom
     from aerobee.client.send_result import MessageQueue
+    from aerobee.client.settings.client import ConsumeFrom
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
-from aerobee.client.config import ClientConfig
+from aerobee.client.settings.client import ClientConfig
 from aerobee.client.steps.effects import Ask, Clock, Effect, Signal, Steps, Wait
 from aerobee.client.steps.instance import Instance
 from aerobee.errors import AerobeeError

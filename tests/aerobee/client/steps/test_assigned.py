@@ -9,8 +9,8 @@ import pytest
 
 from aerobee import ConsumeFrom, MessageModel, ReceivedMessage, Reject
 from aerobee.client.handling import Verdict
-from aerobee.client.push_config import PushConfig
 from aerobee.client.send_result import MessageQueue
+from aerobee.client.settings.consumers import PushConfig
 from aerobee.client.steps import assigned
 from aerobee.client.steps.assigned import AssignedMember, PoppedQueue
 from aerobee.client.steps.effects import Wait

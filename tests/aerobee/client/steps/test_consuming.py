@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.client.config import ConsumeFrom
-from aerobee.client.consumer_config import ConsumerConfig
 from aerobee.client.filters import Filter
 from aerobee.client.message import ReceivedMessage
 from aerobee.client.send_result import MessageQueue
+from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.settings.consumers import ConsumerConfig
 from aerobee.client.steps.consuming import Member
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import (

@@ -6,7 +6,7 @@ import pytest
 
 from aerobee.client.factory import make_config
 from aerobee.client.message import Message
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.sending import Sender
 from aerobee.errors import ConfigurationError, MessageIllegalError

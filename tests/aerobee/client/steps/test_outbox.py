@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.client.config import RetryPolicy
 from aerobee.client.message import Message
-from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.send_result import MessageQueue
+from aerobee.client.settings.client import RetryPolicy
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.effects import Ask, Steps
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.outbox import Outbox, Outgoing

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from aerobee import ConsumeFrom, ReceivedMessage
 from aerobee.client.factory import uniq_ids as uniq_ids_of
-from aerobee.client.pop_config import PopConfig
+from aerobee.client.settings.consumers import PopConfig
 from aerobee.client.steps.deliveries import OPEN_MAX, Deliveries
 from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.client.steps.popping_member import HOLD_S, PoppingMember

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aerobee.client.handling import MessageModel, Verdict
-from aerobee.client.push_config import PushConfig
 from aerobee.client.send_result import MessageQueue
+from aerobee.client.settings.consumers import PushConfig
 from aerobee.client.steps import orderly, pushing
 from aerobee.client.steps.effects import Ask, Effect, Signal, Steps, Wait
 from aerobee.client.steps.orderly import OrderlyMember

@@ -4,7 +4,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.sending import Sender

@@ -3,7 +3,7 @@
 import pytest
 
 from aerobee.client.message import Message, ReceivedMessage
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.messages import UniqIds, received
 from aerobee.client.steps.requesting import ask_through_topic, reply

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client.config import RetryPolicy
 from aerobee.client.message import Message
-from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
+from aerobee.client.settings.client import RetryPolicy
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.batches import split
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import UniqIds

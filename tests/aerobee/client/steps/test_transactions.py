@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aerobee.client.message import Message
-from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.questions import CHECKS_MAX

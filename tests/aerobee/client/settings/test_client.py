@@ -3,7 +3,7 @@
 import pytest
 
 from aerobee import Client, Producer
-from aerobee.client.config import ClientConfig, RetryPolicy, name_servers
+from aerobee.client.settings.client import ClientConfig, RetryPolicy, name_servers
 from aerobee.errors import ConfigurationError
 
 

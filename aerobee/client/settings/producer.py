@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.client import compression
-from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name, check_topic
+from aerobee.client.settings.client import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.errors import ConfigurationError
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"

@@ -1,0 +1,1 @@
+"""The settings of the SDK: what clients, producers and consumers take, checked once."""
