@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from aerobee.broker.access.audit import Audit
-from aerobee.broker.access.feature import AclFeature
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
 from aerobee.broker.assignment.feature import AssignmentFeature
@@ -76,7 +75,6 @@ class Broker:
         self.features: list[Feature] = []
         add = self._add
         self.settings = add(LiveSettingsFeature(core))
-        self.acl = add(AclFeature(core))
         self.users = add(UsersFeature(core))
         self.topics = add(TopicsFeature(core, topics))
         self.namesrv = add(NamesrvFeature(core, topics, more=self.settings.namesrv_routes))
@@ -120,10 +118,10 @@ class Broker:
         """Set the gate in front of all handlers, if requests need accounts; returns the audit
         log.
         """
-        core, files, users = self.core, self.acl.files, self.users.directory.authority
+        core, directory = self.core, self.users.directory
+        authority, files = directory.authority, directory.files
         auth, cluster = core.config.auth, core.config.broker.broker_cluster_name
         audit = Audit(every=lambda: auth.admin_access_log)
-        authority = users if files is None else files.acl
         if authority is not None:
             gate = Gate(authority, cluster, core.stats.access)
             core.rounds.reactor.guard(audit.behind(gate.check), gate.lets_pass)

@@ -22,7 +22,6 @@ import trio
 from aerobee.broker import answers
 from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.audit import Audit
-from aerobee.broker.access.feature import acl_files
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.config.services import labels_of
 from aerobee.broker.core.rounds import limits_of
@@ -40,6 +39,7 @@ from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
+from aerobee.broker.users.feature import topics_open_to_accounts
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.reactor import Listener, Reactor
@@ -99,20 +99,21 @@ class NamesrvController:
             hooks=Hooks(connected=self._connected),
         )
         shared = disk if config.broker.broker_count > 1 else None
-        self.users = UserDirectory(config.auth, tables, self.reactor.cut_off, shared=shared)
+        open_topics = topics_open_to_accounts(config)
+        self.users = UserDirectory(
+            config.auth, tables, self.reactor.cut_off, shared=shared, open_topics=open_topics
+        )
         self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
         self.tls = ListenerTls(
             config.tls, self.reactor, clock, http=config.metrics.metrics_tls_enable
         )
-        self.acl = acl_files(config, self.reactor.cut_off)
         auth = config.auth
         self.audit = Audit(every=lambda: auth.admin_access_log)
-        authority = self.users.authority if self.acl is None else self.acl.acl
-        if authority is not None:
-            gate = Gate(authority, config.broker.broker_cluster_name, self.access)
+        if self.users.authority is not None:
+            gate = Gate(self.users.authority, config.broker.broker_cluster_name, self.access)
             self.reactor.guard(self.audit.behind(gate.check), gate.lets_pass)
-        if self.acl is not None:
-            self.live.when_asked.append(self.acl.reload)
+        if self.users.files is not None:
+            self.live.when_asked.append(self.users.files.reload)
         self.health = self._health(http.loop_turns(self.loop, clock))
         self.stop_wanted = trio.Event()
         self.serving = False
@@ -147,8 +148,6 @@ class NamesrvController:
                 ) from error
             opened.callback(self.lock.release)
             self.role.load()
-            if self.acl is not None:
-                self.acl.load()
             self.users.load()
             async with trio.open_nursery() as services:
                 await services.start(self.ticker.run)
@@ -158,8 +157,6 @@ class NamesrvController:
                     *self.role.services,
                     *self.users.services,
                 ]
-                if self.acl is not None:
-                    to_start.append(self.acl)
                 for service in to_start:
                     await services.start(service.run)
                 await self._serve(services, listener, probes, ready)

@@ -166,7 +166,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "users and ACL entries": (
         "broker/users/test_users.py::test_there_are_so_many_users_and_no_more",
-        "broker/users/test_policies.py::test_a_user_has_a_limited_number_of_entries",
+        "broker/access/test_policies.py::test_a_user_has_a_limited_number_of_entries",
     ),
     "queue locks": (
         f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",

@@ -24,7 +24,7 @@ VALUE: Final = "{}"
 """What stands in a text for a value that is not known before."""
 
 RUN_BY: Final = {
-    ("broker/access/acl_files.py", "chmod"): "tests/broker/access/test_acl_files.py::"
+    ("broker/users/acl_files.py", "chmod"): "tests/broker/users/test_acl_files.py::"
     "test_the_command_that_is_printed_for_a_file_open_to_others_helps",
     ("broker/saved/json_file.py", "chmod"): "tests/broker/users/test_user_processor.py::"
     "test_a_file_that_others_can_read_refuses_the_start",

@@ -180,7 +180,7 @@ def decision(
 ) -> tuple[bool, str]:
     """Whether entries allow an action, and which one decides: by the rules of the broker."""
     from aerobee.broker.access.permissions import Action
-    from aerobee.broker.users.policies import Policy, PolicyType
+    from aerobee.broker.access.policies import Policy, PolicyType
     from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
     asked = frozenset(Action) if action == "All" else frozenset({Action(action)})

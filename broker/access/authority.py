@@ -1,34 +1,42 @@
-"""What the gate asks: who an access key is, and what that account may do.
+"""The authority: which account signs a request, and what its policies allow.
 
-One implementation reads RocketMQ's `plain_acl.yml` (`plain_acl`), the other keeps users and
-policies.
+Accounts and policies come from the tables of users (ACL 2.0), or are made of `plain_acl.yml`
+(ACL 1.0, see `plain_authority`, which has other needs and other texts). Nothing here waits. Source:
+semantics §18.3 (DefaultAuthenticationProvider, DefaultAuthorizationProvider).
 """
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.broker.access.policies import deciding
+from aerobee.broker.access.white_addresses import NO_ADDRESSES, WhiteAddresses
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aerobee.broker.access.permissions import Need
-    from aerobee.remoting.wire.answer import Answer
-
-Host: TypeAlias = IPv4Address | IPv6Address
-"""The address that a request comes from; IPv4 through a dual-stack socket is IPv4."""
+    from aerobee.broker.access.policies import Entry, Policy
+    from aerobee.broker.access.white_addresses import Host
 
 
-class Account(Protocol):
-    """Somebody who may sign requests."""
+NOBODY: Final = "username cannot be null."
+NOT_SIGNED: Final = "check signature failed."
 
-    @property
-    def access_key(self) -> str:
-        """Its name on the wire."""
 
-    @property
-    def secret(self) -> bytes:
-        """The key of its signatures, which no answer and no log line ever contains."""
+class Account(NamedTuple):
+    """Somebody who may sign requests. `white`: addresses from which it need not."""
+
+    access_key: str
+    secret: bytes
+    is_super: bool = False
+    white: WhiteAddresses = NO_ADDRESSES
+
+    def __repr__(self) -> str:
+        """Without the secret, which no log line and no traceback may have."""
+        return f"Account({self.access_key!r})"
 
 
 class AccessQuery(NamedTuple):
@@ -39,32 +47,77 @@ class AccessQuery(NamedTuple):
     host: Host
 
 
-class Authority(Protocol):
-    """Knows accounts and their rights. Nothing here waits."""
+class Authority:
+    """Decides over requests. `account` is the enabled account of an access key, `policies` those of
+    an account, in the order in which they are asked.
+    """
+
+    white = NO_ADDRESSES
+    """Addresses from which no request needs an account."""
+
+    def __init__(
+        self,
+        account: Callable[[str], Account | None],
+        policies: Callable[[str], Sequence[Policy]],
+        *,
+        open_codes: frozenset[int] = frozenset(),
+        unrestricted: frozenset[int] = frozenset(),
+        restricts: bool = True,
+    ) -> None:
+        """`open_codes` need no account, and `unrestricted` ones no policy; without `restricts` none
+        does.
+        """
+        self.account = account
+        self.policies = policies
+        self._unrestricted = unrestricted
+        self._restricts = restricts
+        # Without a signature it is nobody's request, so no policy can allow it.
+        self._open = open_codes & unrestricted if restricts else open_codes
 
     def admits(self, host: Host) -> bool:
         """Whether no request from there needs an account."""
+        return bool(self.white) and self.white.covers(host)
 
     def opens(self, code: int) -> bool:
         """Whether such a request needs no account."""
-
-    def account(self, access_key: str) -> Account | None:
-        """The enabled account of this name."""
-
-    def nobody(self, secret: bytes) -> Account:
-        """An account that stands for the unknown ones, with a secret that no one knows."""
+        return code in self._open
 
     def trusts(self, account: Account, host: Host) -> bool:
         """Whether requests of the account need no signature when they come from there."""
+        return bool(account.white) and account.white.covers(host)
 
-    def objection(self, account: Account, asked: AccessQuery) -> str | None:
+    def objection(self, account: Account, query: AccessQuery) -> str | None:
         """Why the account may not do that; None: it may."""
+        if account.is_super or not self._restricts or query.code in self._unrestricted:
+            return None
+        for need in self.needs(query):
+            entry = self.deciding(account.access_key, need, query.host)
+            if entry is None or not entry.allows:
+                return self.denial(account, query, need, entry)
+        return None
+
+    def deciding(self, name: str, need: Need, host: Host) -> Entry | None:
+        """The entry that decides over one need of an account; None: no entry matches."""
+        return deciding(self.policies(name), f"{need.kind}:{need.name}", need.actions, host)
+
+    def needs(self, query: AccessQuery) -> Iterable[Need]:
+        """What has to be allowed for a request, in the order in which it is checked."""
+        return query.needs
+
+    def denial(self, account: Account, query: AccessQuery, need: Need, entry: Entry | None) -> str:
+        """Why a need is not met."""
+        why = "no matched policies." if entry is None else "the decision is deny."
+        return (
+            f"User:{account.access_key} has no permission to access"
+            f" {need.kind}:{need.name} from {query.host}, {why}"
+        )
 
     def refusal(self, remark: str) -> Answer:
-        """The answer to a request that is refused, in the form that clients of its kind know."""
+        """The answer to a request that is refused: NO_PERMISSION, as clients of 5.3 know it."""
+        return Answer(int(ResponseCode.NO_PERMISSION), remark=remark)
 
     def not_authenticated(self, access_key: str) -> str:
-        """The one remark for an unknown account, a wrong key and a disabled account.
-
-        An empty `access_key`: the request carries none.
+        """The one remark for an unknown account, a wrong secret and a disabled account (the Java
+        broker tells them apart). An empty `access_key`: the request carries none.
         """
+        return NOT_SIGNED if access_key else NOBODY

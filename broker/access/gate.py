@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from aerobee.broker.access.authority import AccessQuery
+from aerobee.broker.access.authority import AccessQuery, Account
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.remoting.errors import BodyError, HeaderError
 from aerobee.remoting.rate_limit import RateLimits
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from aerobee.broker.access.access_stats import AccessStats
-    from aerobee.broker.access.authority import Account, Authority, Host
+    from aerobee.broker.access.authority import Authority
+    from aerobee.broker.access.white_addresses import Host
     from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
@@ -70,7 +71,7 @@ class Gate:
         self.authority = authority
         self._cluster = cluster
         self._stats = stats
-        self._nobody = authority.nobody(secrets.token_bytes(SECRET_BYTES))
+        self._nobody = Account("", secrets.token_bytes(SECRET_BYTES))
         self._guesses = RateLimits(GUESSES / 60, GUESSES)
 
     def check(
@@ -217,19 +218,19 @@ class Gate:
         return self._may(connection, RequestCode.END_TRANSACTION, {"topic": topic})
 
     def _may(
-        self, connection: ClientConnection, asked_for: RequestCode, fields: Mapping[str, str]
+        self, connection: ClientConnection, request: RequestCode, fields: Mapping[str, str]
     ) -> bool:
         """Whether an account that has used a connection may send such a request."""
-        code, host, authority = int(asked_for), host_of(connection.host[:-4]), self.authority
+        code, host, authority = int(request), host_of(connection.host[:-4]), self.authority
         needs = needs_of(PERMISSIONS[code], fields, b"", self._cluster)
-        asked = AccessQuery(code, needs, host)
+        query = AccessQuery(code, needs, host)
         accounts = map(authority.account, connection.accounts)
         return (
             authority.admits(host)
             or authority.opens(code)
             or any(
                 account is not None
-                and (authority.trusts(account, host) or authority.objection(account, asked) is None)
+                and (authority.trusts(account, host) or authority.objection(account, query) is None)
                 for account in accounts
             )
         )

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aerobee.broker.access.authority import Host
+
+Host: TypeAlias = IPv4Address | IPv6Address
+"""The address that a request comes from; IPv4 through a dual-stack socket is IPv4."""
 
 ANY = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 COMMAS = re.compile(r",(?![^{]*\})")
@@ -87,11 +90,14 @@ class WhiteAddresses:
         return any(pattern.matches(host) for pattern in self.patterns)
 
 
+NO_ADDRESSES: Final = WhiteAddresses()
+
+
 def patterns(text: str) -> list[Pattern]:
     """The patterns of a list; none of an empty text. Raises: ValueError."""
     if not text.strip():
         return []
-    return [pattern(one.strip()) for one in COMMAS.split(text)]
+    return [pattern(part.strip()) for part in COMMAS.split(text)]
 
 
 def pattern(text: str) -> Pattern:
@@ -126,7 +132,7 @@ def ranges(part: str, form: Form, text: str) -> Part:
     if part == "*":
         return ((0, form.largest),)
     if part.startswith("{") and part.endswith("}"):
-        return tuple(span(one.strip(), form, text) for one in part[1:-1].split(","))
+        return tuple(span(choice.strip(), form, text) for choice in part[1:-1].split(","))
     return (span(part, form, text),)
 
 

@@ -6,32 +6,27 @@ Of one policy each resource has one entry; a new one takes its place. Source: se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.errors import LimitReached, NoPermission, Refused
-from aerobee.broker.saved.documents import list_pieces, names_in
-from aerobee.broker.users.policies import (
-    Policy,
+from aerobee.broker.access.policies import (
     PolicyType,
     checked_entry,
+    compiled_policies,
     policy_type_of,
 )
+from aerobee.broker.errors import LimitReached, NoPermission, Refused
+from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.broker.users.users import SUBJECT_PREFIX, checked_name
 from aerobee.remoting.wire.bodies.auth import AclInfo, AclTable, PolicyInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from aerobee.broker.access.authority import Host
-    from aerobee.broker.access.permissions import Action
-    from aerobee.broker.users.policies import Entry
-    from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
+    from aerobee.broker.access.policies import Acl, Policy
+
 
 ENTRIES_OF_USER_MAX: Final = 1_000
 """Entries of one user: compiling them takes a few milliseconds, in one step."""
-
-Acl: TypeAlias = "dict[PolicyType, dict[str, PolicyEntryInfo]]"
-"""Policy → resource → entry."""
 
 
 def user_of(subject: str | None) -> str:
@@ -53,27 +48,14 @@ class Acls:
 
     # ── With every request ──
 
-    def deciding(
-        self, name: str, resource: str, actions: frozenset[Action], source: Host
-    ) -> Entry | None:
-        """The entry that decides whether a user may do one of `actions` on `Topic:orders` from an
-        address; None: no entry matches, which is a no.
-        """
+    def policies(self, name: str) -> list[Policy]:
+        """The policies of a user, in the order in which they are asked."""
         policies = self._compiled.get(name)
         if policies is None:
-            policies = self._compile(name)
-        for policy in policies:
-            found = policy.deciding(resource, actions, source)
-            if found is not None:
-                return found
-        return None
-
-    def _compile(self, name: str) -> list[Policy]:
-        acl = self._acls.get(name)
-        if acl is None:
-            return []
-        policies = [Policy(kind, acl[kind].values()) for kind in PolicyType if kind in acl]
-        self._compiled[name] = policies
+            acl = self._acls.get(name)
+            if acl is None:
+                return []
+            policies = self._compiled[name] = compiled_policies(acl)
         return policies
 
     # ── Changes ──

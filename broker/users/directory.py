@@ -1,7 +1,8 @@
 """The users and policies of one process: tables, files, requests, and what the first start makes.
 
-Without `authenticationEnabled` users and policies do not count: they are prepared from this host,
-so that turning it on is not the first act. With it a file that does not decode ends the start: an
+With `aclEnable` those count that the files of ACL 1.0 make. Without `authenticationEnabled` the
+users of the tables do not count: they are prepared from this host, so that turning it on is not the
+first act. With it a file that does not decode ends the start: an
 empty table would lock everybody out, and an older one could give rights back.
 """
 
@@ -13,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.access.acl_files import AclFiles
-from aerobee.broker.access.auth_config import credentials_of
-from aerobee.broker.access.plain_acl import PlainAcl
+from aerobee.broker.access.auth_config import codes_of, credentials_of
+from aerobee.broker.access.authority import Authority
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.errors import TableDamaged
+from aerobee.broker.users.acl_files import AclFiles, read_accounts
 from aerobee.broker.users.acls import Acls
-from aerobee.broker.users.authority import UserAuthority
 from aerobee.broker.users.migration import NOT_MIGRATED, migrate
 from aerobee.broker.users.shared_users import SharedUsers
 from aerobee.broker.users.user_processor import UserProcessor
@@ -29,14 +29,16 @@ from aerobee.remoting.wire.bodies.auth import UserInfo
 from aerobee.remoting.wire.headers import auth as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.access.auth_config import AuthConfig
+    from aerobee.broker.core.feature import Service
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.saved.tables import Tables
+    from aerobee.broker.users.acl_files import CutOff
     from aerobee.remoting.server.routes import Handler
     from aerobee.store.files.disk import Disk
+
 
 FIRST_ADMIN: Final = "admin"
 SECRET_BYTES: Final = 24
@@ -45,8 +47,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class UserDirectory:
-    """Users and policies, and the requests about them. `authority` answers the gate; None: access
-    is not controlled by users, which are only prepared.
+    """Users and policies, and the requests about them. `authority` answers the gate; None: no
+    request needs an account. `files` are those of ACL 1.0; None without `aclEnable`.
     """
 
     def __init__(
@@ -56,19 +58,26 @@ class UserDirectory:
         cut_off: CutOff,
         *,
         shared: Disk | None = None,
+        open_topics: Collection[str] = (),
     ) -> None:
-        """`shared`: the disk of the tables, where other processes use the same ones."""
+        """`shared`: the disk of the tables, where other processes use the same ones. `open_topics`:
+        see `plain_table`.
+        """
         self._config = config
-        self._cut_off = cut_off
         self.users = Users(lambda: config.max_users)
         self.acls = Acls(lambda: config.max_acl_entries)
         self.users_file = tables.private(self.users, "users.json")
         self.acls_file = tables.private(self.acls, "acls.json")
         self.first_admin: tuple[str, str] | None = None
         """Name and secret of the admin that this start has created, to be told once."""
-        self.authority: UserAuthority | None = None
-        if config.authentication_enabled:
-            self.authority = UserAuthority(self.users, self.acls, config)
+        self.files: AclFiles | None = None
+        self.authority: Authority | None = None
+        if config.acl_enable:
+            directory = Path(config.acl_config_dir).expanduser()
+            self.files = AclFiles(directory, cut_off, open_topics)
+            self.authority = self.files.authority
+        elif config.authentication_enabled:
+            self.authority = user_authority(self.users, self.acls, config)
         requests = self.requests = UserProcessor(
             self.users,
             self.acls,
@@ -109,22 +118,24 @@ class UserDirectory:
         Shared ones are saved in the turn of each change, and never else: that would undo those of
         other processes.
         """
-        if self.authority is None or self.shared is not None:
+        if not self._config.authentication_enabled or self.shared is not None:
             return ()
         return (self.users_file, self.acls_file)
 
     @property
-    def services(self) -> tuple[SharedUsers, ...]:
+    def services(self) -> tuple[Service, ...]:
         """What runs in the background."""
-        return () if self.shared is None else (self.shared,)
+        return tuple(service for service in (self.shared, self.files) if service is not None)
 
     def load(self) -> None:
-        """Read both files; create the users that the settings name, and without any an admin.
+        """Read the files; create the users that the settings name, and without any an admin.
 
         Raises: TableDamaged, OSError; Refused when a setting has no legal name; ConfigurationError
-        when accounts of ACL 1.0 cannot be taken over.
+        when accounts of ACL 1.0 cannot be read, or taken over.
         """
-        if self.authority is None:
+        if self.files is not None:
+            self.files.load()
+        if not self._config.authentication_enabled:
             self._load_prepared()
             return
         self._read()
@@ -166,23 +177,30 @@ class UserDirectory:
         return created
 
     def _migrate(self) -> list[str]:
-        files = AclFiles(
-            Path(self._config.acl_config_dir).expanduser(), PlainAcl(()), self._cut_off
-        )
-        files.load()
-        table = files.acl.table
-        created, problems = migrate(table, self.users, self.acls)
+        accounts, white = read_accounts(Path(self._config.acl_config_dir).expanduser())
+        created, problems = migrate(accounts, self.users, self.acls)
         if problems:
             raise ConfigurationError(problems)
         if created:
             # Before the users: after a crash between the two they are taken over again, whole.
             self.acls_file.file.write_now(list(self.acls.pieces()))
-            if table.white or any(table.accounts[name].white for name in created):
+            if white or any(account.white for account in created):
                 log.warning("access.warning", text=NOT_MIGRATED)
-        return created
+        return [account.access_key for account in created]
 
     def _create_super(self, name: str, secret: str) -> None:
         self.users.create(UserInfo(username=name, password=secret, user_type=UserType.SUPER))
+
+
+def user_authority(users: Users, acls: Acls, config: AuthConfig) -> Authority:
+    """The authority of ACL 2.0, with the exceptions of the settings."""
+    return Authority(
+        users.account,
+        acls.policies,
+        open_codes=codes_of(config.authentication_whitelist),
+        unrestricted=codes_of(config.authorization_whitelist),
+        restricts=config.authorization_enabled,
+    )
 
 
 def alone(handler: Handler) -> Handler:

@@ -9,6 +9,7 @@ from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
 
 if TYPE_CHECKING:
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
 
 
@@ -21,11 +22,25 @@ class UsersFeature(Feature):
             # Those of the supervisor: an account is the same at all of its brokers.
             tables = Tables(core.store.root.parent / "config", core.disk, core.clock)
             disk = core.disk
-        self.directory = UserDirectory(core.config.auth, tables, cut_off, shared=disk)
+        self.directory = UserDirectory(
+            core.config.auth,
+            tables,
+            cut_off,
+            shared=disk,
+            open_topics=topics_open_to_accounts(core.config),
+        )
         self.routes = self.directory.routes
         self.saved = self.directory.saved
         self.services = self.directory.services
 
     def load(self) -> None:
-        """Read the tables."""
+        """Read the tables, and the accounts of ACL 1.0. Raises: ConfigurationError."""
         self.directory.load()
+
+
+def topics_open_to_accounts(config: BrokerConfig) -> tuple[str, str]:
+    """The topics of traces and of the replies of request-reply: with ACL 1.0 every account that has
+    any right may send there.
+    """
+    broker = config.broker
+    return broker.msg_trace_topic_name, f"{broker.broker_cluster_name}_REPLY_TOPIC"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.users.acl_files import CutOff
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
     from aerobee.remoting.server.connection import Connection

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from aerobee.broker.access.policies import checked_resource, policy_type_of
 from aerobee.broker.changes import Changed, change
 from aerobee.broker.core.lists import encoded, size_with
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.broker.users.acls import user_of
-from aerobee.broker.users.policies import checked_resource, policy_type_of
 from aerobee.broker.users.users import (
     UserStatus,
     UserType,
@@ -31,8 +31,8 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY
 
 if TYPE_CHECKING:
-    from aerobee.broker.access.acl_files import CutOff
     from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.users.acl_files import CutOff
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
     from aerobee.remoting.server.connection import Connection

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from aerobee.broker.access.authority import Account
 from aerobee.broker.errors import LimitReached, NoPermission, Refused
 from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.remoting.wire.bodies.auth import UserInfo, UserTable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 E = TypeVar("E", bound=StrEnum)
+
 
 NAME: Final = re.compile(r"[%|a-zA-Z0-9_.@-]{1,127}")
 SECRET_MAX_CHARS: Final = 256
@@ -45,18 +47,6 @@ class UserStatus(StrEnum):
 def is_super(user: UserInfo) -> bool:
     """Whether the user may do everything."""
     return user.user_type == UserType.SUPER
-
-
-class Account(NamedTuple):
-    """An enabled user, as the gate asks for it."""
-
-    access_key: str
-    secret: bytes
-    is_super: bool
-
-    def __repr__(self) -> str:
-        """Without the secret, which no log line and no traceback may have."""
-        return f"Account({self.access_key!r})"
 
 
 class Users:
@@ -223,8 +213,8 @@ def member(kind: type[E], field: str, text: str | None) -> E | None:
     """The member of an enum; None for no text. The Java broker takes its default for a typo."""
     if not text:
         return None
-    for one in kind:
-        if one.value.lower() == text.strip().lower():
-            return one
-    known = ", ".join(one.value for one in kind)
+    for value in kind:
+        if value.lower() == text.strip().lower():
+            return value
+    known = ", ".join(kind)
     raise Refused(ResponseCode.INVALID_PARAMETER, f"The {field} {text!r:.40} is unknown: {known}")

@@ -24,7 +24,7 @@ from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
 from aerobee.broker.users.acls import Acls
-from aerobee.broker.users.authority import UserAuthority
+from aerobee.broker.users.directory import user_authority
 from aerobee.broker.users.users import Users
 from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from aerobee.remoting.wire.codes import RequestCode
@@ -33,6 +33,7 @@ from tests.faults.bad_requests import DOCUMENTS, GROUP, TOPIC, Routed, routed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from aerobee.broker.access.authority import Authority
     from aerobee.broker.access.permissions import Row
 
 RIGHTS: Final = {
@@ -140,7 +141,7 @@ def names(rights: str) -> list[str]:
 
 
 @cache
-def account(on_names: str, on_cluster: str) -> tuple[UserAuthority, Any]:
+def account(on_names: str, on_cluster: str) -> tuple[Authority, Any]:
     """A user with these rights on the own topic and group, and on the cluster."""
     users, acls = Users(lambda: 10), Acls(lambda: 100)
     users.create(UserInfo(username="ours", password="a-secret"))
@@ -164,7 +165,7 @@ def account(on_names: str, on_cluster: str) -> tuple[UserAuthority, Any]:
         for _ in acls.update("ours", AclInfo(subject="User:ours", policies=policies)):
             pass
     config = AuthConfig(authentication_enabled=True, authorization_enabled=True)
-    authority = UserAuthority(users, acls, config)
+    authority = user_authority(users, acls, config)
     return authority, authority.account("ours")
 
 

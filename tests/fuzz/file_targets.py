@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from aerobee.broker.access.acl_text import read_acl
-from aerobee.broker.access.plain_acl import Perm
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import load_config
 from aerobee.broker.errors import TableDamaged
+from aerobee.broker.users.acl_text import read_acl
+from aerobee.broker.users.plain_acl import Perm
 from aerobee.store.errors import StoreRefused
 from aerobee.store.format.record import read
 from aerobee.store.tools.verify import verify

@@ -13,7 +13,7 @@ from aerobee.remoting.wire.command import decode, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.remoting.wire.header import I32, I64, fields_of
 from aerobee.store.format.record import MessageDraft, encode
-from tests.broker.access.test_acl_text import BUNDLED
+from tests.broker.users.test_acl_text import BUNDLED
 from tests.fuzz import file_targets, wire_targets
 from tests.kit.raw_client import batch_body
 from tests.kit.strategies import HEADERS

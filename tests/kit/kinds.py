@@ -55,7 +55,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
     },
     Kind.SERVICES: {
-        "access": ("acl_files",),
         "consumers": ("member_changes",),
         "core": (
             "housekeeping",
@@ -94,7 +93,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "timers",
         ),
         "transactions": ("check_service",),
-        "users": ("shared_users",),
+        "users": ("acl_files", "shared_users"),
     },
     Kind.HANDLERS: {
         "access": (
@@ -142,10 +141,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "timers": ("recall",),
         "topics": ("topic_processor",),
         "transactions": ("end_transaction",),
-        "users": (
-            "authority",
-            "user_processor",
-        ),
+        "users": ("user_processor",),
     },
     Kind.ASSEMBLY: {
         "": (

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.service, pytest.mark.anyio]
 Fresh = Callable[[str], str]
 FIRST = ConsumeFrom.FIRST
 RESUMES_WITHIN_S = 5.0
+SEND_S = 30.0
 COMMIT_S = 1.0
 
 
@@ -124,9 +125,8 @@ async def test_a_connection_that_went_silent_is_left_within_the_time_of_a_send(
         await producer.send(Message(topic, b"before"))
         known = network.accepted
         await anyio.to_thread.run_sync(network.silence)
-        began = time.monotonic()
-        await producer.send(Message(topic, b"behind"), timeout=5.0)
-        assert 1.0 <= time.monotonic() - began < 4.0
+        # Whatever waits for the silent connection waits for all of this time, and then fails.
+        await producer.send(Message(topic, b"behind"), timeout=SEND_S)
         assert network.accepted > known
         async with consumer:
             await until(lambda: diary.bodies == {b"before", b"behind"})

@@ -18,11 +18,12 @@ from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.gate import GUESSES, Gate
 from aerobee.broker.access.permissions import PERMISSIONS
-from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainAcl
+from aerobee.broker.access.plain_authority import PlainAuthority
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.users.acls import Acls
-from aerobee.broker.users.authority import UserAuthority
+from aerobee.broker.users.directory import user_authority
+from aerobee.broker.users.plain_acl import Perm, PlainAccount, plain_table
 from aerobee.broker.users.users import Users
 from aerobee.remoting.rate_limit import BUCKETS_MAX
 from aerobee.remoting.wire.answer import Answer
@@ -45,22 +46,20 @@ ROUNDS: Final = 1_000
 ATTEMPTS: Final = 3
 
 
-def users() -> UserAuthority:
+def users() -> Authority:
     """Two enabled users and one that is disabled."""
     table = Users(lambda: 10)
     for name in KNOWN:
         table.create(UserInfo(username=name, password=SECRET.decode()))
     table.create(UserInfo(username="stopped", password=SECRET.decode(), user_status="disable"))
-    return UserAuthority(table, Acls(lambda: 10), AuthConfig(authentication_enabled=True))
+    return user_authority(table, Acls(lambda: 10), AuthConfig(authentication_enabled=True))
 
 
-def accounts(white: str = "") -> PlainAcl:
-    acl = PlainAcl(())
-    found = {
-        name: PlainAccount(access_key=name, secret=SECRET, default_topic=Perm.SUB) for name in KNOWN
-    }
-    acl.table = AclTable(found, WhiteAddresses([white]))
-    return acl
+def accounts(white: str = "") -> PlainAuthority:
+    authority = PlainAuthority()
+    known = [PlainAccount(access_key=name, secret=SECRET, default_topic=Perm.SUB) for name in KNOWN]
+    authority.replace(plain_table(known, WhiteAddresses([white])))
+    return authority
 
 
 def asked(name: str | None, secret: bytes, body: bytes = b"") -> Command:
@@ -261,7 +260,7 @@ def test_an_open_code_needs_no_signature_and_is_no_proof() -> None:
     config = AuthConfig(
         authentication_enabled=True, authentication_whitelist=str(int(RequestCode.GET_MAX_OFFSET))
     )
-    door = Door(UserAuthority(table, Acls(lambda: 10), config))
+    door = Door(user_authority(table, Acls(lambda: 10), config))
     connection, sock = door.desk.connect()
     assert door.sends(sock, frame(None)) == 1
     assert connection.budget is door.desk.reactor.shared.unauthenticated
@@ -272,7 +271,7 @@ def test_what_a_broker_signs_for_a_name_server_gives_no_right_here() -> None:
     table = Users(lambda: 10)
     table.create(UserInfo(username="inner", password=SECRET.decode(), user_type="Super"))
     gate = Gate(
-        UserAuthority(table, Acls(lambda: 10), AuthConfig(authentication_enabled=True)),
+        user_authority(table, Acls(lambda: 10), AuthConfig(authentication_enabled=True)),
         "C",
         AccessStats(),
     )

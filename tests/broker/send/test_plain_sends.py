@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 
 from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.gate import Gate as AccessGate
-from aerobee.broker.access.plain_acl import AclTable, Perm, PlainAccount, PlainAcl
-from aerobee.broker.access.white_addresses import WhiteAddresses
+from aerobee.broker.access.plain_authority import PlainAuthority
+from aerobee.broker.access.white_addresses import NO_ADDRESSES
 from aerobee.broker.answers import refusal
+from aerobee.broker.users.plain_acl import Perm, PlainAccount, plain_table
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.gathered import GATHERED_MAX
 from aerobee.remoting.server.poller import READ, EpollPoller
@@ -463,13 +464,13 @@ REFUSED = 1
 
 def gate_of(stats: AccessStats) -> AccessGate:
     """`sender` may send to `t` and nowhere else, as may `another`."""
-    acl = PlainAcl(())
-    found = {
-        name: PlainAccount(access_key=name, secret=SECRET, topics={"t": Perm.PUB})
+    authority = PlainAuthority()
+    accounts = [
+        PlainAccount(access_key=name, secret=SECRET, topics={"t": Perm.PUB})
         for name in ("sender", "another")
-    }
-    acl.table = AclTable(found, WhiteAddresses([""]))
-    return AccessGate(acl, "C", stats)
+    ]
+    authority.replace(plain_table(accounts, NO_ADDRESSES))
+    return AccessGate(authority, "C", stats)
 
 
 def signed(

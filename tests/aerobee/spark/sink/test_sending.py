@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -341,10 +340,9 @@ def test_a_broker_that_is_gone_for_good_ends_the_delivery_soon_and_says_what_is_
             delivery.send(shipment)
         delivery.finish()
         os.kill(broker.child.pid, how)
-        began = monotonic()
         with pytest.raises(SendFailedError) as error:
             send_all(delivery, wanted[10:])
-        assert monotonic() - began < 10
+    assert " times" not in str(error.value), "there were more tries than it tells of"
     assert f"to topic {topic}, when 100 rows of the task were stored" in str(error.value)
     assert len(error.value.attempts) == 2
 
@@ -382,12 +380,10 @@ def test_a_broker_that_is_away_for_a_while_ends_no_delivery(
 
 
 def test_a_topic_that_is_not_there_is_not_waited_for(
-    start_broker: StartBroker, connect_to: ConnectTo, topic: str
+    start_broker: StartBroker, connect_to: ConnectTo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = start_broker(autoCreateTopicEnable="false")
     patient = Sending(delivery_timeout_s=60.0)
-    with Delivery(connect_to(broker), patient) as delivery:
-        began = monotonic()
-        with pytest.raises(RouteNotFoundError):
-            send_all(delivery, list(shipments(delivery, topic, [b"x"])))
-        assert monotonic() - began < 20
+    monkeypatch.setattr("aerobee.client.blocking.connections.sleep", pytest.fail)
+    with Delivery(connect_to(broker), patient) as delivery, pytest.raises(RouteNotFoundError):
+        send_all(delivery, list(shipments(delivery, topic, [b"x"])))

@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.access.acl_files import AclFiles
-from aerobee.broker.access.plain_acl import PlainAcl
 from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.users.acl_files import read_accounts
 from tests.kit.logged import Logged
 
 ACCOUNT = "accounts:\n- accessKey: the-shop\n  secretKey: a-long-secret\n"
 COMMAND = re.compile(r"chmod \S+ '[^']+'")
-
-
-async def nobody(_: object) -> None:
-    """No connection is cut off."""
 
 
 def test_the_command_that_is_printed_for_a_file_open_to_others_helps(
@@ -26,15 +21,14 @@ def test_the_command_that_is_printed_for_a_file_open_to_others_helps(
     path.parent.mkdir()
     path.write_text(ACCOUNT)
     path.chmod(0o666)
-    files = AclFiles(path.parent, PlainAcl(()), nobody)
     with pytest.raises(ConfigurationError, match="others than its owner may change it") as refused:
-        files.load()
+        read_accounts(path.parent)
     run(str(refused.value))
-    files.load()
+    read_accounts(path.parent)
     [warning] = logged
     assert "everybody on this host may read it" in warning["text"]
     run(warning["text"])
-    files.load()
+    read_accounts(path.parent)
     assert len(logged) == 1
     assert path.stat().st_mode & 0o777 == 0o640
 

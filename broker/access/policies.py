@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from ipaddress import IPv4Network, IPv6Network
 
-    from aerobee.broker.access.authority import Host
+    from aerobee.broker.access.white_addresses import Host
 
     Network: TypeAlias = IPv4Network | IPv6Network
+
 
 MAPPED_BITS: Final = 96
 """The bits of an IPv6 address in front of the IPv4 address that it maps."""
@@ -52,6 +53,10 @@ class PolicyType(StrEnum):
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
+
+
+Acl: TypeAlias = "dict[PolicyType, dict[str, PolicyEntryInfo]]"
+"""What a user may do: policy → resource → entry."""
 
 
 class Entry(NamedTuple):
@@ -159,8 +164,8 @@ class Policy:
         self.prefixed: dict[str, list[Entry]] = {}
         self.lengths: tuple[int, ...] = ()
         """The lengths of the prefixes, type and colon included, longest first."""
-        for one in entries:
-            entry = compiled(kind, one)
+        for info in entries:
+            entry = compiled(kind, info)
             literal = not entry.resource.endswith("*")
             table = self.literal if literal else self.prefixed
             # Of those on the same resource, Deny is asked first.
@@ -171,13 +176,21 @@ class Policy:
 
     def candidates(self, resource: str) -> Iterator[list[Entry]]:
         """The entries that match `resource`, such as `Topic:orders`, most specific first."""
-        if (found := self.literal.get(resource)) is not None:
-            yield found
+        if (entries := self.literal.get(resource)) is not None:
+            yield entries
         for length in self.lengths:
             if length <= len(resource):
-                found = self.prefixed.get(resource[:length])
-                if found is not None:
-                    yield found
+                entries = self.prefixed.get(resource[:length])
+                if entries is not None:
+                    yield entries
+
+    @property
+    def resources(self) -> set[str]:
+        """The resources of all entries, as they are written."""
+        tables = (self.literal, self.prefixed)
+        return {
+            entry.resource for table in tables for entries in table.values() for entry in entries
+        }
 
     def deciding(self, resource: str, actions: frozenset[Action], source: Host) -> Entry | None:
         """The entry that decides; None: no entry matches."""
@@ -188,9 +201,27 @@ class Policy:
         return None
 
 
+def compiled_policies(acl: Acl) -> list[Policy]:
+    """The policies of a user in the order in which they are asked."""
+    return [Policy(kind, acl[kind].values()) for kind in PolicyType if kind in acl]
+
+
+def deciding(
+    policies: Iterable[Policy], resource: str, actions: frozenset[Action], source: Host
+) -> Entry | None:
+    """The entry that decides whether a user may do one of `actions` on `Topic:orders` from an
+    address; None: no entry matches, which is a no.
+    """
+    for policy in policies:
+        entry = policy.deciding(resource, actions, source)
+        if entry is not None:
+            return entry
+    return None
+
+
 def compiled(kind: PolicyType, entry: PolicyEntryInfo) -> Entry:
     """The entry in the form that is asked. Raises: ValueError when it was not checked before."""
-    granted = frozenset[Action]().union(*(ACTIONS[one.lower()][1] for one in entry.actions or ()))
+    granted = frozenset[Action]().union(*(ACTIONS[name.lower()][1] for name in entry.actions or ()))
     networks = tuple(map(network_of, entry.source_ips or ()))
     return Entry(entry.resource or "", granted, entry.decision == "Allow", networks, kind)
 

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.access.permissions import Action
+from aerobee.broker.access.policies import (
+    PolicyType,
+    checked_entry,
+    checked_resource,
+    deciding,
+)
 from aerobee.broker.errors import Refused
 from aerobee.broker.users.acls import ENTRIES_OF_USER_MAX, Acls
-from aerobee.broker.users.policies import PolicyType, checked_entry, checked_resource
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
@@ -34,7 +39,7 @@ def acls_of(*policies: tuple[str, list[PolicyEntryInfo]]) -> Acls:
 
 
 def allowed(acls: Acls, resource: str, actions: frozenset[Action], source: Any = HERE) -> bool:
-    found = acls.deciding("u", resource, actions, source)
+    found = deciding(acls.policies("u"), resource, actions, source)
     return found is not None and found.allows
 
 
@@ -173,7 +178,7 @@ def test_any_policies_decide_as_the_model(
     wanted = model(custom, resource, texts, source)
     if wanted is None:
         wanted = model(default, resource, texts, source)
-    found = acls.deciding("u", resource, frozenset(actions), ip_address(source))
+    found = deciding(acls.policies("u"), resource, frozenset(actions), ip_address(source))
     assert (None if found is None else found.allows) == wanted
 
 

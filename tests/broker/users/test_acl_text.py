@@ -2,8 +2,8 @@
 
 import pytest
 
-from aerobee.broker.access.acl_text import read_acl
-from aerobee.broker.access.plain_acl import DENY, Perm
+from aerobee.broker.users.acl_text import read_acl
+from aerobee.broker.users.plain_acl import DENY, Perm
 
 BUNDLED = b"""\
 globalWhiteRemoteAddresses:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from aerobee.broker.access.plain_acl import DENY, Perm, PlainAccount
 from aerobee.broker.access.white_addresses import WhiteAddresses
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.files.yaml_file import is_null, location, root_of
+from aerobee.broker.users.plain_acl import DENY, Perm, PlainAccount
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -75,55 +75,55 @@ class AclText:
 
 def read_acl(content: bytes, file: str) -> AclText:
     """The content of a file, with all its problems."""
-    found = AclText(file)
+    acl = AclText(file)
     try:
         root = root_of(content, file)
     except ConfigurationError as error:
-        found.problems += error.problems
-        return found
+        acl.problems += error.problems
+        return acl
     if root is None:
-        return found
-    fields = fields_of(root, ROOT, found)
-    for node in items(fields, "globalWhiteRemoteAddresses", found):
-        address = text_of(node, "globalWhiteRemoteAddresses", found)
-        if are_addresses(node, "globalWhiteRemoteAddresses", address, found):
-            found.white.append(address)
-    for node in items(fields, "accounts", found):
+        return acl
+    fields = fields_of(root, ROOT, acl)
+    for node in items(fields, "globalWhiteRemoteAddresses", acl):
+        address = text_of(node, "globalWhiteRemoteAddresses", acl)
+        if are_addresses(node, "globalWhiteRemoteAddresses", address, acl):
+            acl.white.append(address)
+    for node in items(fields, "accounts", acl):
         if isinstance(node, yaml.MappingNode):
-            read_account(node, found)
+            read_account(node, acl)
         else:
-            found.problem(node, "accounts", "an account has fields, such as accessKey: name")
-    found.warn_of_everyone()
-    return found
+            acl.problem(node, "accounts", "an account has fields, such as accessKey: name")
+    acl.warn_of_everyone()
+    return acl
 
 
-def read_account(node: yaml.MappingNode, found: AclText) -> None:
+def read_account(node: yaml.MappingNode, acl: AclText) -> None:
     """Add an account, or its problems."""
-    before = len(found.problems)
-    fields = fields_of(node, ACCOUNT, found)
+    before = len(acl.problems)
+    fields = fields_of(node, ACCOUNT, acl)
 
     def text(name: str) -> str:
-        return text_of(fields[name], name, found) if name in fields else ""
+        return text_of(fields[name], name, acl) if name in fields else ""
 
     for name in ("accessKey", "secretKey"):
         if len(text(name)) < KEY_CHARS_MIN:
             place = fields.get(name, node)
-            found.problem(place, name, f"has at least {KEY_CHARS_MIN} characters in RocketMQ")
+            acl.problem(place, name, f"has at least {KEY_CHARS_MIN} characters in RocketMQ")
     white = text("whiteRemoteAddress")
     if white:
-        are_addresses(fields["whiteRemoteAddress"], "whiteRemoteAddress", white, found)
+        are_addresses(fields["whiteRemoteAddress"], "whiteRemoteAddress", white, acl)
     admin = text("admin").lower()
     if admin not in TRUE + FALSE:
-        found.problem(fields["admin"], "admin", "is true or false")
-    topics = listed_perms(fields, "topicPerms", found)
-    groups = listed_perms(fields, "groupPerms", found)
+        acl.problem(fields["admin"], "admin", "is true or false")
+    topics = listed_perms(fields, "topicPerms", acl)
+    groups = listed_perms(fields, "groupPerms", acl)
     defaults = [
-        default_perm(fields, name, found) for name in ("defaultTopicPerm", "defaultGroupPerm")
+        default_perm(fields, name, acl) for name in ("defaultTopicPerm", "defaultGroupPerm")
     ]
-    if len(found.problems) > before:
+    if len(acl.problems) > before:
         return
-    found.places.append(location(node, found.file))
-    found.accounts.append(
+    acl.places.append(location(node, acl.file))
+    acl.accounts.append(
         PlainAccount(
             access_key=text("accessKey"),
             secret=text("secretKey").encode(),
@@ -137,7 +137,7 @@ def read_account(node: yaml.MappingNode, found: AclText) -> None:
     )
 
 
-def fields_of(node: yaml.MappingNode, known: Collection[str], found: AclText) -> Fields:
+def fields_of(node: yaml.MappingNode, known: Collection[str], acl: AclText) -> Fields:
     """The fields that have a value, by name."""
     fields: Fields = {}
     for name, value in node.value:
@@ -145,21 +145,21 @@ def fields_of(node: yaml.MappingNode, known: Collection[str], found: AclText) ->
         if text not in known:
             near = get_close_matches(text, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
-            found.problem(name, text, f"no such field{hint}")
+            acl.problem(name, text, f"no such field{hint}")
         elif text in fields:
-            found.problem(name, text, "is there twice")
+            acl.problem(name, text, "is there twice")
         elif not is_null(value):
             fields[text] = value
     return fields
 
 
-def items(fields: Fields, name: str, found: AclText) -> Iterator[yaml.Node]:
+def items(fields: Fields, name: str, acl: AclText) -> Iterator[yaml.Node]:
     """The items of a list."""
     node = fields.get(name)
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     elif node is not None and not is_empty(node):
-        found.problem(node, name, "is a list: one line `- …` for each")
+        acl.problem(node, name, "is a list: one line `- …` for each")
 
 
 def is_empty(node: yaml.Node) -> bool:
@@ -167,52 +167,52 @@ def is_empty(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and not node.value
 
 
-def text_of(node: yaml.Node, name: str, found: AclText) -> str:
+def text_of(node: yaml.Node, name: str, acl: AclText) -> str:
     """A text. Numbers are texts too, if they read the same as numbers."""
     if not isinstance(node, yaml.ScalarNode):
-        found.problem(node, name, "is one value")
+        acl.problem(node, name, "is one value")
         return ""
     kind, text = node.tag.rpartition(":")[2], node.value.strip()
     plain = kind in ("str", "null") or (kind == "int" and PLAIN_NUMBER.fullmatch(text))
     if not plain and name != "admin":
-        found.problem(node, name, "looks like a number, a date or a switch: put it in quotes")
+        acl.problem(node, name, "looks like a number, a date or a switch: put it in quotes")
     return "" if kind == "null" else text
 
 
-def are_addresses(node: yaml.Node, name: str, text: str, found: AclText) -> bool:
+def are_addresses(node: yaml.Node, name: str, text: str, acl: AclText) -> bool:
     """Whether a text has the form of addresses."""
     try:
         WhiteAddresses([text])
     except ValueError as error:
-        found.problem(node, name, str(error))
+        acl.problem(node, name, str(error))
         return False
     return True
 
 
-def default_perm(fields: Fields, name: str, found: AclText) -> Perm:
+def default_perm(fields: Fields, name: str, acl: AclText) -> Perm:
     """A default right; none is DENY."""
     node = fields.get(name)
-    return DENY if node is None else perm(text_of(node, name, found), node, name, found)
+    return DENY if node is None else perm(text_of(node, name, acl), node, name, acl)
 
 
-def listed_perms(fields: Fields, name: str, found: AclText) -> dict[str, Perm]:
+def listed_perms(fields: Fields, name: str, acl: AclText) -> dict[str, Perm]:
     """Name → right, of a list of texts like `orders=PUB|SUB`."""
     perms: dict[str, Perm] = {}
-    for node in items(fields, name, found):
-        resource, equals, right = text_of(node, name, found).partition("=")
+    for node in items(fields, name, acl):
+        resource, equals, right = text_of(node, name, acl).partition("=")
         if not equals or not resource.strip():
-            found.problem(node, name, "has the form name=PUB|SUB")
+            acl.problem(node, name, "has the form name=PUB|SUB")
             continue
-        perms[resource.strip()] = perm(right, node, name, found)
+        perms[resource.strip()] = perm(right, node, name, acl)
     return perms
 
 
-def perm(text: str, node: yaml.Node, name: str, found: AclText) -> Perm:
+def perm(text: str, node: yaml.Node, name: str, acl: AclText) -> Perm:
     """The right that a text means; one that RocketMQ does not know means DENY."""
     right = PERMS.get(text.strip())
     if right is None:
-        place = location(node, found.file)
-        found.warnings.append(
+        place = location(node, acl.file)
+        acl.warnings.append(
             f"{place}: {name}: {text.strip()!r} is none of {', '.join(PERMS)}: it means DENY"
         )
         return DENY
