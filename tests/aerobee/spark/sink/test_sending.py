@@ -342,7 +342,7 @@ def test_a_broker_that_is_gone_for_good_ends_the_delivery_soon_and_says_what_is_
         os.kill(broker.child.pid, how)
         with pytest.raises(SendFailedError) as error:
             send_all(delivery, wanted[10:])
-    assert " times" not in str(error.value), "there were more tries than it tells of"
+    assert " times," not in str(error.value), "there were more tries than it tells of"
     assert f"to topic {topic}, when 100 rows of the task were stored" in str(error.value)
     assert len(error.value.attempts) == 2
 
