@@ -1,4 +1,4 @@
-"""The async pull consumer. Decisions are in `steps.consuming` and related modules."""
+"""The async pull consumer. Decisions are in `steps.polling` and related modules."""
 
 from __future__ import annotations
 

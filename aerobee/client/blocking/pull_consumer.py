@@ -1,4 +1,4 @@
-"""The blocking pull consumer. Decisions are in `steps.consuming` and related modules.
+"""The blocking pull consumer. Decisions are in `steps.polling` and related modules.
 
 Generated from `aio/pull_consumer.py`: change that one, and then run
 `python -m tests.blocking_front --write`.

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.settings.consumers import PopConfig
-from aerobee.client.steps.assignment import query_assignment
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import HeldQueue
 from aerobee.client.steps.popping import BATCH_MAX, RETRY_DELAYS_S, Popper
 from aerobee.client.steps.pushing import IDLE_S, Batch, PushMember
+from aerobee.client.steps.rebalance import rebalance_by_broker
 from aerobee.client.wire_queues import to_wire
-from aerobee.errors import AerobeeError, UnsupportedRequestError
+from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, PopQueueInfo
 
 if TYPE_CHECKING:
@@ -124,40 +124,26 @@ class AssignedMember(PushMember):
             room_bytes=lambda: self.limits.max_bytes - self.cache.used_bytes,
         )
 
-    def begin(self) -> list[Steps[None]]:
-        """As in any push consumer, with the steps that acknowledge."""
-        return [*PushMember.begin(self), self.acknowledge_on()]
+    def background(self) -> list[Steps[None]]:
+        """The steps that watch over handlers, and those that acknowledge."""
+        return [self.watch_over(), self.acknowledge_on()]
 
     # ── Assignment ──
 
-    def _rebalance_topic(self, topic: str) -> Steps[None]:
-        """Take on and give up queues of one topic, by the broker's assignment.
+    def rebalance_topic(self, topic: str) -> Steps[None]:
+        """Take on and give up queues of one topic. Raises: AerobeeError if that must wait."""
+        yield from rebalance_by_broker(self, topic)
 
-        Raises: AerobeeError if the broker or a start offset cannot be queried.
-        """
-        route = yield from self._route(topic)
-        yield from self.instance.introduce(route)
-        try:
-            assigned = yield from query_assignment(
-                self.instance, self.group, topic, route, str(self.config.strategy)
-            )
-        except UnsupportedRequestError:
-            # A broker before 5.0: the members allocate its queues by themselves.
-            yield from PushMember._rebalance_topic(self, topic)
-            return
-        for queue, held in tuple(self.held.items()):
-            pops = isinstance(held, PoppedQueue)
-            if queue.topic == topic and assigned.get(queue) is not pops:
-                yield from self.give_up(queue)
-        for queue, pops in assigned.items():
-            if not pops:
-                yield from self._take_on(queue)
-            elif queue not in self.held and not self.closing.is_set:
-                counts = self.figures.of(topic)
-                self.held[queue] = held = PoppedQueue(
-                    queue, 0, self.cache, limits=self.limits, counts=counts
-                )
-                self.held_now(held)
+    def pops(self, queue: MessageQueue) -> bool:
+        """Whether messages of a held queue are popped, not pulled."""
+        return isinstance(self.held.get(queue), PoppedQueue)
+
+    def take_on_popped(self, queue: MessageQueue) -> None:
+        """Hold a queue to be popped."""
+        counts = self.figures.of(queue.topic)
+        held = PoppedQueue(queue, 0, self.cache, limits=self.limits, counts=counts)
+        self.held[queue] = held
+        self.held_now(held)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
         """As in any member; the progress of popped queues is known to the broker only."""

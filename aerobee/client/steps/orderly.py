@@ -53,7 +53,7 @@ class OrderlyMember(PushMember):
         balanced = yield from PushMember.rebalance(self)
         return balanced and not self._refused
 
-    def _take_on(self, queue: MessageQueue) -> Steps[None]:
+    def take_on(self, queue: MessageQueue) -> Steps[None]:
         """Hold a queue once it is locked. Raises: TransportError, BrokerError."""
         held = self.held.get(queue)
         if held is not None:
@@ -67,7 +67,7 @@ class OrderlyMember(PushMember):
         ):
             self._refused.add(queue)
             return
-        yield from PushMember._take_on(self, queue)
+        yield from PushMember.take_on(self, queue)
         if queue in self.held:
             self.held[queue].locked_at = asked_at
 

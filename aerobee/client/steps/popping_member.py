@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.client.filters import ALL
 from aerobee.client.settings.client import ConsumeFrom
-from aerobee.client.steps.assignment import query_assignment
 from aerobee.client.steps.checking import described
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Subscription
 from aerobee.client.steps.popping import PAUSE_S, TURN_S, Popper
+from aerobee.client.steps.rebalance import query_assignment
 from aerobee.client.steps.sending_back import retry_topic
 from aerobee.errors import AerobeeError, ConfigurationError, ConsumerNotOnlineError
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData

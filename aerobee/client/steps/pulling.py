@@ -74,11 +74,6 @@ class Puller:
         self._old_brokers: set[str] = set()
         """Addresses that support only PULL_MESSAGE (4.9)."""
 
-    def pull_on(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
-        """Pull repeatedly until the queue is dropped."""
-        while not held.dropped:
-            yield from self.pull_or_wait(held, subscription)
-
     def pull_or_wait(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
         """Pull once; or wait, if there is no room or the queue is broken."""
         interrupt, cache = held.interrupt, held.cache

@@ -19,15 +19,15 @@ from aerobee.client.handling import BatchFailed, Reject, RetryLater
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import check_plain
 from aerobee.client.settings.client import ConsumeFrom
-from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.direct import DIRECT_MAX, Direct
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Limits, Subscription
 from aerobee.client.steps.hooking import after_consume, before_consume
+from aerobee.client.steps.member import Member
 from aerobee.client.steps.messages import MessageUnreadableError, received
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
-from aerobee.errors import AerobeeError, ClientStateError
+from aerobee.errors import AerobeeError
 from aerobee.hooks import ConsumeContext, ConsumeOutcome
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
@@ -78,7 +78,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class PushMember(AskedMember):
+class PushMember(Member):
     """The state of one push consumer, and its steps."""
 
     config: PushConfig
@@ -96,13 +96,16 @@ class PushMember(AskedMember):
     _direct: deque[Direct] = field(default_factory=deque)
     """Messages of administrators' requests."""
 
-    def begin(self) -> list[Steps[None]]:
-        """As in any member, with the steps that watch over handlers."""
+    def prepare(self) -> None:
+        """Wake workers for messages that arrive, and share the retry topic with the group."""
         self.cache.arrived.listen(self.wake_one)
         self.rebalance_now.set()
         if not self.config.broadcasting:
             self._want(retry_topic(self.group), ALL)
-        return [*AskedMember.begin(self), self.watch_over()]
+
+    def background(self) -> list[Steps[None]]:
+        """The steps that watch over handlers."""
+        return [self.watch_over()]
 
     # ── Subscription ──
 
@@ -145,7 +148,7 @@ class PushMember(AskedMember):
     def serve(self, request: Command) -> Outcome:
         """As in any member, and for messages of administrators. Raises: HeaderError."""
         if request.code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
-            return AskedMember.serve(self, request)
+            return Member.serve(self, request)
         header = request.header(ConsumeMessageDirectly)
         if self.stopping or len(self._direct) >= DIRECT_MAX:
             return Answer(ResponseCode.SYSTEM_BUSY, remark="no handler is free: try again later")
@@ -165,13 +168,6 @@ class PushMember(AskedMember):
     def limits(self) -> Limits:
         """The limits of pulling ahead of the handlers."""
         return self.config.limits
-
-    def rebalance(self) -> Steps[bool]:
-        """As in any member; calls back with assigned and revoked queues."""
-        before = frozenset(self.held)
-        balanced = yield from AskedMember.rebalance(self)
-        self.config.events.tell(before, frozenset(self.held))
-        return balanced
 
     def pull_on(self, held: HeldQueue) -> Steps[None]:
         """Pull one held queue until it is dropped; unreadable messages are sent back."""
@@ -409,10 +405,6 @@ class PushMember(AskedMember):
             held.interrupt.set()
         while self._idle:
             self._idle.popleft().set()
-
-    def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
-        """Refuse the call: push consumers use `add_subscription`. Raises: ClientStateError."""
-        raise ClientStateError("a push consumer is told of its topics by add_subscription")
 
 
 def outcome_of(batch: Batch, failed: Sequence[ReceivedMessage]) -> ConsumeOutcome:

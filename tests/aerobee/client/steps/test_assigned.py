@@ -33,7 +33,7 @@ from aerobee.remoting.wire.headers.pop import (
 from tests.aerobee.client.aio.test_push_consumer import Seen, send, until
 from tests.aerobee.client.fronts import Front
 from tests.aerobee.client.steps.stage import Stage, answer, route
-from tests.aerobee.client.steps.test_consuming import pulled
+from tests.aerobee.client.steps.test_member import pulled
 from tests.conftest import AnyBroker
 from tests.kit.raw_client import RawConnection
 from tests.kit.reading import read_topic

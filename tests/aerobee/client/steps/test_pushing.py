@@ -33,7 +33,7 @@ from aerobee.remoting.wire.headers.offset import (
 from aerobee.remoting.wire.headers.pull import LitePullMessage
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from tests.aerobee.client.steps.stage import Stage, answer, route
-from tests.aerobee.client.steps.test_consuming import pulled
+from tests.aerobee.client.steps.test_member import pulled
 from tests.aerobee.client.steps.test_sending import stored
 
 T0 = MessageQueue("T", "broker-a", 0)

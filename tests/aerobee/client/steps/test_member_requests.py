@@ -18,7 +18,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.admin import ConsumeMessageDirectly, GetConsumerRunningInfo
 from aerobee.remoting.wire.headers.offset import ResetOffsetInClient, UpdateConsumerOffset
-from tests.aerobee.client.steps.test_consuming import pulled
+from tests.aerobee.client.steps.test_member import pulled
 from tests.aerobee.client.steps.test_pushing import T0, Consumer
 
 ONEWAY = 2

@@ -10,9 +10,9 @@ from aerobee.client.filters import Filter
 from aerobee.client.message import ReceivedMessage
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.settings.client import ConsumeFrom
-from aerobee.client.settings.consumers import ConsumerConfig
-from aerobee.client.steps.consuming import Member
+from aerobee.client.settings.consumers import PullConfig
 from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.polling import PullMember
 from aerobee.errors import (
     ClientStateError,
     CompressionError,
@@ -110,8 +110,8 @@ class Consumer:
     def __init__(self, stage: Stage, **options: object) -> None:
         self.stage = stage
         self.begun: list[HeldQueue] = []
-        config = ConsumerConfig(group="g", **options)  # type: ignore[arg-type]  # by name
-        self.member = Member(stage.instance, config, self.begun.append)
+        config = PullConfig(group="g", **options)  # type: ignore[arg-type]  # by name
+        self.member = PullMember(stage.instance, config, self.begun.append)
         self.member.begin()
 
     def subscribe(self, topic: str = "T", expression: str | Filter = "*") -> None:
