@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aerobee.store.format.faults import NoRecord
-from aerobee.store.format.record import HEAD, parse
+from aerobee.store.format.record import FIXED_BYTES, named_offset, parse
 from aerobee.store.format.unit import UNIT_SIZE
 from aerobee.store.results import GetResult, GetStatus
 
@@ -30,7 +30,6 @@ SCAN_S: Final = 0.005
 """How long one read examines records: the loop is blocked meanwhile."""
 STRIDE: Final = 8
 """Records between two checks of the clock."""
-OFFSET_AT: Final = HEAD.offset["physical_offset"]
 
 
 class SelectiveReader:
@@ -58,8 +57,7 @@ class SelectiveReader:
         found = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
         if found.status is not GetStatus.FOUND:
             return found
-        first = int.from_bytes(found.views[0][OFFSET_AT : OFFSET_AT + 8])
-        if store.reader.is_hot(first):
+        if store.reader.is_hot(named_offset(found.views[0])):
             byte_limit = config.max_transfer_bytes_on_message_in_memory
             count_limit = config.max_transfer_count_on_message_in_memory
         else:
@@ -118,9 +116,8 @@ def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, RecordH
     """
     for view in views:
         at = 0
-        while at < len(view):
-            physical_offset = int.from_bytes(view[at + OFFSET_AT : at + OFFSET_AT + 8])
-            header = parse(view, at, physical_offset)
+        while at <= len(view) - FIXED_BYTES:
+            header = parse(view, at, named_offset(view, at))
             if isinstance(header, NoRecord):
                 break
             yield view, at, header

@@ -29,7 +29,7 @@ from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import encode as encode_record
-from aerobee.store.format.record import read
+from aerobee.store.format.record import read, starts
 from aerobee.store.format.tags import TagFilter
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
+    from aerobee.store.format.layout import Buffer
     from aerobee.store.results import PutStatus
 
 MESSAGES_MAX: Final = 32
@@ -333,9 +334,7 @@ class Pop:
             part.queue_id,
             0,
         )
-        return [
-            _renamed(view, at, header.topic, receipt) for view, at in _records(part.result.views)
-        ]
+        return [_renamed(view, at, header.topic, receipt) for view, at in starts(part.result.views)]
 
 
 def check_timers(timed: bool) -> None:
@@ -373,18 +372,7 @@ def _check_count(max_messages: int) -> None:
         )
 
 
-def _records(views: Sequence[memoryview]) -> list[tuple[memoryview, int]]:
-    """Where each record begins."""
-    found = []
-    for view in views:
-        at = 0
-        while at < len(view):
-            found.append((view, at))
-            at += int.from_bytes(view[at : at + 4])
-    return found
-
-
-def _renamed(view: memoryview, at: int, topic: str, receipt: Receipt) -> bytes:
+def _renamed(view: Buffer, at: int, topic: str, receipt: Receipt) -> bytes:
     """A record under another topic, with its receipt in its properties.
 
     Without room for that it stays as it is, so that the other messages are still delivered.
@@ -394,6 +382,6 @@ def _renamed(view: memoryview, at: int, topic: str, receipt: Receipt) -> bytes:
     properties["POP_CK"] = receipt._replace(offset=record.queue_offset).text()
     text = encode(properties).encode()
     if len(text) > PROPERTIES_BYTES_MAX:
-        return bytes(view[at : at + int.from_bytes(view[at : at + 4])])
+        return bytes(view[at : at + record.size])
     draft = draft_again(record, topic, record.queue_id, text)
     return encode_record(draft, record.queue_offset, record.physical_offset, record.store_timestamp)

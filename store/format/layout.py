@@ -30,14 +30,15 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 class Layout(Generic[Row]):
     """A fixed sequence of fields.
 
-    `size` is checked against the declaration; `offset["field"]` is its first byte.
+    `size` is checked against the declaration; `offset["field"]` is its first byte, and
+    `codes["field"]` its format in the struct.
     `pack`, `pack_into`, `unpack_from` and `iter_unpack` are those of the compiled struct: hot loops
     bind them once, cold code uses `read` and names. Hosts of the other family are swapped in by
     `hosts={"field": host6}`.
     """
 
     __slots__ = (
-        "_codes",
+        "codes",
         "iter_unpack",
         "offset",
         "pack",
@@ -52,9 +53,9 @@ class Layout(Generic[Row]):
         fields = get_type_hints(row, include_extras=True) | (hosts or {})
         self.row = row
         self.offset: dict[str, int] = {}
-        self._codes: list[str] = [field.__metadata__[0] for field in fields.values()]
+        self.codes: dict[str, str] = {name: field.__metadata__[0] for name, field in fields.items()}
         codes = ">"
-        for name, code in zip(fields, self._codes, strict=True):
+        for name, code in self.codes.items():
             self.offset[name] = Struct(codes).size
             codes += code
         self.struct = Struct(codes)
@@ -70,10 +71,15 @@ class Layout(Generic[Row]):
         return self.row(*self.unpack_from(buffer, at))
 
     def pick(self, *names: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
-        """Reads only these fields, in their order in the layout; the others cost nothing."""
-        codes = ">"
-        for name, code in zip(self.offset, self._codes, strict=True):
-            codes += code if name in names else f"{Struct('>' + code).size}x"
+        """Reads only these fields, in their order in the layout; the others cost nothing.
+
+        What is behind the last of them need not be in the buffer.
+        """
+        codes, end = ">", 0
+        for name, code in self.codes.items():
+            if name in names:
+                codes += f"{self.offset[name] - end}x{code}"
+                end = self.offset[name] + Struct(">" + code).size
         return Struct(codes).unpack_from
 
     def rows(self, buffer: Buffer) -> Iterator[Row]:

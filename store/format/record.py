@@ -108,6 +108,11 @@ _HEADS_BY_HOSTS = {
 }
 
 
+def store_timestamp_at(sys_flag: int) -> int:
+    """Position of the store timestamp within a record, by its address family."""
+    return HEADS[sys_flag & HOST_FLAGS].offset["store_timestamp"]
+
+
 class MessageDraft(msgspec.Struct):
     """A message to be stored: all fields but those that the log assigns.
 
@@ -230,7 +235,7 @@ class RecordHeader(msgspec.Struct, gc=False):
     properties: bytes
 
 
-GLANCES = {
+_glances = {
     family: (
         head.pick(
             *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset"),
@@ -240,10 +245,8 @@ GLANCES = {
     )
     for family, head in HEADS.items()
 }
-_glance = GLANCES[0][0]
-_head = HEAD.unpack_from
+_glance, _HEAD_BYTES = _glances[0]
 _new = tuple.__new__
-_OFFSET = list(HEAD.offset).index("physical_offset")
 _ZEROS = NoRecord(ZEROS)
 _BLANK = NoRecord(BLANK)
 _BAD_MAGIC = NoRecord(BAD_MAGIC)
@@ -252,8 +255,13 @@ _WRONG_OFFSET = NoRecord(WRONG_OFFSET)
 _BAD_LENGTHS = NoRecord(BAD_LENGTHS)
 _CRC = NoRecord(CRC)
 _start = START.unpack_from
-_size_and_offset = HEAD.pick("size", "queue_offset")
-_length16 = LENGTH16.unpack_from
+_size = HEAD.pick("size")
+_queue_offset = HEAD.pick("queue_offset")
+_physical_offset = HEAD.pick("physical_offset")
+_families = HEAD.pick("physical_offset", "sys_flag")
+_store_times = {family: head.pick("store_timestamp") for family, head in HEADS.items()}
+STORE_TIME_END: Final = store_timestamp_at(BORN_HOST_IPV6) + 8
+"""So many bytes of a record are enough for `store_time`, whatever its hosts are."""
 _TOPICS: dict[bytes, str] = {}
 _TOPICS_MAX = 16_384
 
@@ -272,9 +280,9 @@ def parse(
         )
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             return _no_magic(size, magic)
-        topic_at = at + 88 + length
+        topic_at = at + _HEAD_BYTES + length
         if sys_flag & HOST_FLAGS:
-            glance, head_bytes = GLANCES[sys_flag & HOST_FLAGS]
+            glance, head_bytes = _glances[sys_flag & HOST_FLAGS]
             *_, stored, length = glance(buffer, at)
             topic_at = at + head_bytes + length
     except struct.error:
@@ -287,25 +295,26 @@ def parse(
     if crc and length and crc32(buffer[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc:
         return _CRC
     rest = bytes(buffer[topic_at:end])
-    topic_at = 1
-    topic_end = 1 + rest[0]
-    if magic == MAGIC_V2:
-        topic_at = 2
-        topic_end = 2 + int.from_bytes(rest[:2], "big")
-    elif topic_end > 1 + TOPIC_BYTES_MAX_V1:
-        return _BAD_LENGTHS
-    properties_at = topic_end + 2
-    properties_length = len(rest) - properties_at
+    if magic == MAGIC_V1:
+        topic_end = 1 + rest[0]
+        if topic_end > 1 + TOPIC_BYTES_MAX_V1:
+            return _BAD_LENGTHS
+        name = rest[1:topic_end]
+    else:
+        topic_end = 2 + int.from_bytes(rest[:2])
+        name = rest[2:topic_end]
+    properties = rest[topic_end + 2 :]
+    length = len(properties)
     if (
-        not 0 <= properties_length <= PROPERTIES_BYTES_MAX
-        or rest[topic_end] << 8 | rest[topic_end + 1] != properties_length
+        topic_end + 2 > len(rest)
+        or rest[topic_end] << 8 | rest[topic_end + 1] != length
+        or length > PROPERTIES_BYTES_MAX
     ):
         return NoRecord(BAD_LENGTHS, size)
-    name = rest[topic_at:topic_end]
     topic = _TOPICS.get(name) or _topic(name)
     if topic is None:
         return _BAD_LENGTHS
-    return RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, rest[properties_at:])
+    return RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, properties)
 
 
 def _no_magic(size: int, magic: int) -> NoRecord:
@@ -345,20 +354,17 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     """
     if len(buffer) - at < FIXED_BYTES:
         raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
-    head = _head(buffer, at)
-    found = parse(buffer, at, head[_OFFSET])
-    if isinstance(found, NoRecord):
-        raise RecordDamaged(f"no record at {at}: {found.kind}")
-    body_at = at + HEAD.size
-    if found.sys_flag & HOST_FLAGS:
-        layout = HEADS[found.sys_flag & HOST_FLAGS]
-        head = layout.unpack_from(buffer, at)
-        body_at = at + layout.size
+    header = parse(buffer, at, *_physical_offset(buffer, at))
+    if isinstance(header, NoRecord):
+        raise RecordDamaged(f"no record at {at}: {header.kind}")
+    layout = HEADS[header.sys_flag & HOST_FLAGS]
+    head = layout.unpack_from(buffer, at)
+    body_at = at + layout.size
     body = buffer[body_at : body_at + head[-1]]
     if isinstance(body, bytearray):
         body = bytes(body)
     # As Record(…) does it, in half of its time.
-    return _new(Record, (*head[:-1], body, found.topic, found.properties))
+    return _new(Record, head[:-1] + (body, header.topic, header.properties))  # noqa: RUF005  (half of the time)
 
 
 def records(views: Iterable[Buffer]) -> Iterator[Record]:
@@ -371,18 +377,36 @@ def records(views: Iterable[Buffer]) -> Iterator[Record]:
             at += record.size
 
 
+def starts(views: Iterable[Buffer]) -> Iterator[tuple[Buffer, int]]:
+    """Where each record begins in views of whole records: its view, and its place in that.
+
+    The rest of a view behind a size that no record has is left out.
+    """
+    for view in views:
+        at, last = 0, len(view) - FIXED_BYTES
+        while at <= last:
+            yield view, at
+            (size,) = _size(view, at)
+            at = at + size if size >= FIXED_BYTES else len(view)
+
+
 def queue_offsets(views: Iterable[Buffer]) -> list[int]:
     """The queue offset of each record in views of whole records."""
-    found = []
-    for view in views:
-        at, end = 0, len(view)
-        while at < end:
-            size, queue_offset = _size_and_offset(view, at)
-            found.append(queue_offset)
-            at += size
-    return found
+    return [_queue_offset(view, at)[0] for view, at in starts(views)]
 
 
-def store_timestamp_at(sys_flag: int) -> int:
-    """Position of the store timestamp within a record, by its address family."""
-    return 68 if sys_flag & BORN_HOST_IPV6 else 56
+def named_offset(buffer: Buffer, at: int = 0) -> int:
+    """The physical offset that the record at `buffer[at]` names."""
+    offset: int = _physical_offset(buffer, at)[0]
+    return offset
+
+
+def store_time(head: Buffer, physical_offset: int) -> int:
+    """Store time, in ms, of the record that begins with these STORE_TIME_END bytes; −1 where it
+    names another physical offset.
+    """
+    named, sys_flag = _families(head, 0)
+    if named != physical_offset:
+        return -1
+    stored: int = _store_times[sys_flag & HOST_FLAGS](head, 0)[0]
+    return stored

@@ -9,7 +9,7 @@ Only for those who have numpy: no server imports this.
 from __future__ import annotations
 
 from functools import lru_cache
-from struct import Struct, error
+from struct import error
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -20,6 +20,10 @@ from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import (
     BORN_HOST_IPV6,
     FIXED_BYTES,
+    HEAD,
+    HEADS,
+    LENGTH8,
+    LENGTH16,
     MAGIC_V1,
     MAGIC_V2,
     STORE_HOST_IPV6,
@@ -34,7 +38,14 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-_size_at = Struct(">i").unpack_from
+_size_at = HEAD.pick("size")
+_KINDS = {"i": ">i4", "I": ">u4", "q": ">i8"}
+"""The numpy types of the formats that a record's head has for numbers."""
+_IPV6_BYTES = HEADS[BORN_HOST_IPV6].size - HEAD.size
+"""So much longer is a head for each host with IPv6."""
+_LENGTH_BYTES = HEAD.size - HEAD.offset["body_length"]
+_REST_MIN = LENGTH8.size + LENGTH16.size
+"""What is behind every body at least."""
 
 
 class Heads(NamedTuple):
@@ -117,18 +128,20 @@ def heads_of(data: bytes, starts: Ints, ends: Ints, physical_offsets: Ints) -> H
     if not len(at):
         none = np.empty(0, dtype=np.int64)
         return Heads(none, none, none, none, none, none, none, np.empty(0, dtype=bool))
-    magic = _field(data, 4, ">u4")[at]
+    magic = _column(data, "magic")[at]
     long = magic == MAGIC_V2
-    whole = (long | (magic == MAGIC_V1)) & (_field(data, 28, ">i8")[at] == physical_offsets)
-    whole &= _field(data, 0, ">i4")[at] == ends - at
-    sys_flags = _field(data, 36, ">i4")[at].astype(np.int64)
-    born_v6 = (sys_flags & BORN_HOST_IPV6 != 0) * 12
-    bodies = at + 88 + born_v6 + (sys_flags & STORE_HOST_IPV6 != 0) * 12
-    whole &= bodies <= ends - 3
-    bodies = np.where(whole, bodies, at + 88)
-    lengths = _field(data, 0, ">i4")[bodies - 4].astype(np.int64)
+    whole = (long | (magic == MAGIC_V1)) & (
+        _column(data, "physical_offset")[at] == physical_offsets
+    )
+    whole &= _column(data, "size")[at] == ends - at
+    sys_flags = field_at(data, "sys_flag", at)
+    born_v6 = (sys_flags & BORN_HOST_IPV6 != 0) * _IPV6_BYTES
+    bodies = at + HEAD.size + born_v6 + (sys_flags & STORE_HOST_IPV6 != 0) * _IPV6_BYTES
+    whole &= bodies <= ends - _REST_MIN
+    bodies = np.where(whole, bodies, at + HEAD.size)
+    lengths = _field(data, 0, ">i4")[bodies - _LENGTH_BYTES].astype(np.int64)
     topics = bodies + lengths
-    whole &= (lengths >= 0) & (topics <= ends - 3)
+    whole &= (lengths >= 0) & (topics <= ends - _REST_MIN)
     # From here on positions of unsound records lead to their own first bytes: any are as good.
     topics = np.where(whole, topics, at)
     octets = np.frombuffer(data, dtype=np.uint8)
@@ -140,9 +153,9 @@ def heads_of(data: bytes, starts: Ints, ends: Ints, physical_offsets: Ints) -> H
     topic_ends = topics + sizes
     rest = ends - topic_ends - 2
     whole &= (sizes > 0) & (rest >= 0) & (rest <= PROPERTIES_BYTES_MAX)
-    said = _field(data, 0, ">u2")[np.where(whole, topic_ends, at)]
-    whole &= said == rest
-    stored = _field(data, 56, ">i8")[np.where(whole, at + born_v6, at)].astype(np.int64)
+    lengths_16 = _field(data, 0, ">u2")[np.where(whole, topic_ends, at)]
+    whole &= lengths_16 == rest
+    stored = field_at(data, "store_timestamp", np.where(whole, at + born_v6, at))
     return Heads(at, ends, bodies, topics, topic_ends, stored, sys_flags, whole)
 
 
@@ -156,9 +169,14 @@ def _field(data: bytes, offset: int, kind: str) -> NDArray[np.int64]:
     return np.ndarray((count,), kind, data, offset, (1,))
 
 
-def field_at(data: bytes, offset: int, kind: str, starts: Ints) -> Ints:
-    """A number of each record: that at `offset` behind its start, of a numpy type such as `>i4`."""
-    return _field(data, offset, kind)[starts].astype(np.int64)
+def _column(data: bytes, name: str) -> NDArray[np.int64]:
+    """A view that holds, at n, this number of the head of a record at `data[n]`."""
+    return _field(data, HEAD.offset[name], _KINDS[HEAD.codes[name]])
+
+
+def field_at(data: bytes, name: str, starts: Ints) -> Ints:
+    """A number of each record's head, by its name; those behind a host are for IPv4."""
+    return _column(data, name)[starts].astype(np.int64)
 
 
 def _names(data: bytes, heads: Heads) -> list[bytes]:
@@ -187,9 +205,9 @@ def _is_name(raw: bytes) -> bool:
 
 def crc_faults(data: bytes, heads: Heads) -> list[int]:
     """Which of the records (by number) do not have the body that their CRC is of. Hot."""
-    crcs = _field(data, 8, ">u4")[heads.starts].tolist()
+    crcs = _column(data, "body_crc")[heads.starts].tolist()
     # As Java: an empty body is not looked at.
-    ends = (heads.topics - 1 - (_field(data, 4, ">u4")[heads.starts] == MAGIC_V2)).tolist()
+    ends = (heads.topics - 1 - (_column(data, "magic")[heads.starts] == MAGIC_V2)).tolist()
     view = memoryview(data)
     return [
         number

@@ -1,15 +1,13 @@
 """Walks the log: whole records in order, and the reason where they end.
 
 Bytes of a segment in; record headers out, then a `Stop`. Nothing here reads a file: the commit log,
-the index, the tools and Spark bring the bytes. For many records at once there are `fast_scan`,
-which fills consume queues, and `record_arrays`, which fills columns; both stop where `record.parse`
-must decide, so all of them see the same records. Source: store format §1.2
-(CommitLog.checkMessageAndReturnSize).
+the index, the tools and Spark bring the bytes. For many records at once there is `record_arrays`,
+which fills columns of the same declared layout; it stops where `record.parse` must decide, so both
+see the same records. Source: store format §1.2 (CommitLog.checkMessageAndReturnSize).
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from aerobee.store.format.faults import (
@@ -36,6 +34,7 @@ from aerobee.store.format.record import (
     MAGIC_V1,
     MAGIC_V2,
     START,
+    named_offset,
     parse,
 )
 
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.format.sparse import SparseFile
 
-HEAD_BYTES_MAX = 112
+HEAD_BYTES_MAX = max(head.size for head in HEADS.values())
 """The fixed fields in front of the body, with IPv6 hosts."""
-CANDIDATE_BYTES = 36
+CANDIDATE_BYTES = HEAD.offset["sys_flag"]
 """The bytes of a record that `candidates` needs."""
 SMALL_BYTES = 64 << 10
 TEXT_BYTES_MAX = 1 << 17
@@ -57,12 +56,11 @@ SEARCH_BYTES = 1 << 20
 SEARCH_FIRST_BYTES = 16 << 10
 """The first read is small: mostly the next record is near."""
 _ZEROS = bytes(SEARCH_BYTES + CANDIDATE_BYTES)
+_MAGIC_AT = HEAD.offset["magic"]
 _MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
 """The bytes after the size that both versions of a record have."""
 _LAST_OF_MAGIC = (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
 _start_at = START.unpack_from
-_offset_at = Struct(">q").unpack_from
-_OFFSET_AT = HEAD.offset["physical_offset"]
 
 
 class Walk:
@@ -213,18 +211,12 @@ def magics(data: bytes, at: int = 0) -> Iterator[int]:
 
     Records that begin in the last 35 bytes are not seen.
     """
-    found = data.find(_MAGIC, at + 4)
+    place = data.find(_MAGIC, at + _MAGIC_AT)
     last = len(data) - CANDIDATE_BYTES
-    while 0 <= found - 4 <= last:
-        if data[found + 3] in _LAST_OF_MAGIC:
-            yield found - 4
-        found = data.find(_MAGIC, found + 1)
-
-
-def named_offset(data: Buffer, at: int) -> int:
-    """The physical offset that the record at `data[at]` names."""
-    found: int = _offset_at(data, at + _OFFSET_AT)[0]
-    return found
+    while 0 <= place - _MAGIC_AT <= last:
+        if data[place + 3] in _LAST_OF_MAGIC:
+            yield place - _MAGIC_AT
+        place = data.find(_MAGIC, place + 1)
 
 
 def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:

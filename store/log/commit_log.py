@@ -19,10 +19,13 @@ from aerobee.store.files.mapped_file_queue import MappedFileQueue
 from aerobee.store.format.faults import BLANK, END, NoRecord, Stop
 from aerobee.store.format.record import (
     BLANK_BYTES,
+    FIXED_BYTES,
+    HEAD,
     MAGIC_V1,
     MAGIC_V2,
+    STORE_TIME_END,
     parse,
-    store_timestamp_at,
+    store_time,
 )
 from aerobee.store.format.walk import Walk
 
@@ -39,12 +42,7 @@ if TYPE_CHECKING:
 MAPPED_SEGMENTS = 8
 """How many of the last segments stay mapped: each takes a descriptor, and page tables."""
 
-HEAD_BYTES = 88
-"""Enough of a record to identify it: offsets, times and the CRC of its body."""
-STORE_TIME_BYTES = 8
-MAGIC_AT = 4
-PHYSICAL_OFFSET_AT = 28
-SYS_FLAG_AT = 36
+_identity = HEAD.pick("size", "magic", "physical_offset")
 FIRST_LOOK_BYTES = 4_096
 """The first read of a record of unknown size: most are shorter."""
 
@@ -265,9 +263,12 @@ class CommitLog:
         position = physical_offset - file.start
         there = file.wrote - position
         if size is None:
+            if there < FIXED_BYTES:
+                return None
             head = read(file, position, min(there, FIRST_LOOK_BYTES))
-            size = int.from_bytes(head[:MAGIC_AT])
-            if not _names(head, physical_offset) or size > there:
+            size, magic, named = _identity(head, 0)
+            known = magic in (MAGIC_V1, MAGIC_V2) and named == physical_offset
+            if not known or not 0 < size <= there:
                 return None
         data = read(file, position, min(there, size))
         found = parse(data, 0, physical_offset)
@@ -279,14 +280,10 @@ class CommitLog:
         Raises: OSError, and the errors of `read`.
         """
         file = self.queue.find(physical_offset)
-        wanted = store_timestamp_at(0x10) + STORE_TIME_BYTES
-        if file is None or physical_offset + wanted > file.max_offset:
+        if file is None or physical_offset + STORE_TIME_END > file.max_offset:
             return -1
-        head = (read or _mapped)(file, physical_offset - file.start, wanted)
-        if int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT]) != physical_offset:
-            return -1
-        at = store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
-        return int.from_bytes(head[at : at + STORE_TIME_BYTES], signed=True)
+        head = (read or _mapped)(file, physical_offset - file.start, STORE_TIME_END)
+        return store_time(head, physical_offset)
 
     def walk(self, start: int, end: int | None = None, *, crc: bool = False) -> LogWalk:
         """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
@@ -325,7 +322,7 @@ class CommitLog:
         if file is None:
             return 0
         with self._disk.open(file.path, writable=False) as handle:
-            return crc32(handle.pread(HEAD_BYTES, physical_offset - file.start))
+            return crc32(handle.pread(HEAD.size, physical_offset - file.start))
 
     # ── Start ──
 
@@ -369,13 +366,6 @@ class CommitLog:
 
 def _mapped(file: MappedFile, position: int, size: int) -> memoryview:
     return file.readable()[position : position + size]
-
-
-def _names(head: memoryview, physical_offset: int) -> bool:
-    """Whether this looks like the begin of the record that belongs there."""
-    magic = int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4])
-    named = int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT])
-    return magic in (MAGIC_V1, MAGIC_V2) and named == physical_offset
 
 
 class LogWalk:

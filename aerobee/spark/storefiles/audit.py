@@ -17,7 +17,7 @@ from aerobee.spark.storefiles.files import LogFiles, Passage
 from aerobee.spark.storefiles.read import log_of, splits_in
 from aerobee.spark.storefiles.segments import Segment, Split
 from aerobee.store.format.faults import CRC, TAIL, TIME_BACKWARDS, Fault
-from aerobee.store.format.record import HEAD, TRANSACTION_PREPARED
+from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.record_arrays import crc_faults, field_at
 from aerobee.store.format.tags import tags_code_of
 
@@ -158,8 +158,8 @@ class _Audit:
     def _look_at(self, fragment: Fragment) -> Iterator[Finding]:
         """Check consecutive records. Hot."""
         data, heads, places, names = fragment
-        queue_ids = field_at(data, HEAD.offset["queue_id"], ">i4", heads.starts)
-        numbers = field_at(data, HEAD.offset["queue_offset"], ">i8", heads.starts)
+        queue_ids = field_at(data, "queue_id", heads.starts)
+        numbers = field_at(data, "queue_offset", heads.starts)
 
         def of(row: int, kind: str, detail: str) -> Finding:
             topic, queue_id, number = names[row].decode(), int(queue_ids[row]), int(numbers[row])

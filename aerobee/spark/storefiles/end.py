@@ -15,9 +15,9 @@ from aerobee.spark.storefiles import files as store_files
 from aerobee.spark.storefiles.files import SegmentFile
 from aerobee.store.format.faults import BAD_LENGTHS, BLANK, END, MORE, Fault
 from aerobee.store.format.names import ABORT
-from aerobee.store.format.record import RecordHeader, parse
+from aerobee.store.format.record import RecordHeader, named_offset, parse
 from aerobee.store.format.record_arrays import records_in
-from aerobee.store.format.walk import magics, named_offset
+from aerobee.store.format.walk import magics
 
 if TYPE_CHECKING:
     from aerobee.spark.storefiles.segments import Segment

@@ -26,7 +26,7 @@ from aerobee.spark.storefiles.queue_files import (
     queues_of,
 )
 from aerobee.store.format.faults import CQ_MISMATCH, Fault
-from aerobee.store.format.record import FIXED_BYTES, HEAD
+from aerobee.store.format.record import FIXED_BYTES
 from aerobee.store.format.record_arrays import field_at, heads_of
 from aerobee.store.format.unit import BLANK_SIZE
 
@@ -258,8 +258,8 @@ class _Records:
         heads = heads_of(data, ends - sizes, ends, places)
         queue, starts = self._queue, ends - sizes
         right = heads.whole.copy()
-        right &= field_at(data, HEAD.offset["queue_id"], ">i4", starts) == queue.queue_id
-        right &= field_at(data, HEAD.offset["queue_offset"], ">i8", starts) == numbers
+        right &= field_at(data, "queue_id", starts) == queue.queue_id
+        right &= field_at(data, "queue_offset", starts) == numbers
         name = queue.topic.encode()
         for number in np.flatnonzero(right).tolist():
             if data[heads.topics[number] : heads.topic_ends[number]] != name:

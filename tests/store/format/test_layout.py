@@ -30,6 +30,13 @@ def test_a_row_comes_back_as_it_was_written() -> None:
     assert list(layout.rows(data * 3)) == [row] * 3
 
 
+def test_picked_fields_are_read_without_what_is_around_them() -> None:
+    layout = Layout(Row, size=22)
+    data = layout.write(Row(-5, 7, b"12345678", -1))
+    assert layout.pick("place", "length")(data, 0) == (-5, -1)
+    assert layout.pick("size")(data[:12], 0) == (7,)
+
+
 def test_hosts_of_the_other_family_are_swapped_in() -> None:
     layout = Layout(Row, size=34, hosts={"host": host6})
     assert layout.offset["length"] == 32

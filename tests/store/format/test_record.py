@@ -185,6 +185,28 @@ def test_reading_what_is_no_record_says_why() -> None:
         record.read(bytes(10))
 
 
+@pytest.mark.parametrize("born_host", [bytes(8), bytes(20)])
+@pytest.mark.parametrize("store_host", [bytes(8), bytes(20)])
+def test_the_store_time_is_read_from_the_begin_of_a_record(
+    born_host: bytes, store_host: bytes
+) -> None:
+    draft = MessageDraft("T", 0, b"body", b"", born_host, store_host)
+    head = record.encode(draft, 0, 9, 1_234)[: record.STORE_TIME_END]
+    assert record.store_time(head, 9) == 1_234
+    assert record.store_time(head, 8) == -1
+    assert record.named_offset(head) == 9
+
+
+def test_records_begin_where_the_sizes_before_them_say_up_to_an_impossible_one() -> None:
+    draft = MessageDraft("T", 0, b"body", b"", bytes(8), bytes(8))
+    whole = b"".join(record.encode(draft, number, 0, 0) for number in range(3))
+    size = len(whole) // 3
+    views = [whole, whole[:size] + bytes(200) + whole, whole[:-1]]
+    places = [at for _, at in record.starts(views)]
+    assert places == [0, size, 2 * size, 0, size, 0, size, 2 * size]
+    assert record.queue_offsets([whole]) == [0, 1, 2]
+
+
 def test_many_topics_do_not_pile_up() -> None:
     for number in range(20):
         data = record.encode(draft(topic=f"topic-{number}"), 0, 0, 0)
