@@ -14,9 +14,12 @@ from aerobee.client.steps.effects import Ask, Effect, Signal, Steps, Wait
 from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.pushing import Batch, PushMember
 from aerobee.errors import ConnectError
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
 from aerobee.remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse
+from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
 from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.admin import GetConsumerRunningInfo
 from aerobee.remoting.wire.headers.client import (
     GetConsumerListByGroup,
     Heartbeat,
@@ -28,6 +31,7 @@ from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
     QueryConsumerOffset,
+    ResetOffsetInClient,
     UpdateConsumerOffset,
 )
 from aerobee.remoting.wire.headers.pull import LitePullMessage
@@ -38,6 +42,8 @@ from tests.aerobee.client.steps.test_sending import stored
 
 T0 = MessageQueue("T", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
+ONEWAY = 2
+RESET = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:5}}'
 
 
 class Consumer:
@@ -235,3 +241,61 @@ def test_nothing_is_handed_out_under_a_lock_that_may_be_over() -> None:
     consumer.stage.perform(until_next_wait(watch))
     assert held.dropped
     assert T0 not in consumer.member.held
+
+
+# ── Requests of brokers ──
+
+
+def reset(consumer: Consumer) -> Any:
+    header = ResetOffsetInClient(topic="T", group="g", timestamp=0)
+    asked = Command(220, flag=ONEWAY, ext=header.ext(), body=RESET)
+    return consumer.stage.instance.serve(asked)
+
+
+def test_a_queue_goes_on_where_the_broker_says_and_what_was_at_work_counts_no_more(
+    consumer: Consumer,
+) -> None:
+    consumer.pull(0, 1, then=2)
+    at_work = consumer.batch()
+    consumer.stage.perform(reset(consumer))
+    consumer.member.finished(at_work)
+    assert consumer.member.held[T0].next_offset == 5
+    assert consumer.committable == 5
+    [ask] = consumer.stage.asked(UpdateConsumerOffset)
+    assert isinstance(ask.header, UpdateConsumerOffset)
+    assert (ask.header.queue_id, ask.header.commit_offset) == (0, 5)
+    assert consumer.member.take_batch() is None
+
+
+def test_in_order_a_handler_ends_before_its_queue_begins_elsewhere() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, 1, then=2)
+    at_work = consumer.batch()
+    steps = reset(consumer)
+    assert isinstance(next(steps), Wait)
+    assert consumer.member.take_batch() is None
+    consumer.member.finished(at_work)
+    consumer.stage.perform(steps)
+    held = consumer.member.held[T0]
+    assert (held.next_offset, held.busy) == (5, False)
+    assert held.locked_at > 0, "the lock is still ours"
+
+
+def test_a_group_that_is_not_here_is_an_error_that_says_so(consumer: Consumer) -> None:
+    header = GetConsumerRunningInfo(consumer_group="other", client_id="me@1")
+    answer = consumer.stage.instance.serve(Command(307, ext=header.ext()))
+    assert isinstance(answer, Answer)
+    assert (answer.code, answer.remark) == (1, "no consumer of group other in client me@1")
+
+
+def test_the_running_info_names_what_is_cached(consumer: Consumer) -> None:
+    consumer.pull(7, 9, then=10)
+    consumer.batch()
+    info = ConsumerRunningInfo.from_bytes(
+        consumer.member.running_info(with_stacks=False).to_bytes()
+    )
+    [cached] = [one for key, one in info.mq_table.items() if queue_of(key).topic == "T"]
+    assert (cached.cached_msg_min_offset, cached.cached_msg_max_offset) == (7, 9)
+    assert (cached.cached_msg_count, cached.commit_offset) == (2, 7)
+    assert cached.last_pull_timestamp == cached.last_consume_timestamp > 0
+    assert info.jstack is None
