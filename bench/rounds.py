@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 QUEUES = 16
 RECEIVE_BYTES = 1 << 20
+SERVED_WITHIN_S = 30.0
+"""A round that takes longer has lost a message."""
 
 
 class Case(NamedTuple):
@@ -119,14 +121,22 @@ class Bench:
             client.sendall(frames(self.case, connection, self.number))
         self.number += 1
 
-    def serve(self) -> None:
-        """Serve what was sent."""
-        target = self.stats.messages_put + self.case.messages
-        while self.stats.messages_put < target:
+    async def serve(self) -> None:
+        """Serve what was sent. Raises: RuntimeError when the broker does not store all of it."""
+        before = self.stats.messages_put
+        deadline = time.monotonic() + SERVED_WITHIN_S
+        while (stored := self.stats.messages_put - before) < self.case.messages:
+            idle = True
             for selector in self.selectors:
                 events = [(fd, READ) for fd in selector.poller.holding()]
                 if events or selector.waiting:
                     selector.round(events)
+                    idle = False
+            if idle:
+                # A request that waits for a task or a thread of the broker needs the loop.
+                await trio.lowlevel.checkpoint()
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{stored} of {self.case.messages} messages were stored")
 
     def take_answers(self) -> None:
         """Read the answers, so that the sockets never fill."""
@@ -141,7 +151,7 @@ class Bench:
         for _ in range(rounds):
             self.send()
             began = time.thread_time_ns()
-            self.serve()
+            await self.serve()
             took.append(time.thread_time_ns() - began)
             began = time.thread_time_ns()
             await trio.sleep(0.003)
