@@ -10,7 +10,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from aerobee.broker.metrics.stats import BrokerStats
+from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.send.stages import SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats

@@ -26,7 +26,8 @@ import structlog
 import trio
 
 from aerobee.broker.config.model import BrokerConfig
-from aerobee.broker.config.services import MetricsConfig, MetricsExporterType, NamesrvConfig
+from aerobee.broker.config.settings.metrics import MetricsConfig, MetricsExporterType
+from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.controller import BrokerController
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.poller import READ

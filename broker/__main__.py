@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.config.services import LogFormat
+from aerobee.broker.config.settings.process import LogFormat
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
 from aerobee.broker.process.cycles import GC_THRESHOLDS, YOUNG_S, collect_cycles
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.controller import BrokerController, Ready
+    from aerobee.broker.counters.server_stats import LoopStats
     from aerobee.broker.live_settings.live_settings import LiveSettings
-    from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
-    from aerobee.broker.process.loop_stats import LoopStats
+    from aerobee.broker.namesrv.controller import NamesrvController, NamesrvReady
     from aerobee.broker.supervisor.supervisor import Supervisor, SupervisorReady
     from aerobee.broker.users.directory import UserDirectory
 
@@ -268,7 +268,7 @@ async def _serve_names(
     *,
     reread: Callable[[], BrokerConfig],
 ) -> bool:
-    from aerobee.broker.namesrv_controller import NamesrvController
+    from aerobee.broker.namesrv.controller import NamesrvController
 
     controller = NamesrvController(config, disk=disk, clock=SystemClock())
     life = Life(surroundings, controller, controller.live, reread)

@@ -13,14 +13,14 @@ from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
 from aerobee.broker.assignment.feature import AssignmentFeature
 from aerobee.broker.consumers.feature import ConsumersFeature
+from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.core.core import Core
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.core.housekeeping import Housekeeping
-from aerobee.broker.core.limits import LimitUses
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
 from aerobee.broker.metrics.feature import MetricsFeature
+from aerobee.broker.metrics.limits import LimitUses
 from aerobee.broker.metrics.sources import known_names
 from aerobee.broker.namesrv.feature import NamesrvFeature
 from aerobee.broker.pools.pool_watch import PoolWatch

@@ -20,9 +20,9 @@ import structlog
 import trio
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.metrics import http
-from aerobee.broker.metrics.sources import make_health
-from aerobee.broker.namesrv.advertised import with_port
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.http import listener as http
+from aerobee.broker.http.health import make_health, may_scrape_by
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
@@ -200,7 +200,7 @@ class BrokerController:
             places=core.store.space.watch.directories,
             clock=core.clock,
         )
-        may_scrape = http.may_scrape_by(self.config)
+        may_scrape = may_scrape_by(self.config)
         sources = self.broker.metrics.sources
         most = self.config.metrics.metrics_max_connections
         await http.serve_http(listener, sources, health, may_scrape, self.tls.http, most=most)

@@ -70,20 +70,16 @@ def figures(modules: Mapping[str, Module], tests: Sequence[Module] = ()) -> list
         for module in code
         if module.top == "broker" and module.room and module.path.name != "__init__.py"
     )
-    runtime = groups(module_graph(modules, lazy=False, typing=False))
-    circles = groups(module_graph(modules, lazy=False, typing=True))
-    lazy = groups(module_graph(modules, lazy=True, typing=True))
+    circles = groups(module_graph(modules, lazy=True, typing=True))
     many = {place: count for place, count in constructors.items() if count > 7}
     private = private_uses(modules.values(), tests)
     return [
         *_sizes("module lines", files, (140, 400, 800), (False, False, False)),
         *_sizes("function lines", functions, (6, 18, 60), (True, True, True)),
-        Figure("import circles", len(runtime), 0, True, _shown(runtime)),
-        Figure("import circles, those for type checkers too", len(circles), 0, True,
+        Figure("import circles, also of types and in functions", len(circles), 0, True,
                _shown(circles)),
-        Figure("import circles, those in functions too", len(lazy), 0, False, _shown(lazy)),
         Figure("constructors with more than 7 parameters", len(many), 0, True, _worst(many)),
-        Figure("files of a broker feature, most", max(features.values(), default=0), 12, True,
+        Figure("files of a broker folder, most", max(features.values(), default=0), 16, True,
                _worst(features)),
         Figure("private names that tests use", len(private), 0, False, tuple(private[:WORST])),
     ]  # fmt: skip

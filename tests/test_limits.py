@@ -21,7 +21,7 @@ NEWCOMERS: Final = "remoting/server/test_newcomers.py"
 GATE: Final = "broker/access/test_gate.py"
 LONG: Final = "remoting/server/test_long_requests.py"
 CLIENTS: Final = "broker/consumers/test_client_processor.py"
-HTTP: Final = "broker/metrics/test_http.py"
+HTTP: Final = "broker/http/test_listener.py"
 ROUTES: Final = "broker/namesrv/test_route_table.py"
 
 TESTS: Final[dict[str, tuple[str, ...]]] = {
@@ -191,9 +191,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "::test_tags_beyond_the_limit_are_refused_and_long_ones_not_kept",
     ),
     "series of metrics and samples": (
-        "broker/metrics/test_stats.py"
+        "broker/counters/test_broker_stats.py"
         "::test_past_the_limit_new_names_share_one_counter_and_known_ones_go_on",
-        "broker/metrics/test_stats.py"
+        "broker/counters/test_broker_stats.py"
         "::test_names_that_are_not_here_are_counted_together_in_every_metric",
         "remoting/test_latency.py::test_codes_that_nobody_knows_leave_room_for_the_others",
         "broker/metrics/test_samples.py::test_there_is_a_limit",

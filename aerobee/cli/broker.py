@@ -120,8 +120,8 @@ def run(
     import_structlog()
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import load_config
+    from aerobee.broker.config.members import member_settings
     from aerobee.broker.process import host
-    from aerobee.broker.supervisor.member_settings import member_settings
     from aerobee.cli.config import or_problems
 
     given = (*overrides, *(("ephemeral=true",) if ephemeral else ()), *log_setting(log_level))
@@ -158,7 +158,7 @@ def _or_logged(read: Callable[[], BrokerConfig], member: Sequence[str]) -> Broke
     from aerobee.broker.__main__ import refuse
     from aerobee.broker.config.files.entries import ConfigurationError
     from aerobee.broker.config.load import load_config
-    from aerobee.broker.supervisor.member_settings import log_settings
+    from aerobee.broker.config.members import log_settings
 
     try:
         return read()

@@ -63,7 +63,7 @@ def run(
     block()
     import_structlog()
     from aerobee.broker.__main__ import run_nameserver
-    from aerobee.broker.namesrv_config import load_namesrv_config
+    from aerobee.broker.namesrv.config import load_namesrv_config
     from aerobee.broker.process import host
     from aerobee.cli.config import or_problems
 

@@ -39,10 +39,10 @@ from aerobee.remoting.wire.request_signature import (
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from aerobee.broker.access.access_stats import AccessStats
     from aerobee.broker.access.authority import Authority
     from aerobee.broker.access.white_addresses import Host
     from aerobee.broker.consumers.clients import ClientConnection
+    from aerobee.broker.counters.server_stats import AccessStats
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 

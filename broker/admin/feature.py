@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.metrics.figures import TimerFigures
     from aerobee.broker.metrics.sampling import Sampling
-    from aerobee.broker.metrics.stats import TimerFigures
     from aerobee.broker.topics.feature import TopicsFeature
 
 

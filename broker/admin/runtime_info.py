@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.metrics.stats import PUT_BOUNDS_S
+from aerobee.broker.counters.broker_stats import PUT_BOUNDS_S
 from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.version import describe
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.metrics.figures import TimerFigures
     from aerobee.broker.metrics.sampling import Sampling
-    from aerobee.broker.metrics.stats import TimerFigures
     from aerobee.store.files.machine import Space
 
 NO_POOL: Final = 2_147_483_647

@@ -9,11 +9,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.config.conflicts import contradictions, oddities
-from aerobee.broker.config.options import BrokerRole
+from aerobee.broker.config.members import member_objections
 from aerobee.broker.config.schema import SCHEMA, canon
-from aerobee.broker.config.services import MetricsExporterType, labels_of
+from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.broker.config.settings.metrics import MetricsExporterType, labels_of
 from aerobee.broker.config.values import AUTO, BROKERS_MAX
-from aerobee.broker.supervisor.member_settings import member_objections
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:

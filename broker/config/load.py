@@ -28,9 +28,9 @@ from aerobee.broker.config.layers import (
     take,
 )
 from aerobee.broker.config.model import BrokerConfig
-from aerobee.broker.config.options import NAME
 from aerobee.broker.config.report import convert as convert_entries
 from aerobee.broker.config.schema import SCHEMA, SECTIONS, canon
+from aerobee.broker.config.settings.broker import NAME
 from aerobee.broker.config.values import FreeSpace
 
 if TYPE_CHECKING:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read at run time)
 from dataclasses import dataclass, field
 
-from aerobee.broker.access.auth_config import AuthConfig
-from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
+from aerobee.broker.config.settings.auth import AuthConfig
+from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.config.settings.metrics import MetricsConfig
+from aerobee.broker.config.settings.namesrv import NamesrvConfig
+from aerobee.broker.config.settings.process import ProcessConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.tls_config import TlsConfig
 from aerobee.store.config import StoreConfig

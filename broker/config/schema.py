@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from msgspec import Meta
 
-from aerobee.broker.access.auth_config import AuthConfig
-from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ProcessConfig
+from aerobee.broker.config.settings.auth import AuthConfig
+from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.config.settings.metrics import MetricsConfig
+from aerobee.broker.config.settings.namesrv import NamesrvConfig
+from aerobee.broker.config.settings.process import ProcessConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.tls_config import TlsConfig
 from aerobee.setting import KEY, Declaration

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from aerobee.broker.access import auth_config
 from aerobee.broker.config.files.entries import Entry, Form, Scalar, Tree
-from aerobee.broker.dedupe import dedupe_settings as dedupe
-from aerobee.broker.namesrv import advertised
+from aerobee.broker.config.settings import advertised, dedupe
+from aerobee.broker.config.settings import auth as auth_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.consumers.clients import BROADCASTING, Client, is_tag_type, subscription_of
+from aerobee.broker.consumers.clients import BROADCASTING, Client, subscription_of
 from aerobee.broker.errors import PropertyFilterOff, Refused
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of
+from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of, is_tag_type
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
@@ -32,7 +32,7 @@ from aerobee.store.clock import monotonic_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.topics.topics import TopicTable

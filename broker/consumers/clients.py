@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.broker.errors import LimitReached, NoPermission
+from aerobee.broker.filters.subscription import is_tag_type
 from aerobee.store.format.tags import TagFilter
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
-TAG: Final = "TAG"
 SHOWN_CHARACTERS: Final = 100
 NOTHING: Final = TagFilter(())
 """The filter of an expression with separators only."""
@@ -374,11 +374,6 @@ def refresh(clients: dict[int, Client], client: Client) -> Client | None:
     known = clients.pop(number, None)
     clients[number] = client
     return known
-
-
-def is_tag_type(expression_type: str | None) -> bool:
-    """Tags are the expression type where none is named. Source: ExpressionType.isTagType."""
-    return not expression_type or expression_type == TAG
 
 
 def subscription_of(data: SubscriptionData) -> Subscription:

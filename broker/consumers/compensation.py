@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.core.shares import share
+from aerobee.broker.consumers.consumer_offsets import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

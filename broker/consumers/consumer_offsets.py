@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from aerobee.broker.core.shares import share
 from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
@@ -25,6 +24,8 @@ NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
 OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
 """If a client moved these, transactions and popped messages would be lost."""
+PARTS: Final = 8
+"""The parts of the free capacity, of which one user may have one."""
 OF_GROUP_PART: Final = 10
 """One group may have one in so many of the entries of the table."""
 LEAST_OF_GROUP: Final = 256
@@ -33,6 +34,15 @@ RESETS_MAX: Final = 100_000
 """Pending resets, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
 """Groups with this prefix store batch numbers, by Spark partition, not offsets."""
+
+
+def share(most: int, left: int, least: int) -> int:
+    """How much one user may take while `left` is free: at most `most`, at least `least`.
+
+    So a few can take much while nobody else does, but never all: a user at its limit leaves eight
+    ninths of the free capacity to the next.
+    """
+    return min(most, max(least, left // PARTS))
 
 
 def check_not_own(group: str) -> None:

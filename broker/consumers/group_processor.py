@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command

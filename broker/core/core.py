@@ -6,12 +6,12 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.broker.core.pace import Pace
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.core.background import Pace
 from aerobee.broker.core.puts import Puts
 from aerobee.broker.core.rounds import Rounds
+from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.holds.quota import HoldLimits
-from aerobee.broker.metrics.stats import BrokerStats
-from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.saved.tables import Tables
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.store.message_store import MessageStore

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from aerobee.broker.core.targets import Target
+    from aerobee.broker.core.drafts import Target
     from aerobee.store.clock import Clock
     from aerobee.store.format.copies import Stored
     from aerobee.store.format.record import MessageDraft, Record

@@ -31,7 +31,7 @@ from aerobee.store.results import PutResult, PutStatus, location_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aerobee.broker.dedupe.dedupe_settings import DedupeRule
+    from aerobee.broker.config.settings.dedupe import DedupeRule
     from aerobee.store.clock import Clock
     from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore

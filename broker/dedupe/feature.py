@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.broker.config.settings.dedupe import parse
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.dedupe.dedupe import Dedupe
-from aerobee.broker.dedupe.dedupe_settings import parse
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aerobee.broker.dedupe.dedupe_settings import DedupeRule
+    from aerobee.broker.config.settings.dedupe import DedupeRule
 
 SLICES: Final = 4
 """Slices per window; more would only mean more look-ups."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.core.targets import Target, target
+from aerobee.broker.core.drafts import Target, target
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import value_of

@@ -21,10 +21,10 @@ import structlog
 import trio
 
 from aerobee.broker.core.puts import Copy
+from aerobee.broker.counters.broker_stats import DELAY
 from aerobee.broker.delay.delay_levels import how_many_due, target_of
 from aerobee.broker.delay.level_waits import LevelWaits
 from aerobee.broker.errors import CONTENT_ERRORS
-from aerobee.broker.metrics.stats import DELAY
 from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.copies import stored_messages
 from aerobee.store.format.record import records

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.consumers.clients import is_tag_type
 from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.filters.subscription import filter_of, is_tag_type
 from aerobee.broker.saved.documents import mapping
 
 if TYPE_CHECKING:

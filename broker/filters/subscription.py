@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from aerobee.broker.consumers.clients import is_tag_type
 from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
 from aerobee.store.format.tags import TagFilter
 
+TAG: Final = "TAG"
 TAG_FILTERS: Final = 1_024
 """Tag expressions that are cached."""
 KEPT_CHARS: Final = 1_024
@@ -20,6 +20,11 @@ TAGS_CHARS_MAX: Final = 16_384
 Filter: TypeAlias = TagFilter | SqlFilter
 """The first filters by the tags code of a queue's unit, the second by the properties of a
 message."""
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Tags are the expression type where none is named. Source: ExpressionType.isTagType."""
+    return not expression_type or expression_type == TAG
 
 
 def tag_filter(expression: str | None) -> TagFilter:

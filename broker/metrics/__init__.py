@@ -1,1 +1,1 @@
-"""Counters; the scrape, the probes and the statistics requests that read them."""
+"""What reads the counters: a scrape, and statistics over time."""

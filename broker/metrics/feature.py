@@ -12,8 +12,8 @@ from aerobee.store.files.local_time import local_day
 if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.core.limits import LimitUses
-    from aerobee.broker.metrics.stats import TimerFigures
+    from aerobee.broker.metrics.figures import TimerFigures
+    from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from aerobee.broker.metrics.figures import Sources
+from aerobee.broker.metrics.metric import Metric, one, single
 from aerobee.broker.metrics.readings import (
     STORAGE,
     STORAGE_LABELS,
-    Metric,
     consumers,
     dead_letters,
     group_creations,
@@ -22,7 +23,6 @@ from aerobee.broker.metrics.readings import (
     limits_used,
     of_store,
     of_timers,
-    one,
     per_group,
     per_pool,
     per_revive_queue,
@@ -36,7 +36,6 @@ from aerobee.broker.metrics.readings import (
     segments_deleted,
     send_stages,
     set_aside,
-    single,
     sizes,
     timers_due,
     timing,
@@ -44,8 +43,7 @@ from aerobee.broker.metrics.readings import (
     unread_deleted,
     used_bytes,
 )
-from aerobee.broker.metrics.stats import Sources
-from aerobee.broker.process.server_metrics import SERVER_METRICS
+from aerobee.broker.metrics.server_metrics import SERVER_METRICS
 
 _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")

@@ -6,24 +6,19 @@ make whole lines of the table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
+from aerobee.broker.metrics.metric import Metric
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.version import describe
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import TypeAlias
 
-    from aerobee.broker.metrics.stats import PoolFigures, Sources, TimerFigures
-
-    Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
-    """Label values in the order of the metric's labels, and the value. None instead of labels: the
-    overflow of series, counted together."""
-
-SourcesT = TypeVar("SourcesT", contravariant=True)
+    from aerobee.broker.metrics.figures import PoolFigures, Sources, TimerFigures
+    from aerobee.broker.metrics.metric import Reading
 
 REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}
 RESPONSE_CODES: Final = {int(code): code.name.lower() for code in ResponseCode}
@@ -302,37 +297,7 @@ def used_bytes(sources: Sources) -> int:
     return space.total_bytes - space.free_bytes
 
 
-def one(
-    read: Callable[[SourcesT], float | Durations], *labels: str
-) -> Callable[[SourcesT], Iterator[Reading]]:
-    """A figure with one series."""
-
-    def read_one(sources: SourcesT) -> Iterator[Reading]:
-        yield labels, read(sources)
-
-    return read_one
-
-
 STORAGE_LABELS: Final = ("storage_type", "storage_medium")
-
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-class Metric(NamedTuple, Generic[SourcesT]):
-    """One metric; `labels` are those beyond the common ones."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-    read: Callable[[SourcesT], Iterable[Reading]]
-
-
-def single(
-    name: str, kind: Kind, text: str, read: Callable[[SourcesT], float | Durations]
-) -> Metric[SourcesT]:
-    """A metric of one series, without labels of its own."""
-    return Metric(name, kind, (), text, one(read))
 
 
 def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric[Sources]:

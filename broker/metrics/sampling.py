@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
+from aerobee.broker.counters.broker_stats import MESSAGE_TYPES
 from aerobee.broker.metrics.samples import WINDOWS, Samples, Window
-from aerobee.broker.metrics.stats import MESSAGE_TYPES
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.store.clock import Clock
     from aerobee.store.stats import StoreStats
 

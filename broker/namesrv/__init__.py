@@ -1,1 +1,1 @@
-"""The embedded name server, and how this broker registers with others."""
+"""The name server, inside a broker or alone, and how a broker registers with others."""

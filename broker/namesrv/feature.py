@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.name_server_link import connected
 from aerobee.broker.namesrv.registration import Identity, Registration
 from aerobee.broker.namesrv.registrations import MASTER_ID

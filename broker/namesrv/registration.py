@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig

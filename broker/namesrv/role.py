@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from aerobee.broker.access.auth_config import credentials_of
-from aerobee.broker.core.housekeeping import Housekeeping
-from aerobee.broker.namesrv.advertised import Advertised, parse_rules
+from aerobee.broker.config.members import PORT_STEP, advertised_rules, member_name
+from aerobee.broker.config.settings.advertised import Advertised, parse_rules
+from aerobee.broker.config.settings.auth import credentials_of
+from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.min_id_notices import MinIdNotices
 from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.broker.process.outgoing_tls import outgoing_link
-from aerobee.broker.supervisor.member_settings import PORT_STEP, advertised_rules, member_name
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.server.tls_files import CertificateUnusable
 from aerobee.remoting.wire.headers import namesrv as headers

@@ -36,7 +36,7 @@ from aerobee.store.clock import monotonic_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from aerobee.broker.namesrv.advertised import Advertised
+    from aerobee.broker.config.settings.advertised import Advertised
     from aerobee.broker.namesrv.kv_config import KvConfigTable
     from aerobee.broker.namesrv.registrations import BrokerConnection
     from aerobee.broker.namesrv.route_table import RouteTable

@@ -16,7 +16,7 @@ import structlog
 if TYPE_CHECKING:
     from types import FrameType
 
-    from aerobee.broker.process.loop_stats import LoopStats
+    from aerobee.broker.counters.server_stats import LoopStats
     from aerobee.broker.process.loop_ticker import MonotonicClock
 
 LOOK_S: Final = 0.25

@@ -13,7 +13,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig

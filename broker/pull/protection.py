@@ -16,10 +16,10 @@ import structlog
 import trio
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 

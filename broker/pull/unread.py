@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.store.space.cleanup_queues import DeletedRange
 
 BATCH: Final = 500

@@ -17,7 +17,7 @@ from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.consumers.queue_locks import QueueLockTable
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
     from aerobee.remoting.wire.command import Command

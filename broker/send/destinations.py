@@ -16,7 +16,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig

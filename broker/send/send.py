@@ -15,9 +15,9 @@ import trio
 from aerobee.broker.answers import first_put_refused
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.core.names import RETRY_PREFIX
+from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import NoPermission, Refused
-from aerobee.broker.metrics.stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.send.dead_letters import never_delayed
 from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of

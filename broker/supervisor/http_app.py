@@ -15,13 +15,13 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aerobee.broker.metrics.http_app import Permits, probe, refusal
+from aerobee.broker.http.app import Permits, probe, refusal
 from aerobee.broker.metrics.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from aerobee.broker.metrics.http import Health, MayScrape
+    from aerobee.broker.http.health import Health, MayScrape
 
 NAMESRV: Final = "namesrv"
 """The name server among what is asked; the others are the brokers, whose names end with -0, -1 …"""

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.supervisor.member_settings import member_directory
+from aerobee.broker.config.members import member_directory
 from aerobee.store.format.names import CONFIG, segment_start
 from aerobee.store.tools.locations import MEMBER, STORE_SIGNS, is_store, members
 

@@ -22,19 +22,20 @@ import structlog
 import trio
 
 from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.metrics import http
-from aerobee.broker.namesrv.advertised import with_port
-from aerobee.broker.namesrv.registrations import MASTER_ID
-from aerobee.broker.namesrv_controller import NamesrvController
-from aerobee.broker.namesrv_metrics import MemberFigures
-from aerobee.broker.process.signals import LAME_DUCK, RELOAD
-from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_ready_reason
-from aerobee.broker.supervisor.member_settings import (
+from aerobee.broker.config.members import (
     member_directory,
     member_name,
     member_ports,
     supervisor_config,
 )
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.http import listener as http
+from aerobee.broker.http.health import Health, loop_turns, may_scrape_by
+from aerobee.broker.namesrv.controller import NamesrvController
+from aerobee.broker.namesrv.metrics import MemberFigures
+from aerobee.broker.namesrv.registrations import MASTER_ID
+from aerobee.broker.process.signals import LAME_DUCK, RELOAD
+from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_ready_reason
 from aerobee.broker.supervisor.members import Members, State
 from aerobee.remoting.server import boss
 from aerobee.store.errors import StoreLocked, StoreUnusable
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.config.model import BrokerConfig
-    from aerobee.broker.namesrv_controller import NamesrvReady
+    from aerobee.broker.namesrv.controller import NamesrvReady
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
@@ -105,9 +106,9 @@ class Supervisor:
             silence_s=silence_s,
         )
         self.lock = LockFile(disk, self.names.root / LOCK)
-        self.health = http.Health(
+        self.health = Health(
             startup={"brokers": self._starting},
-            live={"loop": http.loop_turns(self.loop, clock)},
+            live={"loop": loop_turns(self.loop, clock)},
             ready={},
         )
         self.stop_wanted = trio.Event()
@@ -265,10 +266,10 @@ class Supervisor:
 
     async def _serve_http(self, listener: socket.socket) -> None:
         await http.prepared()
-        from aerobee.broker.metrics.http_app import Slots, serve
+        from aerobee.broker.http.app import Slots, serve
         from aerobee.broker.supervisor.http_app import make_app
 
-        may_scrape = http.may_scrape_by(self.config)
+        may_scrape = may_scrape_by(self.config)
         app = make_app(self.health, self._not_ready_reasons, self._scrape, may_scrape)
         slots = Slots(self.config.metrics.metrics_max_connections, self.names.reactor.stats)
         await serve(app, listener, slots, self.names.tls.http)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.drafts import Target, draft_again
 from aerobee.broker.core.names import is_deliverable
 from aerobee.broker.core.puts import Copy
-from aerobee.broker.core.targets import Target
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
 from aerobee.store.errors import RecordDamaged

@@ -13,8 +13,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aerobee.broker.core.drafts import queue_id_of
 from aerobee.broker.core.names import RETRY_PREFIX
-from aerobee.broker.core.targets import queue_id_of
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode

@@ -28,7 +28,7 @@ from aerobee.remoting.wire.headers import topic as headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aerobee.broker.topics.creation_times import CreationTimes
+    from aerobee.broker.counters.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Plain, Steps

@@ -12,8 +12,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.core.targets import Target, target
+from aerobee.broker.core.drafts import Target, draft_again, target
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
 from aerobee.store.format.tags import tags_code

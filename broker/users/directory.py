@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.access.auth_config import codes_of, credentials_of
 from aerobee.broker.access.authority import Authority
 from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.settings.auth import codes_of, credentials_of
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.users.acl_files import AclFiles, read_accounts
 from aerobee.broker.users.acls import Acls
@@ -31,7 +31,7 @@ from aerobee.remoting.wire.headers import auth as headers
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from aerobee.broker.access.auth_config import AuthConfig
+    from aerobee.broker.config.settings.auth import AuthConfig
     from aerobee.broker.core.feature import Service
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.saved.tables import Tables

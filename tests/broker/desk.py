@@ -12,7 +12,7 @@ import trio
 from aerobee.broker.answers import refusal
 from aerobee.broker.broker import Broker
 from aerobee.broker.config.model import BrokerConfig
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer

@@ -13,14 +13,11 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker import controller as controller_module
-from aerobee.broker.config.services import (
-    MetricsConfig,
-    MetricsExporterType,
-    NamesrvConfig,
-    ProcessConfig,
-)
+from aerobee.broker.config.settings.metrics import MetricsConfig, MetricsExporterType
+from aerobee.broker.config.settings.namesrv import NamesrvConfig
+from aerobee.broker.config.settings.process import ProcessConfig
 from aerobee.broker.controller import BrokerController, Ready
-from aerobee.broker.metrics import http
+from aerobee.broker.http import listener as http
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server import boss
 from aerobee.remoting.wire.codes import RequestCode

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 import msgspec
 import pytest
 
-from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import PERMISSIONS, needs_of
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.directory import user_authority
 from aerobee.broker.users.users import Users

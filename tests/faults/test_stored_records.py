@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.core.targets import QUEUE_ID_MAX
+from aerobee.broker.core.drafts import QUEUE_ID_MAX
 from aerobee.broker.delay.delay_levels import target_of
 from aerobee.broker.pop.pop_records import Ack, CheckPoint
 from aerobee.broker.pop.revive_queue import ReviveQueue

@@ -28,11 +28,8 @@ class Kind(IntEnum):
 
 BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.IO: {
-        "metrics": (
-            "http",
-            "http_app",
-            "metrics",
-        ),
+        "http": ("app", "listener"),
+        "metrics": ("metrics",),
         "pools": (
             "pools",
             "slow_rounds",
@@ -57,8 +54,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.SERVICES: {
         "consumers": ("member_changes",),
         "core": (
-            "housekeeping",
-            "pace",
+            "background",
             "puts",
         ),
         "dedupe": ("dedupe",),
@@ -148,7 +144,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "__main__",
             "broker",
             "controller",
-            "namesrv_controller",
             "start_checks",
         ),
         "core": (
@@ -156,7 +151,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "rounds",
         ),
         "metrics": ("sources",),
-        "namesrv": ("role",),
+        "namesrv": ("controller", "role"),
         "supervisor": ("supervisor",),
         "users": ("directory",),
     },
@@ -281,6 +276,35 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     },
 }
 """Files of the store that are not pure, by folder."""
+BROKER_FOLDERS: Final = (
+    "counters",
+    "config",
+    "saved",
+    "process",
+    "pools",
+    "filters",
+    "holds",
+    "core",
+    "topics",
+    "consumers",
+    "delay",
+    "timers",
+    "transactions",
+    "dedupe",
+    "send",
+    "pull",
+    "pop",
+    "query",
+    "access",
+    "users",
+    "live_settings",
+    "metrics",
+    "http",
+    "namesrv",
+    "assignment",
+    "admin",
+    "supervisor",
+)
 STORE_FOLDERS: Final = (
     "format",
     "files",
@@ -295,7 +319,8 @@ STORE_FOLDERS: Final = (
     "recovery",
     "tools",
 )
-"""Each folder of the store imports only itself and those before it, for type checkers too."""
+FOLDERS_IN_ORDER: Final = {"broker": BROKER_FOLDERS, "store": STORE_FOLDERS}
+"""Each folder imports only itself and those before it, for type checkers and in functions too."""
 
 TABLES: Final = {"broker": BROKER, "store": STORE}
 FOLDERS: Final = {

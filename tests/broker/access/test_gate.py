@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from structlog.testing import capture_logs
 
-from aerobee.broker.access.access_stats import AccessStats
-from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.gate import GUESSES, Gate
 from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.access.plain_authority import PlainAuthority
 from aerobee.broker.access.white_addresses import WhiteAddresses
+from aerobee.broker.config.settings.auth import AuthConfig
+from aerobee.broker.counters.server_stats import AccessStats
 from aerobee.broker.namesrv.name_server_link import signed_by
 from aerobee.broker.users.acls import Acls
 from aerobee.broker.users.directory import user_authority

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.admin.cleanup import CleanupProcessor
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig

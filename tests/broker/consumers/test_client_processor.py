@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.client_processor import ClientProcessor
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.member_changes import MemberChanges

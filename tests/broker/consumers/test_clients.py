@@ -7,10 +7,10 @@ from aerobee.broker.consumers.clients import (
     ClientConnection,
     ClientTable,
     Subscription,
-    is_tag_type,
     subscription_of,
 )
 from aerobee.broker.errors import LimitReached
+from aerobee.broker.filters.subscription import is_tag_type
 from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 from aerobee.store.format.tags import tags_code
 from tests.broker.peers import Peer

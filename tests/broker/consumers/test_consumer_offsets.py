@@ -11,6 +11,7 @@ from aerobee.broker.consumers.consumer_offsets import (
     OWN_GROUPS,
     Clamped,
     ConsumerOffsetTable,
+    share,
 )
 from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.documents import PIECE_ENTRIES
@@ -278,3 +279,21 @@ def test_a_full_table_takes_the_offsets_of_the_broker_itself() -> None:
         offsets.commit_own(group, "t", 0, 1, 0)
     with pytest.raises(LimitReached):
         offsets.commit("h", "t", 0, 1, 0)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 100))
+def test_a_share_is_at_most_what_one_may_have_and_never_all_that_is_left(
+    most: int, left: int, least: int
+) -> None:
+    given_ = share(most, left, least)
+    assert given_ <= most
+    assert given_ <= max(least, left // 8)
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=300))
+def test_whoever_takes_leaves_some_to_the_next(takers: list[str]) -> None:
+    places, held = 1_000, dict.fromkeys("abcdefgh", 0)
+    for taker in takers:
+        while held[taker] < share(500, places - sum(held.values()), 4):
+            held[taker] += 1
+    assert sum(held.values()) < places * 7 // 10

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.errors import GroupNotExist, LimitReached, NameIllegal
 from aerobee.remoting.wire import relaxed_json

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.offset_processor import OffsetProcessor

@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
+from aerobee.broker.config.settings.dedupe import parse
 from aerobee.broker.dedupe import dedupe
 from aerobee.broker.dedupe.dedupe import Dedupe
-from aerobee.broker.dedupe.dedupe_settings import parse
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2

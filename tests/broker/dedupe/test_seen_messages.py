@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.dedupe.dedupe_settings import DedupeRule
+from aerobee.broker.config.settings.dedupe import DedupeRule
 from aerobee.broker.dedupe.seen_messages import PLACE, SLICES, DedupeTable, First
 
 WINDOW_S = 60

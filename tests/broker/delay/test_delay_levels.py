@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.core.targets import Target
+from aerobee.broker.core.drafts import Target
 from aerobee.broker.delay.delay_levels import delay_hook, how_many_due, target_of
 from aerobee.broker.errors import Refused
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from aerobee.broker.counters.broker_stats import DELAY_BOUNDS_S, FINISH_BOUNDS_S, SIZE_BOUNDS_BYTES
+from aerobee.broker.counters.creation_times import BOUNDS_MS as CREATION_BOUNDS_MS
 from aerobee.broker.metrics import metric_table, metrics
 from aerobee.broker.metrics.readings import REQUEST_CODES, RESPONSE_CODES
-from aerobee.broker.metrics.stats import DELAY_BOUNDS_S, FINISH_BOUNDS_S, SIZE_BOUNDS_BYTES
-from aerobee.broker.topics.creation_times import BOUNDS_MS as CREATION_BOUNDS_MS
 from aerobee.remoting.latency import BOUNDS_MS, ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
 from tests.interop.java_metrics import RECORDED
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.metrics import metric_table, metrics
-from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
+from aerobee.broker.metrics.figures import Backlog, ClientKind, GroupLag, Sources
 from aerobee.broker.process.host import Build
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
@@ -66,6 +66,7 @@ def make_sources() -> Sources:
     """The counters of a broker that did nothing yet."""
     broker = BrokerStats()
     return Sources(
+        metrics=metric_table.METRICS,
         cluster="DefaultCluster",
         node_id="broker-a",
         build=Build("1.2.3", "3.11.9"),
@@ -494,22 +495,3 @@ def test_the_constant_series_of_opentelemetry_are_there(sources: Sources) -> Non
     text = text_of(sources)
     assert 'otel_scope_info{otel_scope_name="broker-meter"} 1.0' in text
     assert "target_info{" in text
-
-
-def test_the_page_of_metrics_is_up_to_date() -> None:
-    page = Path(__file__).parents[3] / "docs/metrics.md"
-    assert page.read_text(encoding="utf-8") == metrics.document(), (
-        "run: python -m aerobee.broker.metrics.metrics docs/metrics.md"
-    )
-
-
-def test_the_check_says_by_its_exit_code_whether_the_page_is_old(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "metrics.md"
-    assert metrics.main(["--check", str(page)]) == 1
-    assert metrics.main([str(page)]) == 0
-    assert metrics.main(["--check", str(page)]) == 0
-    page.write_text(page.read_text() + "by hand\n")
-    assert metrics.main(["--check", str(page)]) == 1
-    assert "by hand" not in capsys.readouterr().err

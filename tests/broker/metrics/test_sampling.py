@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.metrics.samples import DAY, HOUR
 from aerobee.broker.metrics.sampling import Morning, Sampling
-from aerobee.broker.metrics.stats import BrokerStats
 from aerobee.store.stats import StoreStats
 from tests.broker.peers import HandClock
 

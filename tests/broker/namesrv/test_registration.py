@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.registration import (

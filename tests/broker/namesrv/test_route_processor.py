@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.config.settings.advertised import Advertised, parse_rules
 from aerobee.broker.errors import Refused
-from aerobee.broker.namesrv.advertised import Advertised, parse_rules
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
 from aerobee.remoting.errors import Postponed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from aerobee.broker.process.loop_stats import LoopStats
+from aerobee.broker.counters.server_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 
 if TYPE_CHECKING:

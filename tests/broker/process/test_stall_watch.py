@@ -10,8 +10,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from aerobee.broker.counters.server_stats import LoopStats
 from aerobee.broker.process import stall_watch
-from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.process.stall_watch import StallWatch, stack_of
 from aerobee.store.files.system_clock import SystemClock

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-from aerobee.broker.metrics.stats import BrokerStats
+from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.pull.unread import LINES_MAX, UnreadReport
 from aerobee.store.space.cleanup_queues import DeletedRange
 

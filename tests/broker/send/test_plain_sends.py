@@ -19,11 +19,11 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.gate import Gate as AccessGate
 from aerobee.broker.access.plain_authority import PlainAuthority
 from aerobee.broker.access.white_addresses import NO_ADDRESSES
 from aerobee.broker.answers import refusal
+from aerobee.broker.counters.server_stats import AccessStats
 from aerobee.broker.users.plain_acl import Perm, PlainAccount, plain_table
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.gathered import GATHERED_MAX

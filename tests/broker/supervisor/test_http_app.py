@@ -6,8 +6,8 @@ import httpx
 import pytest
 import trio
 
-from aerobee.broker.metrics import http_app
-from aerobee.broker.metrics.http import Health, everybody
+from aerobee.broker.http import app as http_app
+from aerobee.broker.http.health import Health, everybody
 from aerobee.broker.supervisor.http_app import make_app
 
 

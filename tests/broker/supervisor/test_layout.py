@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aerobee.broker.config.members import member_settings
 from aerobee.broker.supervisor.layout import layout_problem
-from aerobee.broker.supervisor.member_settings import member_settings
 from aerobee.store.files.disk import Disk
-from tests.broker.supervisor.test_member_settings import loaded
+from tests.broker.config.test_members import loaded
 
 if TYPE_CHECKING:
     from pathlib import Path

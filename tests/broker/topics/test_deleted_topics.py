@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig

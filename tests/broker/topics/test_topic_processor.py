@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.counters.creation_times import CreationTimes
 from aerobee.broker.errors import AttributesIllegal, NameIllegal, Refused
-from aerobee.broker.topics.creation_times import CreationTimes
 from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.server.routes import finished

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.errors import (
     AttributesIllegal,
     LimitReached,

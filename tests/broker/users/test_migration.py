@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.access.auth_config import AuthConfig
 from aerobee.broker.access.authority import AccessQuery
 from aerobee.broker.access.permissions import Action, Kind, Need
 from aerobee.broker.config.files.entries import ConfigurationError
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.remoting.wire.headers import auth
 from tests.broker.desk import open_desk
 

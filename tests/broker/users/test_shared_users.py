@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.errors import Refused
 from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory

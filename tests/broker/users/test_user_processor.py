@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.errors import TableDamaged
 from aerobee.remoting.wire.headers import auth
 from tests.broker.desk import body_of, open_desk

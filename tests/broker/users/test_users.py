@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.access.auth_config import AuthConfig
+from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.errors import LimitReached
 from aerobee.broker.users.users import Users
 from aerobee.remoting.wire.bodies.auth import UserInfo

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import load_config
-from aerobee.broker.dedupe.dedupe_settings import DedupeRule, normalized, parse
+from aerobee.broker.config.settings.dedupe import DedupeRule, normalized, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence  # noqa: TC003  (read at run time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.metrics.readings import Metric, single
-from aerobee.broker.metrics.stats import ServerSources
-from aerobee.broker.process.server_metrics import SERVER_METRICS
+from aerobee.broker.metrics.figures import ServerSources
+from aerobee.broker.metrics.metric import Metric, single
+from aerobee.broker.metrics.server_metrics import SERVER_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.broker.metrics.readings import Reading
+    from aerobee.broker.metrics.metric import Reading
     from aerobee.broker.namesrv.route_table import RouteTable
 
 

@@ -16,17 +16,12 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from aerobee.broker.metrics import http, http_app
-from aerobee.broker.metrics.http import (
-    LOOP_LIMIT_S,
-    Health,
-    guarded,
-    loop_turns,
-    open_listener,
-    serve_http,
-)
-from aerobee.broker.metrics.http_app import SCRAPES_AT_ONCE, SERVED_S, Slot, Slots
-from aerobee.broker.process.loop_stats import LoopStats
+from aerobee.broker.counters.server_stats import LoopStats
+from aerobee.broker.http import app as http_app
+from aerobee.broker.http import listener as http
+from aerobee.broker.http.app import SCRAPES_AT_ONCE, SERVED_S, Slot, Slots
+from aerobee.broker.http.health import LOOP_LIMIT_S, Health, everybody, guarded, loop_turns
+from aerobee.broker.http.listener import open_listener, serve_http
 from aerobee.remoting.stats import RemotingStats
 from tests.broker.metrics.test_metrics import make_sources, nothing_stored
 from tests.kit.ports import HOST, free_port
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aerobee.broker.metrics.stats import Backlog, Sources
+    from aerobee.broker.metrics.figures import Backlog, Sources
 
 GOOD = Health(
     startup={"serving": lambda: None},
@@ -460,9 +455,7 @@ async def test_connections_that_do_not_finish_their_handshake_take_no_slot(tmp_p
     assert listener is not None
     serve = partial(serve_http, most=4)
     async with trio.open_nursery() as nursery, AsyncExitStack() as flood:
-        (address,) = await nursery.start(
-            serve, listener, make_sources(), GOOD, http.everybody, context
-        )
+        (address,) = await nursery.start(serve, listener, make_sources(), GOOD, everybody, context)
         for _ in range(20):
             await flood.enter_async_context(await trio.open_tcp_stream(*listener_at(address)))
         async with httpx.AsyncClient(base_url=address, verify=False) as client:

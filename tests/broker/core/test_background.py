@@ -11,7 +11,7 @@ import trio.testing
 from aerobee.broker.broker import Broker
 from aerobee.broker.consumers.clients import Client
 from aerobee.broker.consumers.member_changes import MemberChanges
-from aerobee.broker.core.housekeeping import SCAN_S, Housekeeping
+from aerobee.broker.core.background import SCAN_S, Housekeeping
 from aerobee.broker.namesrv.registrations import Registration
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.data_version import DataVersion

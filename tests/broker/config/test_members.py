@@ -7,12 +7,8 @@ import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.load import load_config
+from aerobee.broker.config.members import log_settings, member_settings, supervisor_config
 from aerobee.broker.config.model import BrokerConfig
-from aerobee.broker.supervisor.member_settings import (
-    log_settings,
-    member_settings,
-    supervisor_config,
-)
 
 ADDRESSES = ["10.0.0.5"]
 

@@ -1,4 +1,4 @@
-"""Plain counters of the broker: processors add, a scrape reads, nothing here knows Prometheus.
+"""Plain counters of a broker: processors add, a scrape reads, nothing here knows Prometheus.
 
     stats.topic_in("orders").messages_in += 1
     stats.group_out("billing", "orders").messages_out += 32
@@ -12,22 +12,15 @@ no memory, and the sums stay right.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.broker.access.access_stats import AccessStats
-from aerobee.broker.metrics.pop_stats import PopStats
-from aerobee.broker.process.loop_stats import LoopStats
-from aerobee.broker.topics.creation_times import CreationTimes
+from aerobee.broker.counters.creation_times import CreationTimes
+from aerobee.broker.counters.pop_stats import PopStats
+from aerobee.broker.counters.server_stats import AccessStats, LoopStats
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-
-    from aerobee.broker.process.host import Build
-    from aerobee.remoting.stats import RemotingStats
-    from aerobee.store.files.machine import Space
-    from aerobee.store.stats import StoreStats
+    from collections.abc import Callable
 
 NORMAL = "normal"
 """The message type of messages without sharding key, delay or transaction."""
@@ -45,8 +38,6 @@ SIZE_BOUNDS_BYTES = (SMALL_BYTES, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_30
 
 SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
-LAGS_MAX = SERIES_LIMIT // 5
-"""Pairs of group and topic in one scrape: each has a series in five metrics."""
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
 """RocketMQ's buckets for put times; those below the first are not counted."""
@@ -271,164 +262,3 @@ class BrokerStats:
         if not (self.known.topic(topic) and self.known.group(group)):
             return self.overflow_out
         return self.groups_out.setdefault(key, GroupTopicStats())
-
-
-class ClientKind(NamedTuple):
-    """Client connections as the gauges group them; `language` by name."""
-
-    language: str
-    version: int
-    consumer_group: str = ""
-    consume_mode: str = ""
-    """push, pull or pop; empty for a producer."""
-
-
-class GroupLag(NamedTuple):
-    """One group in one topic, over all its queues."""
-
-    group: str
-    topic: str
-    is_retry: bool
-    """The messages of the topic that POP puts again, in a topic of their own."""
-    behind: int = 0
-    """Messages that are not consumed: those in flight and those that are ready."""
-    in_flight: int = 0
-    """Messages delivered, and neither committed nor acknowledged."""
-    ready: int = 0
-    """Messages that no consumer has received yet."""
-    behind_ms: int | None = 0
-    """Age of the oldest message that is not consumed; None where the disk was too slow to tell."""
-    queueing_ms: int | None = 0
-    """Age of the oldest message that is ready; None as above."""
-
-
-class Backlog(NamedTuple):
-    """The part of a scrape that is read from queues and the log."""
-
-    lags: Sequence[GroupLag] = ()
-    earliest_ms: int | None = None
-    """Store time of the first message of the log; None without one, or when it cannot be read."""
-
-
-class PoolFigures(Protocol):
-    """The part of a processor pool that the gauges read."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the route table."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """Requests read and not yet answered, without held ones."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """At most so many of them; further ones are refused."""
-        ...
-
-    @property
-    def refused(self) -> int:
-        """Requests refused because it was full or could not keep up."""
-        ...
-
-    @property
-    def timed_out(self) -> int:
-        """Requests refused because they had waited too long."""
-        ...
-
-    def head_wait_s(self, now: float) -> float:
-        """How long the oldest queued request has waited; 0 without one."""
-        ...
-
-
-class TimerFigures(Protocol):
-    """The figures of the timers. Times in ms."""
-
-    @property
-    def unread(self) -> int:
-        """Messages of the wheel topic that have no slot yet."""
-        ...
-
-    @property
-    def unread_ms(self) -> int:
-        """The lag of reading the wheel topic."""
-        ...
-
-    @property
-    def late(self) -> int:
-        """Timers that are due and not delivered yet."""
-        ...
-
-    @property
-    def late_ms(self) -> int:
-        """The lag of the delivery."""
-        ...
-
-    @property
-    def waiting(self) -> Mapping[str, int]:
-        """Timers in the wheel by target topic."""
-        ...
-
-    def due_within(self) -> Iterable[tuple[int, int]]:
-        """Seconds, and how many timers are due within that time."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSources:
-    """What a scrape reads of each process that serves, a broker or a name server alone."""
-
-    cluster: str
-    node_id: str
-    """Its `brokerName`, which in a name server is the host name where it is not set."""
-    node_type: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """The operator's own labels, on every series."""
-    short_names: bool = False
-    """Whether metrics are served under their names in RocketMQ 5.1.0 to 5.1.3 too."""
-    build: Build
-    began_ms: int
-    """When the process began, by the wall clock."""
-    remoting: RemotingStats
-    loop: LoopStats
-    access: AccessStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources(ServerSources):
-    """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
-
-    node_type: str = "broker"
-    broker: BrokerStats
-    store: StoreStats
-    pools: Sequence[PoolFigures]
-    is_system_topic: Callable[[str], bool]
-    producers: Callable[[], Iterable[tuple[ClientKind, int]]]
-    """How many of a kind: a connection counts once per group, as RocketMQ counts them."""
-    consumers: Callable[[], Iterable[tuple[ClientKind, int]]]
-    """How many of a kind; a kind comes once per group."""
-    topic_number: Callable[[], int]
-    consumer_group_number: Callable[[], int]
-    broker_permission: Callable[[], int]
-    flush_behind_bytes: Callable[[], int]
-    dispatch_behind_bytes: Callable[[], int]
-    half_messages: Callable[[], Iterable[tuple[str, int]]]
-    """Topic and number of its open halves."""
-    timers: TimerFigures | None = None
-    """None without the wheel."""
-    read_backlog: Callable[[], Awaitable[Backlog]]
-    """It takes a while, and others run meanwhile."""
-    backlog: Backlog = field(default_factory=Backlog)
-    """What `read_backlog` said for this scrape."""
-    now: Callable[[], float]
-    """Monotonic seconds, as the pools read them."""
-    now_ms: Callable[[], int]
-    """The wall clock."""
-    limits: Iterable[tuple[str, float, float]]
-    """Key of a setting that limits clients, what is used of it, and the limit."""
-    space: Callable[[], Space]
-    """Of the file system that the store lies on."""
-    refuses_puts: Callable[[], bool]
-    """Whether the store takes no messages now."""

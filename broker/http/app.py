@@ -1,4 +1,4 @@
-"""The web application of broker/metrics/http.py: routes, answers, and its server.
+"""The web application of broker/http/listener.py: routes, answers, and its server.
 
 In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's protocols, inside the caller's
 nursery, over as many connections as there are slots. Others run between the pages of a scrape.
@@ -26,8 +26,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aerobee.broker.metrics.figures import ServerSources, Sources
 from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
-from aerobee.broker.metrics.stats import Sources
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from aerobee.broker.metrics.http import Check, Health, MayScrape
-    from aerobee.broker.namesrv_metrics import NamesrvSources
+    from aerobee.broker.http.health import Check, Health, MayScrape
     from aerobee.remoting.stats import RemotingStats
 
 SERVED_S = 10.0
@@ -89,7 +88,7 @@ class Permits:
 class Scrape(Response):
     """The pages of one scrape, streamed."""
 
-    def __init__(self, sources: Sources | NamesrvSources, permits: Permits) -> None:
+    def __init__(self, sources: ServerSources, permits: Permits) -> None:
         super().__init__(media_type=CONTENT_TYPE)
         del self.headers["content-length"]
         self.sources = sources
@@ -117,7 +116,7 @@ class Scrape(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape) -> Starlette:
+def make_app(sources: ServerSources, health: Health, may_scrape: MayScrape) -> Starlette:
     """The routes and nothing else."""
     routes = [
         Route("/startupz", probe(health.startup)),
@@ -129,7 +128,7 @@ def make_app(sources: Sources | NamesrvSources, health: Health, may_scrape: MayS
 
 
 def _metrics(
-    sources: Sources | NamesrvSources, health: Health, may_scrape: MayScrape
+    sources: ServerSources, health: Health, may_scrape: MayScrape
 ) -> Callable[[Request], Awaitable[Response]]:
     permits = Permits()
 

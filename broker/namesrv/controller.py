@@ -20,21 +20,21 @@ import structlog
 import trio
 
 from aerobee.broker import answers
-from aerobee.broker.access.access_stats import AccessStats
 from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.gate import Gate
-from aerobee.broker.config.services import labels_of
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.config.settings.metrics import labels_of
 from aerobee.broker.core.rounds import limits_of
+from aerobee.broker.counters.server_stats import AccessStats, LoopStats
+from aerobee.broker.http import listener as http
+from aerobee.broker.http.health import Check, Health, loop_turns, may_scrape_by
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
-from aerobee.broker.metrics import http
-from aerobee.broker.namesrv.advertised import with_port
+from aerobee.broker.namesrv.metrics import METRICS, NamesrvSources
 from aerobee.broker.namesrv.role import NamesrvRole
-from aerobee.broker.namesrv_metrics import NamesrvSources
 from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.process.host import build
 from aerobee.broker.process.listener_tls import ListenerTls
-from aerobee.broker.process.loop_stats import LoopStats
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.saved.tables import Tables
@@ -114,7 +114,7 @@ class NamesrvController:
             self.reactor.guard(self.audit.behind(gate.check), gate.lets_pass)
         if self.users.files is not None:
             self.live.when_asked.append(self.users.files.reload)
-        self.health = self._health(http.loop_turns(self.loop, clock))
+        self.health = self._health(loop_turns(self.loop, clock))
         self.stop_wanted = trio.Event()
         self.serving = False
 
@@ -218,7 +218,7 @@ class NamesrvController:
             await listening.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
-                may_scrape = http.may_scrape_by(self.config)
+                may_scrape = may_scrape_by(self.config)
                 most = self.config.metrics.metrics_max_connections
                 serve = partial(http.serve_http, most=most)
                 services.start_soon(
@@ -237,6 +237,7 @@ class NamesrvController:
         """What a scrape reads."""
         broker = self.config.broker
         return NamesrvSources(
+            metrics=METRICS,
             cluster=broker.broker_cluster_name,
             node_id=broker.broker_name,
             labels=labels_of(self.config.metrics.metrics_label),
@@ -252,7 +253,7 @@ class NamesrvController:
     def _connected(self, connection: Connection) -> None:
         connection.on_close.append(lambda closed, reason: self.role.connection_closed(closed))
 
-    def _health(self, loop_turns: http.Check) -> http.Health:
+    def _health(self, loop_turns: Check) -> Health:
         def started() -> str | None:
             return None if self.serving else "not serving"
 
@@ -260,7 +261,7 @@ class NamesrvController:
             failing = self.role.kv_file.failing
             return None if failing is None else f"the key-value table is not saved: {failing}"
 
-        return http.Health(
+        return Health(
             startup={"serving": started},
             live={"loop": loop_turns},
             ready={"serving": started, "kv_config": saved},

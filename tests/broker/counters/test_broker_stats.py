@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from aerobee.broker.counters.broker_stats import BrokerStats, KnownNames
 from aerobee.broker.metrics import metrics
 from aerobee.broker.metrics.metric_table import METRICS
-from aerobee.broker.metrics.stats import BrokerStats, KnownNames
 from tests.broker.metrics.test_metrics import FakeTimers, make_sources
 
 LABEL_MAX = 255

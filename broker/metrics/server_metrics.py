@@ -6,21 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.metrics.readings import (
-    REQUEST_CODES,
-    RESPONSE_CODES,
-    Metric,
-    boolean,
-    single,
-)
+from aerobee.broker.metrics.metric import Metric, single
+from aerobee.broker.metrics.readings import REQUEST_CODES, RESPONSE_CODES, boolean
 from aerobee.remoting.latency import BOUNDS_MS, Ended
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aerobee.broker.metrics.readings import Reading
-    from aerobee.broker.metrics.stats import ServerSources
+    from aerobee.broker.metrics.figures import ServerSources
+    from aerobee.broker.metrics.metric import Reading
     from aerobee.remoting.latency import Latency
 
 

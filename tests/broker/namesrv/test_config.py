@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.namesrv_config import load_namesrv_config
+from aerobee.broker.namesrv.config import load_namesrv_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.config.files.entries import Scalar
-from aerobee.broker.namesrv import advertised
-from aerobee.broker.namesrv.advertised import Advertised, parse_rules
+from aerobee.broker.config.settings import advertised
+from aerobee.broker.config.settings.advertised import Advertised, parse_rules
 
 
 def test_without_rules_a_client_is_told_the_address_it_reached() -> None:

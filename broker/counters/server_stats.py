@@ -1,7 +1,8 @@
-"""The figures of the event loop: how late its timers come, and when it last turned."""
+"""Counters of each process that serves, a broker or a name server alone: of its loop, of access."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from aerobee.store.stats import Durations
@@ -27,3 +28,15 @@ class LoopStats:
         """From this long on a block is a stall."""
         self.stalls = 0
         self.last_stall_s = 0.0
+
+
+@dataclass(slots=True)
+class AccessStats:
+    """Requests that access control refused."""
+
+    not_authenticated: int = 0
+    """Of nobody: unknown account, wrong signature, or none."""
+    not_authorized: int = 0
+    """Of an account without the right."""
+    dropped: int = 0
+    """Those among them that were one-way, so that nobody was told."""

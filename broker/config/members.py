@@ -11,9 +11,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.config.options import ROOM_AND_NAME
-from aerobee.broker.config.services import MetricsExporterType
-from aerobee.broker.namesrv.advertised import parse_rules, with_port
+from aerobee.broker.config.settings.advertised import parse_rules, with_port
+from aerobee.broker.config.settings.broker import ROOM_AND_NAME
+from aerobee.broker.config.settings.metrics import MetricsExporterType
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The HTTP listener for /metrics and the probes, and the checks of the probes.
+"""The HTTP listener for /metrics and the probes.
 
 The web framework takes about 70 ms to import. So the listener is opened at once, which proves that
 its port is free, and the framework is imported later, in a thread, where it does not stop the loop.
@@ -15,34 +15,27 @@ A probe answers 200 or 503, and in JSON which of its checks failed and why.
 from __future__ import annotations
 
 import errno
-import hmac
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import trio
 
-from aerobee.broker.config.services import MetricsConfig
+from aerobee.broker.config.settings.metrics import MetricsConfig
+from aerobee.broker.http.health import everybody
 from aerobee.broker.process.host import listeners_on
 from aerobee.remoting.server.boss import listen
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Sequence
 
-    from aerobee.broker.config.model import BrokerConfig
-    from aerobee.broker.metrics.stats import Sources
-    from aerobee.broker.namesrv_metrics import NamesrvSources
-    from aerobee.broker.process.loop_stats import LoopStats
-    from aerobee.broker.process.loop_ticker import MonotonicClock
+    from aerobee.broker.http.health import Health, MayScrape
+    from aerobee.broker.metrics.figures import ServerSources
 
 PORT_KEY = "metricsPromExporterPort"
 HOST_KEY = "metricsPromExporterHost"
-LOOP_LIMIT_S = 5.0
-"""A loop that has not run for this long counts as dead."""
 STALLED_PEER_MS = 3_000
 """A peer that reads nothing for this long is disconnected."""
 BACKLOG = 64
@@ -50,59 +43,6 @@ MOST_CONNECTIONS = MetricsConfig().metrics_max_connections
 IMPORT_PAUSE_S = 0.5
 """The pause before another attempt to import, when the system was out of descriptors."""
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
-
-Check = Callable[[], str | None]
-"""None when the check passes, else the problem in words for the person who reads the probe."""
-
-
-MayScrape = Callable[[str, str], bool]
-"""Whether a client at this address, with this `Authorization` header, may read /metrics."""
-
-
-def everybody(address: str, authorization: str) -> bool:
-    """Let every client read /metrics."""
-    return True
-
-
-def guarded(token: str) -> MayScrape:
-    """Clients with this bearer token may; without one, clients of this host."""
-
-    def may_scrape(address: str, authorization: str) -> bool:
-        if token:
-            return hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
-        try:
-            host = ip_address(address)
-        except ValueError:
-            return False
-        return (getattr(host, "ipv4_mapped", None) or host).is_loopback
-
-    return may_scrape
-
-
-def may_scrape_by(config: BrokerConfig) -> MayScrape:
-    """The rule for /metrics that the configuration asks for."""
-    auth = config.auth
-    closed = auth.metrics_token or (auth.enabled and not config.broker.insecure)
-    return guarded(auth.metrics_token) if closed else everybody
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """The checks of each probe, by name; a probe passes when all of its checks do."""
-
-    startup: Mapping[str, Check]
-    live: Mapping[str, Check]
-    ready: Mapping[str, Check]
-
-
-def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
-    """The check that the loop ran its ticker within LOOP_LIMIT_S."""
-
-    def check() -> str | None:
-        still_s = clock.monotonic() - stats.last_turn
-        return f"the loop has stood still for {still_s:.1f} s" if still_s > LOOP_LIMIT_S else None
-
-    return check
 
 
 def with_remedy(error: OSError, host_key: str, port: int, port_remedy: str) -> OSError:
@@ -158,7 +98,7 @@ def listener_of(config: MetricsConfig) -> socket.socket | None:
 
 def prepare() -> None:
     """Import what `serve_http` needs; safe in a thread."""
-    import_module("aerobee.broker.metrics.http_app")
+    import_module("aerobee.broker.http.app")
 
 
 async def prepared() -> None:
@@ -188,7 +128,7 @@ def _no_descriptors(error: BaseException | None) -> bool:
 
 async def serve_http(
     listener: socket.socket,
-    sources: Sources | NamesrvSources,
+    sources: ServerSources,
     health: Health,
     may_scrape: MayScrape = everybody,
     tls: ssl.SSLContext | None = None,
@@ -201,7 +141,7 @@ async def serve_http(
     `tls`: HTTPS, and no HTTP. `most`: connections at once.
     """
     await prepared()
-    from aerobee.broker.metrics.http_app import Slots, make_app, serve
+    from aerobee.broker.http.app import Slots, make_app, serve
 
     app, slots = make_app(sources, health, may_scrape), Slots(most, sources.remoting)
     await serve(app, listener, slots, tls, task_status=task_status)

@@ -1,0 +1,1 @@
+"""The settings themselves: a file for each part of the broker, which is their section in YAML."""

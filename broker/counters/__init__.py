@@ -1,0 +1,1 @@
+"""Plain counters: every feature adds to them, a scrape reads them."""

@@ -1,0 +1,1 @@
+"""The HTTP listener of a process: its probes, and /metrics."""
