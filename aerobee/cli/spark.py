@@ -12,9 +12,7 @@ from aerobee.cli.lazy import CommandGroup
 JOBS = {
     "archive": ("aerobee.spark.jobs.archive", "Full log segments into a table, in time."),
     "audit": ("aerobee.spark.jobs.audit", "Look for damage in a store directory."),
-    "dead-letters": ("aerobee.spark.jobs.dead_letters", "Who gave up what; send it again."),
     "replay": ("aerobee.spark.jobs.replay", "Send a range of a topic to another topic."),
-    "report": ("aerobee.spark.jobs.report", "One HTML page with pictures."),
     "restore": ("aerobee.spark.jobs.restore", "Messages of an archive back into topics."),
     "stats": ("aerobee.spark.jobs.stats", "Throughput, sizes, latency, delay accuracy."),
     "traces": ("aerobee.spark.jobs.traces", "Message traces: sends joined with consumption."),

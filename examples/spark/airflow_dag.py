@@ -1,4 +1,4 @@
-"""An Airflow DAG: audit a store directory, then the report; dead letters are sent again by hand.
+"""An Airflow DAG: audit a store directory, then statistics; dead letters are sent again by hand.
 
 The second DAG has no schedule: a person starts it and says which group, after looking at the table.
 """
@@ -18,28 +18,25 @@ with DAG("aerobee_nightly", start_date=START, schedule="0 3 * * *", catchup=Fals
         # 3 is damage: no second try makes it better.
         retries=0,
     )
-    report = BashOperator(
-        task_id="report",
+    stats = BashOperator(
+        task_id="stats",
         # By the clock: what `ds` is, yesterday or today, depends on the version of Airflow.
         bash_command=(
-            'aerobee spark report "/srv/www/$(date -d yesterday +%F).html"'
+            "aerobee spark stats --topic orders --window 1h --output /srv/lake/stats --mode append"
             ' --since "$(date -d yesterday +%F)" --until "$(date +%F)"'
         ),
         env=ENVIRONMENT,
         append_env=True,
         retries=2,
     )
-    audit >> report
+    audit >> stats
 
 with DAG("aerobee_redrive", start_date=START, schedule=None, params={"group": "billing"}):
     BashOperator(
         task_id="redrive",
-        bash_command=(
-            "aerobee spark dead-letters --group {{ params.group }} --redrive --yes"
-            " --record /srv/lake/redriven"
-        ),
+        bash_command="aerobee dlq redrive {{ params.group }} --yes",
         env=ENVIRONMENT,
         append_env=True,
-        # Sending is at-least-once; the record keeps a second try from sending all again.
+        # What was sent is noted: a second try does not send it again.
         retries=1,
     )

@@ -115,20 +115,20 @@ def amounts(sizes: DataFrame, *keys: Column | str) -> DataFrame:
     )
 
 
-def rates(sizes: DataFrame, window: str, *, by_topic: bool = True) -> DataFrame:
-    """`amounts` per window of store time and topic, or all topics together, and per second."""
+def rates(sizes: DataFrame, window: str) -> DataFrame:
+    """`amounts` per window of store time and topic, and per second."""
     from pyspark.sql import functions as sql
 
-    keys = ["topic"] if by_topic else []
-    found = amounts(sizes, sql.window("storeTimestamp", window).alias("_window"), *keys)
+    found = amounts(sizes, sql.window("storeTimestamp", window).alias("_window"), "topic")
     start, end = sql.col("_window.start"), sql.col("_window.end")
     seconds = (sql.unix_millis(end) - sql.unix_millis(start)) / sql.lit(1000.0)
-    rest = [name for name in found.columns if name not in ("_window", *keys, "messages", "bytes")]
-    columns: list[Column | str] = [start.alias("windowStart"), end.alias("windowEnd"), *keys]
-    columns += ["messages", "bytes"]
-    columns.append((sql.col("messages") / seconds).alias("messagesPerSecond"))
-    columns.append((sql.col("bytes") / seconds).alias("bytesPerSecond"))
-    return found.select([*columns, *rest]).orderBy("windowStart", *keys)
+    first = ("topic", "messages", "bytes")
+    return found.select(
+        *(start.alias("windowStart"), end.alias("windowEnd"), *first),
+        (sql.col("messages") / seconds).alias("messagesPerSecond"),
+        (sql.col("bytes") / seconds).alias("bytesPerSecond"),
+        *(name for name in found.columns if name not in ("_window", *first)),
+    ).orderBy("windowStart", "topic")
 
 
 def delays(sizes: DataFrame) -> DataFrame:

@@ -87,12 +87,10 @@ def test_without_java_java_is_named(home: str, tmp_path: Path) -> None:
         (("stats",), "--topic"),
         (("stats", "--topic", "t", "--option", "collums=body"), "did you mean columns?"),
         (("traces", "--store", "/a", "--archive", "/b"), "give one of them"),
-        (("report", "p.html", "--store", "/a", "--topic-pattern", "a.*"), "with --store say"),
+        (("stats", "--store", "/a", "--topic-pattern", "a.*"), "with --store say"),
         (("replay", "--topic", "t", "--to-topic", "u", "--starting-offsets", "{"), "startingOff"),
-        (("report", "/no/such/page.html"), "there is no directory /no/such"),
         (("replay", "--topic", "t"), "--to-topic"),
         (("replay", "--topic", "t", "--to-topic", "t"), "--to-topic t is what --topic reads"),
-        (("dead-letters", "--yes"), "--redrive"),
     ],
 )
 def test_what_can_never_work_is_said_before_spark_starts(
