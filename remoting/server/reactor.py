@@ -11,7 +11,7 @@ from aerobee.remoting.server import boss
 from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.inbound import InboundBudget
-from aerobee.remoting.server.poller import make_poller
+from aerobee.remoting.server.poller import EpollPoller
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import ROUND_S, Selector
 from aerobee.remoting.server.shared import Shared
@@ -57,7 +57,6 @@ class Reactor:
         selectors: int,
         refusals: Callable[[Exception], Answer | None],
         hooks: Hooks = NO_HOOKS,
-        portable: bool = False,
     ) -> None:
         self.pools = pools
         self.shared = Shared(limits)
@@ -75,7 +74,6 @@ class Reactor:
         self._hooks = hooks
         self._refusals = refusals
         self._selectors_wanted = selectors
-        self._portable = portable
 
     async def run(
         self,
@@ -185,8 +183,7 @@ class Reactor:
 
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
         for _ in range(self._selectors_wanted):
-            poller = make_poller(nursery, portable=self._portable)
-            nursery.start_soon(self.add_selector(poller).run)
+            nursery.start_soon(self.add_selector(EpollPoller()).run)
         for name, sock, routes in listeners:
             table = resolve(routes, self.pools)
             gate, lets_pass = self._gate, self._lets_pass

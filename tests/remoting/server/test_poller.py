@@ -1,8 +1,7 @@
-"""Both pollers say the same: level-triggered, by direction, nothing after `remove`."""
+"""What the poller says: level-triggered, by direction, nothing after `remove`."""
 
 from __future__ import annotations
 
-import select
 import socket
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.remoting.server.poller import READ, WRITE, EpollPoller, Poller, TaskPoller, make_poller
+from aerobee.remoting.server.poller import READ, WRITE, EpollPoller, Poller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +25,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-@pytest.fixture(params=[False, True], ids=["epoll", "portable"])
-def poller(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Iterator[Poller]:
-    made = make_poller(nursery, portable=request.param)
+@pytest.fixture
+def poller() -> Iterator[Poller]:
+    made = EpollPoller()
     yield made
     made.close()
 
@@ -148,13 +147,3 @@ async def test_a_peer_that_closes_is_readable(
     theirs.close()
     assert (await ready(poller))[ours.fileno()] & READ
     poller.remove(ours)
-
-
-async def test_the_portable_form_is_for_systems_without_epoll(
-    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = make_poller(nursery)
-    assert isinstance(made, EpollPoller)
-    made.close()
-    monkeypatch.delattr(select, "epoll")
-    assert isinstance(make_poller(nursery), TaskPoller)

@@ -1,6 +1,6 @@
 """The reactor over real sockets: frames in any cut, one bad peer among good ones, limits, stalls.
 
-Every test runs on both pollers, epoll and the portable form, and through TLS.
+Every test runs in the clear and through TLS.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Running:
 class Way(NamedTuple):
     """How the tests reach the reactor."""
 
-    portable: bool = False
     shown: Certificate | None = None
 
 
@@ -87,11 +86,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return certificate(tmp_path_factory.mktemp("tls"))
 
 
-@pytest.fixture(params=["epoll", "portable", "tls"])
+@pytest.fixture(params=["clear", "tls"])
 def way(request: pytest.FixtureRequest) -> Way:
     if request.param == "tls":
         return Way(shown=request.getfixturevalue("shown"))
-    return Way(portable=request.param == "portable")
+    return Way()
 
 
 @asynccontextmanager
@@ -104,9 +103,7 @@ async def running(
     **options: Any,
 ) -> AsyncIterator[Running]:
     pools = {"admin": pool or Pool("admin", width=2, capacity=100, max_wait_ms=5000)}
-    reactor = Reactor(
-        pools=pools, limits=limits, selectors=2, refusals=refusal, portable=way.portable, **options
-    )
+    reactor = Reactor(pools=pools, limits=limits, selectors=2, refusals=refusal, **options)
     if way.shown is not None:
         reactor.accept_tls(server_context(way.shown), enforcing=True)
     routes = (Route(GetMaxOffset, handler, "admin"), Route(GetMinOffset, echo, "admin"))
