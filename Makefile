@@ -14,7 +14,7 @@ NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Pyt
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom clean
+.PHONY: run test lint types figures docs collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -51,6 +51,10 @@ types: $(STAMP)
 
 figures: $(STAMP)
 	$(BIN)/python -m tests.metrics --check
+
+# Pages that the repository does not keep, from the source into build/docs; the kept ones are compared.
+docs: $(STAMP)
+	$(BIN)/python -m tests.pages
 
 collected: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only -qq > $(VENV)/.collected || { tail -n 50 $(VENV)/.collected; exit 1; }

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import sdk_reference
 from tests.kit.kinds import FOLDERS_IN_ORDER, TABLES, Kind, kind_of
 from tests.kit.source_tree import (
     LINKED,
@@ -24,6 +23,8 @@ from tests.kit.source_tree import (
     packages,
     python_files,
 )
+from tests.pages import sdk
+from tests.pages.__main__ import stale
 from tests.shape import groups, module_graph
 
 if TYPE_CHECKING:
@@ -448,7 +449,7 @@ def test_functions_are_short() -> None:
 
 
 PUBLIC = {
-    *sdk_reference.MODULES,
+    *sdk.MODULES,
     "aerobee.testing.plugin",
     "aerobee.spark",
     "aerobee.spark.jobs.sending",
@@ -714,8 +715,8 @@ def test_every_event_has_a_literal_name_and_stands_in_the_list() -> None:
     assert not set(rows) - {event for _, _, event in found}, "listed, but logged nowhere"
 
 
-def test_the_printed_reference_of_the_sdk_is_what_the_classes_say() -> None:
-    assert sdk_reference.stale() == [], "run: python -m tests.sdk_reference --write"
+def test_the_printed_pages_are_what_the_source_says() -> None:
+    assert stale() == [], "run: python -m tests.pages --write"
 
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")

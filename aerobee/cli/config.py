@@ -84,7 +84,7 @@ def explain(names: tuple[str, ...], file: Path | None, output: Output) -> None:
 
     KEY in any spelling: flush_disk_type, flushDiskType.
     """
-    from aerobee.broker.config.docs import explained
+    from aerobee.broker.config.explained import explained
 
     settings = or_problems(lambda: read_config(file))
     try:

@@ -6,7 +6,7 @@ LagOptions. Every error is found here, before any request to a broker.
 Each field is an option, named in camel case, unless it is marked as MADE, that is, derived from
 others. A function among the marks of its type parses its text, BYTES and SECONDS take units, STREAM
 means that batches ignore it. docs/spark/options.md has tables of the fields:
-`python -m aerobee.spark.option_docs`.
+`python -m tests.pages --write`.
 """
 
 from __future__ import annotations

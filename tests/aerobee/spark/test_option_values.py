@@ -9,8 +9,8 @@ from msgspec import Meta
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
-from aerobee.spark.option_docs import SECTIONS
 from aerobee.spark.option_values import BYTES, SECONDS, Declared, declared
+from tests.pages.spark_options import SECTIONS
 
 MODE = Literal["TAG", "SQL92"]
 

@@ -8,7 +8,6 @@ import pytest
 from aerobee.client.security import Credentials, TLSConfig
 from aerobee.errors import ConfigurationError
 from aerobee.field_docs import meanings
-from aerobee.spark import option_docs
 from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.option_values import Options, declared, value
@@ -19,6 +18,7 @@ from aerobee.spark.options import (
     store_options,
     write_options,
 )
+from tests.pages import spark_options
 
 READ = {"nameserver": "h1;h2:1", "subscribe": "orders,payments"}
 
@@ -312,12 +312,12 @@ def test_looking_at_lag() -> None:
     assert (found.groups, found.topics) == (("g",), ())
 
 
-@pytest.mark.parametrize("cls", option_docs.SECTIONS.values())
+@pytest.mark.parametrize("cls", spark_options.SECTIONS.values())
 def test_every_option_has_a_meaning_a_name_and_a_default_that_it_takes(cls: type[Options]) -> None:
     told = meanings(cls)
     for option in declared(cls):
         assert told[option.field]
-        text = option_docs.shown(option).strip("`")
+        text = spark_options.shown(option).strip("`")
         if text:
             assert value("x", text, option.hint) == option.default
     assert {name for option in declared(cls) for name in option.names} >= cls.aliases.keys()
@@ -329,13 +329,8 @@ def test_the_fields_that_are_no_options_are_made_of_others() -> None:
     assert made == {"group_given", "starting", "ending"}
 
 
-def test_the_page_has_the_tables_of_the_source() -> None:
-    page = option_docs.PAGE.read_text(encoding="utf-8")
-    assert option_docs.renewed(page) == page, "run: python -m aerobee.spark.option_docs"
-
-
 def test_a_stale_page_is_renewed() -> None:
-    page = option_docs.PAGE.read_text(encoding="utf-8")
+    page = spark_options.PAGE.read_text(encoding="utf-8")
     stale = page.replace("| `subscribe`", "| `subscribbe`")
     assert stale != page
-    assert option_docs.renewed(stale) == page
+    assert spark_options.renewed(stale) == page

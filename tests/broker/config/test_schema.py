@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aerobee.broker.config.docs import MEANINGS
+from aerobee.broker.config.explained import MEANINGS
 from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, canon, env, nearest, snake
 
 UNIT_SUFFIX = {"ms": "_ms", "s": "_s", "h": "_h", "B": "_bytes", "%": "_percent"}

@@ -1,11 +1,10 @@
 """Prints the tables of docs/spark/options.md from the classes of `options`.
 
-`python -m aerobee.spark.option_docs` updates them; the docstring of a field is its description.
+`python -m tests.pages --write` updates them; the docstring of a field is its description.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from aerobee.spark.option_values import Declared
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
-BEGIN: Final = "<!-- options: printed by python -m aerobee.spark.option_docs -->"
+BEGIN: Final = "<!-- options: printed by python -m tests.pages -->"
 END: Final = "<!-- end of options -->"
 SECTIONS: Final[dict[str, type[Options]]] = {
     "The cluster, for all formats but `aerobee.store`": ClusterOptions,
@@ -79,13 +78,6 @@ def renewed(page: str) -> str:
     return page[:before] + tables() + page[after:]
 
 
-def main() -> None:
-    """Update docs/spark/options.md, if its tables are stale."""
-    page = PAGE.read_text(encoding="utf-8")
-    if (new := renewed(page)) != page:
-        PAGE.write_text(new, encoding="utf-8")
-        sys.stdout.write(f"written: {PAGE}\n")
-
-
-if __name__ == "__main__":
-    main()
+def page() -> str:
+    """The text of docs/spark/options.md."""
+    return renewed(PAGE.read_text(encoding="utf-8"))

@@ -1,9 +1,7 @@
 """The reference of the SDK, printed from its signatures and docstrings.
 
-    python -m tests.sdk_reference [--write]
-
-Tells which pages are stale, with exit code 1, or writes them: docs/sdk/options.md with every option
-of every class, and docs/sdk/api/ with a page for each public module.
+docs/sdk/options.md has every option of every class; a page for each public module is built into
+build/docs/sdk/api.
 """
 
 from __future__ import annotations
@@ -12,11 +10,8 @@ import ast
 import dataclasses
 import inspect
 import re
-import sys
 from enum import Enum
-from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,9 +21,8 @@ from aerobee.client.settings.client import ClientOptions
 from aerobee.field_docs import meanings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-SDK = Path(__file__).parents[1] / "docs" / "sdk"
 MODULES = ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.allocation",
            "aerobee.diagnosis", "aerobee.errors", "aerobee.hooks", "aerobee.otel",
            "aerobee.testing")  # fmt: skip
@@ -64,7 +58,7 @@ class Option(NamedTuple):
 OPTIONS_HEAD = """\
 # Every option of every class
 
-Printed by `python -m tests.sdk_reference --write` from the classes; a test compares. Times are
+Printed by `python -m tests.pages --write` from the classes; a test compares. Times are
 seconds, sizes bytes. All options are keywords, but for `group` and `namesrv`. A class that makes a
 client of its own takes the options of `Client` as well; one that is given a `client` does not. The
 blocking classes have the same. What can never work raises `ConfigurationError` at once.
@@ -143,8 +137,8 @@ def named(cls: type, name: str) -> type:
 # ── Modules ──
 
 PAGE_HEAD = """\
-Printed by `python -m tests.sdk_reference --write`; a test compares. What `**options` takes stands
-in [options.md](../options.md), what the errors mean in [errors.md](../errors.md)."""
+Printed by `python -m tests.pages --write`; a test compares. What `**options` takes stands
+in docs/sdk/options.md, what the errors mean in docs/sdk/errors.md."""
 
 
 def module_md(name: str) -> str:
@@ -362,34 +356,3 @@ def code(text: str) -> str:
 def row(*cells: str) -> str:
     """One line of a table."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
-
-
-PAGES: Mapping[str, Callable[[], str]] = {
-    "options.md": options_md,
-    **{f"api/{name}.md": partial(module_md, name) for name in MODULES},
-}
-"""Page below docs/sdk → what makes its text."""
-
-
-def stale() -> list[str]:
-    """The pages that are not what the classes say."""
-    return [
-        name
-        for name, text in PAGES.items()
-        if not (SDK / name).is_file() or (SDK / name).read_text("utf-8") != text()
-    ]
-
-
-def main() -> int:
-    """Write or check the pages."""
-    found, write = stale(), "--write" in sys.argv[1:]
-    for name in found:
-        sys.stdout.write(f"{'written' if write else 'stale'}: {SDK / name}\n")
-        if write:
-            (SDK / name).parent.mkdir(parents=True, exist_ok=True)
-            (SDK / name).write_text(PAGES[name](), "utf-8")
-    return int(bool(found) and not write)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
