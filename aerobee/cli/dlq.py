@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
@@ -10,53 +9,26 @@ import click
 
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out
+from aerobee.cli.dead_letters import (
+    Choice,
+    DeadLetters,
+    dead_letters,
+    has_letters,
+    origin,
+    place_of,
+)
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, yes_option
 from aerobee.cli.output import Output, output_options, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from aerobee.blocking import AdminClient
-    from aerobee.cli.dlq_marks import Marks
     from aerobee.client.message import Message, ReceivedMessage
 
-ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
-READ_AT_ONCE = 256
 TOPIC_OPTION = click.option(
     "--to-topic", help="Send them there; else to the topic of their origin."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which letters a command is about: those that match every option that is given."""
-
-    ids: tuple[str, ...] = ()
-    """Message ids, offset ids, and places."""
-    tags: tuple[str, ...] = ()
-    key: str | None = None
-    origin: str | None = None
-
-    @property
-    def is_all(self) -> bool:
-        """Whether no option is given."""
-        return not (self.ids or self.tags or self.key or self.origin)
-
-    def takes(self, letter: ReceivedMessage, namespace: str | None) -> bool:
-        """Whether a letter matches."""
-        return (
-            (not self.ids or not self.ids_of(letter).isdisjoint(self.ids))
-            and (not self.tags or letter.tag in self.tags)
-            and (self.key is None or self.key in letter.keys)
-            and (self.origin is None or origin(letter, namespace) == self.origin)
-        )
-
-    @staticmethod
-    def ids_of(letter: ReceivedMessage) -> set[str]:
-        """What names a letter: its id, its offset id, the id it was born with, and its place."""
-        born = letter.properties.get("ORIGIN_MESSAGE_ID", letter.message_id)
-        return {letter.message_id, letter.offset_message_id, born, place_of(letter)}
 
 
 def choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,16 +92,18 @@ def list_letters(
         look = leave_dead_out(admin)
         if group is not None:
             if has_letters(admin, group, output):
-                marks = marks_of(admin, group, connection)
-                found = (
-                    one
-                    for one in letters(admin, group)
-                    if choice.takes(one, connection.namespace)
-                    and not (only_open and marks.covers(one))
+                letters = DeadLetters(admin, group, connection.namespace)
+                listed = (
+                    letter
+                    for letter in letters.read()
+                    if choice.takes(letter, connection.namespace)
+                    and not (only_open and letters.marks.covers(letter))
                 )
                 output.rows(
-                    described_letter(one, connection.namespace, done=marks.covers(one))
-                    for one in islice(found, most)
+                    described_letter(
+                        letter, connection.namespace, done=letters.marks.covers(letter)
+                    )
+                    for letter in islice(listed, most)
                 )
             end_with(look.dead)
             return
@@ -149,18 +123,6 @@ def list_letters(
     end_with(look.dead)
 
 
-def marks_of(admin: AdminClient, group: str, connection: Connection) -> Marks:
-    """Which letters of a group are done with."""
-    from aerobee.cli.dlq_marks import Marks
-
-    return Marks(admin, group, connection.namespace)
-
-
-def place_of(letter: ReceivedMessage) -> str:
-    """Where a letter lies, as `aerobee message get` takes it."""
-    return f"{letter.queue}@{letter.queue_offset}"
-
-
 def described_letter(
     letter: ReceivedMessage, namespace: str | None, *, done: bool
 ) -> dict[str, Any]:
@@ -176,66 +138,6 @@ def described_letter(
         "died": letter.stored_at,
         "id": letter.message_id,
     }
-
-
-def origin(letter: ReceivedMessage, namespace: str | None) -> str | None:
-    """The topic that a dead letter came from, if known."""
-    from aerobee.client.namespaces import plain
-    from aerobee.client.system_names import RETRY_PREFIX
-
-    for name in ORIGINS:
-        topic = letter.properties.get(name, "")
-        if topic and not topic.startswith(RETRY_PREFIX):
-            return plain(topic, namespace)
-    return None
-
-
-def has_letters(admin: AdminClient, group: str, output: Output) -> bool:
-    """Whether a group ever had dead letters; if not, it is said. Raises: GroupNotFoundError."""
-    from aerobee.client.system_names import DLQ_PREFIX
-    from aerobee.errors import GroupNotFoundError
-
-    if f"{DLQ_PREFIX}{group}" in admin.topics():
-        return True
-    if group not in admin.groups():
-        raise GroupNotFoundError(f"no broker knows group {group}")
-    output.rows([])
-    output.say(f"group {group} has no dead letters")
-    return False
-
-
-def letters(
-    admin: AdminClient, group: str, after: dict[Any, int] | None = None
-) -> Iterator[ReceivedMessage]:
-    """The dead letters of a group, queue by queue, from the offsets in `after` on.
-
-    Raises: PermissionDeniedError with what to do where the topic may not be read.
-    """
-    from aerobee.client.system_names import DLQ_PREFIX
-
-    topic = f"{DLQ_PREFIX}{group}"
-    described = admin.describe_topic(topic)
-    if not all(one.perm & 4 for one in described.configs):
-        from aerobee.cli.border import complain
-
-        complain(f"{topic} may not be read: aerobee topic alter '{topic}' --perm rw")
-    for one in described.queues:
-        offset = max(one.first, (after or {}).get(one.queue) or 0)
-        while offset < one.end:
-            found = admin.read_messages(one.queue, offset, max_messages=READ_AT_ONCE)
-            yield from found
-            if not found:
-                break
-            offset = found[-1].queue_offset + 1
-
-
-def chosen_letters(
-    admin: AdminClient, marks: Marks, group: str, choice: Choice, namespace: str | None, again: bool
-) -> Iterator[ReceivedMessage]:
-    """The letters that a command is about: not those that are done with, unless `again`."""
-    for letter in letters(admin, group, None if again else dict(marks.offsets)):
-        if (again or not marks.covers(letter)) and choice.takes(letter, namespace):
-            yield letter
 
 
 @dlq.command()
@@ -265,36 +167,28 @@ def redrive(
     Example: aerobee dlq redrive billing --tag refund --yes
     """
     namespace = connection.namespace
-    with connection.admin() as admin:
-        if not has_letters(admin, group, output):
+    with dead_letters(connection, group, output) as letters:
+        if letters is None:
             return
-        marks = marks_of(admin, group, connection)
-        found = islice(chosen_letters(admin, marks, group, choice, namespace, again), most)
+        chosen = islice(letters.chosen(choice, again=again), most)
         if not yes:
             rows = [
-                {"place": place_of(one), "to": to_topic or origin(one, namespace)} for one in found
+                {"place": place_of(letter), "to": to_topic or origin(letter, namespace)}
+                for letter in chosen
             ]
             output.rows(rows)
             output.say(f"{len(rows)} letters would be sent again; --yes does it")
             return
         with connection.producer() as producer, progress(None, "sending") as advance:
             sent = 0
-            for letter in found:
+            for letter in chosen:
                 producer.send(copy_of(letter, to_topic or origin(letter, namespace)))
-                done_with(marks, letter, choice)
+                letters.settle(letter, choice)
                 sent += 1
                 advance(1)
     if output.for_programs:
         output.record({"sent": sent})
     output.say(f"{sent} letters sent again")
-
-
-def done_with(marks: Marks, letter: ReceivedMessage, choice: Choice) -> None:
-    """Note that a letter is done: with all before it, or alone where it was picked out."""
-    if choice.is_all:
-        marks.pass_by(letter)
-    elif not marks.covers(letter):
-        marks.pick(letter)
 
 
 @dlq.command()
@@ -320,15 +214,16 @@ def drop(
     """
     if everything == (not choice.is_all):
         raise click.UsageError("name letters with --id, --tag, --key or --origin, or give --all")
-    with connection.admin() as admin:
-        if not has_letters(admin, group, output):
+    with dead_letters(connection, group, output) as letters:
+        if letters is None:
             return
-        marks = marks_of(admin, group, connection)
-        found = list(chosen_letters(admin, marks, group, choice, connection.namespace, again=False))
-        for letter in found if yes else ():
-            done_with(marks, letter, choice)
-    output.rows({"place": place_of(one), "id": one.message_id, "dropped": yes} for one in found)
-    output.say(f"{len(found)} letters {'are' if yes else 'would be'} dropped")
+        chosen = list(letters.chosen(choice))
+        for letter in chosen if yes else ():
+            letters.settle(letter, choice)
+    output.rows(
+        {"place": place_of(letter), "id": letter.message_id, "dropped": yes} for letter in chosen
+    )
+    output.say(f"{len(chosen)} letters {'are' if yes else 'would be'} dropped")
 
 
 @dlq.command()
@@ -370,11 +265,10 @@ def edit(
         raise click.UsageError("give --body or --file, not both")
     wanted = file.read() if file is not None else None if body is None else body.encode()
     choice, namespace = Choice(ids=(identity,)), connection.namespace
-    with connection.admin() as admin:
-        if not has_letters(admin, group, output):
+    with dead_letters(connection, group, output) as letters:
+        if letters is None:
             return
-        marks = marks_of(admin, group, connection)
-        letter = next(chosen_letters(admin, marks, group, choice, namespace, again), None)
+        letter = next(letters.chosen(choice, again=again), None)
         if letter is None:
             raise click.ClickException(
                 f"no letter of {group} that is not done with has the id or place {identity}"
@@ -384,7 +278,7 @@ def edit(
             click.confirm(f"send the letter, edited, to {copy.topic}?", abort=True, err=True)
         with connection.producer() as producer:
             sent = producer.send(copy)
-        done_with(marks, letter, choice)
+        letters.settle(letter, choice)
     if output.for_programs:
         output.record({"place": place_of(letter), "topic": copy.topic, "id": sent.message_id})
     output.say(f"the letter at {place_of(letter)} is sent to {copy.topic} as {sent.message_id}")

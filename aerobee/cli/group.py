@@ -10,7 +10,7 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out, with_lag
-from aerobee.cli.dlq_marks import KEEPER_PREFIX
+from aerobee.cli.dead_letters import KEEPER_PREFIX
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option

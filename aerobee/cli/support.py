@@ -22,6 +22,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.masking import Masking
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.probes import Probes, probes_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ LOG_BYTES_MAX = 8 << 20
 FILES_MAX = 20_000
 """Files of the data directory that are listed by name; of more only their number and sizes."""
 METRICS_BYTES_MAX = 32 << 20
+PAGE_WITHIN_S = 20.0
+"""The metrics of many topics take a while."""
 GROUPS_MAX = 1_000
 """Groups whose lag is asked for."""
 OWNER_ONLY = 0o600
@@ -59,15 +62,7 @@ def support() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A log, of which the last 8 MiB are taken; repeatable.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where the probes are.")
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65_535),
-    default=5557,
-    show_default=True,
-    help="Port of probes and metrics.",
-)
-@click.option("--tls", is_flag=True, help="Probes over HTTPS; the certificate is not verified.")
+@probes_options
 @connection_options
 @output_options
 def bundle(
@@ -75,9 +70,7 @@ def bundle(
     file: Path | None,
     data: Path | None,
     logs: tuple[Path, ...],
-    host: str,
-    port: int,
-    tls: bool,
+    probes: Probes,
     connection: Connection,
     output: Output,
 ) -> None:
@@ -93,7 +86,7 @@ def bundle(
     with made.trying("settings"):
         made.text("settings.txt", settings_of(file))
     of_cluster(made, connection)
-    of_probes(made, host, port, tls)
+    of_probes(made, probes)
     if data is not None:
         with made.trying("data"):
             made.json("data.json", files_in(data))
@@ -234,13 +227,11 @@ def tables(admin: AdminClient, made: Bundle) -> dict[str, Any]:
     return counts
 
 
-def of_probes(made: Bundle, host: str, port: int, tls: bool) -> None:
+def of_probes(made: Bundle, probes: Probes) -> None:
     """Health and metrics."""
-    from aerobee.cli.healthcheck import asked
-
     for path in ("startupz", "livez", "readyz", "metrics"):
         with made.trying(path):
-            status, body = asked(host, port, f"/{path}", tls=tls, most=METRICS_BYTES_MAX)
+            status, body = probes.ask(f"/{path}", PAGE_WITHIN_S, METRICS_BYTES_MAX)
             made.text(f"health/{path}.txt", f"{status}\n{body}")
 
 
