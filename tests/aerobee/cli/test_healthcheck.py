@@ -96,7 +96,7 @@ def greeting(words: bytes) -> Iterator[int]:
         def serve() -> None:
             peer, _ = listener.accept()
             # A client that has read enough may reset the connection.
-            with peer, suppress(ConnectionResetError):
+            with peer, suppress(OSError):
                 peer.sendall(words)
                 peer.shutdown(socket.SHUT_WR)
                 while peer.recv(65_536):
