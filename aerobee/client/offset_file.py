@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.wire.bodies import queue_lock
-from aerobee.remoting.wire.bodies.offset_table import offset_row, offset_table
-from aerobee.remoting.wire.bodies.queue_tables import ResetOffsets, queue_of
+from aerobee.remoting.wire.bodies import queue as bodies
+from aerobee.remoting.wire.bodies.queue import ResetOffsets, offset_row, offset_table, queue_of
 from aerobee.remoting.wire.relaxed_json import decode
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def read_offsets(data: bytes) -> dict[MessageQueue, int]:
     document = decode(data)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     if isinstance(table, list):
-        found = [(queue_lock.MessageQueue.from_document(one), int(offset)) for one, offset in table]
+        found = [(bodies.MessageQueue.from_document(one), int(offset)) for one, offset in table]
     else:
         texts = ResetOffsets.from_bytes(data).offset_table
         found = [(queue_of(text), offset) for text, offset in texts.items()]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from aerobee.client.send_result import MessageQueue
-from aerobee.remoting.wire.bodies import queue_lock
+from aerobee.remoting.wire.bodies import queue as bodies
 
 
-def from_wire(queue: queue_lock.MessageQueue) -> MessageQueue:
+def from_wire(queue: bodies.MessageQueue) -> MessageQueue:
     """The SDK's queue for a queue in a body."""
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
-def to_wire(queue: MessageQueue) -> queue_lock.MessageQueue:
+def to_wire(queue: MessageQueue) -> bodies.MessageQueue:
     """The queue for a body, from the SDK's queue."""
-    return queue_lock.MessageQueue(
+    return bodies.MessageQueue(
         topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id
     )

@@ -12,15 +12,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.names import RETRY_PREFIX, is_sendable
-from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, HeartbeatData
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupConfigs
 from aerobee.remoting.wire.bodies.pop import AssignmentRequest, BatchAckRequest, RequestModeRequest
-from aerobee.remoting.wire.bodies.queue_lock import LockBatchRequest
-from aerobee.remoting.wire.bodies.subscription_group import (
-    SubscriptionGroupConfig,
-    SubscriptionGroupConfigs,
-)
-from aerobee.remoting.wire.bodies.topic_config import TopicConfigs
+from aerobee.remoting.wire.bodies.queue import LockBatchRequest
+from aerobee.remoting.wire.bodies.topic import TopicConfigs
 from aerobee.remoting.wire.codes import RequestCode
 
 if TYPE_CHECKING:

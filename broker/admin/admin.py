@@ -11,8 +11,8 @@ from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.broker.metrics.samples import WINDOWS
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.client import ProducerInfo
 from aerobee.remoting.wire.bodies.kv_table import KVTable
-from aerobee.remoting.wire.bodies.producer_table import ProducerInfo
 from aerobee.remoting.wire.bodies.statistics import (
     BrokerStatsData,
     Connection,

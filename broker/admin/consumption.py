@@ -13,8 +13,7 @@ from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import Refused, TopicNotExist
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
-from aerobee.remoting.wire.bodies.queue_units import QueueUnit, QueueUnits
+from aerobee.remoting.wire.bodies.queue import MessageQueue, QueueUnit, QueueUnits
 from aerobee.remoting.wire.bodies.statistics import (
     ConsumeTimeSpan,
     ConsumeTimeSpans,
@@ -25,7 +24,7 @@ from aerobee.remoting.wire.bodies.statistics import (
     consume_stats,
     topic_stats,
 )
-from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
+from aerobee.remoting.wire.bodies.topic import GroupList, TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.unit import UNIT
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.samples import Samples
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection as Peer
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
     from aerobee.store.queues.consume_queue import ConsumeQueue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from aerobee.remoting.wire.bodies.pop import (
     MessageQueueAssignment,
     RequestModeRequest,
 )
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -17,14 +17,8 @@ from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of, is_tag_type
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
-from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
-from aerobee.remoting.wire.bodies.queue_lock import (
-    LockBatchRequest,
-    LockBatchResponse,
-    MessageQueue,
-)
+from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, ConsumerList, HeartbeatData
+from aerobee.remoting.wire.bodies.queue import LockBatchRequest, LockBatchResponse, MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import client as headers
 from aerobee.store.clock import monotonic_ms
@@ -37,8 +31,8 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
-    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.bodies.client import ConsumerData
+    from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 

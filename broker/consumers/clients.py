@@ -20,7 +20,7 @@ from aerobee.store.format.tags import TagFilter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.client import SubscriptionData
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 

@@ -18,7 +18,7 @@ from aerobee.broker.errors import Refused
 from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.subscription_group import (
+from aerobee.remoting.wire.bodies.group import (
     GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupConfigs,

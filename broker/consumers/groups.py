@@ -17,7 +17,7 @@ from aerobee.broker.saved.data_version import bumped, version_document, version_
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Steps
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore

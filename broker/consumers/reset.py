@@ -18,13 +18,13 @@ from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
 from aerobee.remoting.server.turns import Turns, in_slices
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.offset_table import (
+from aerobee.remoting.wire.bodies.queue import (
+    MessageQueue,
     offset_row,
     offset_row_for_cpp,
     offset_table,
     offset_table_for_cpp,
 )
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import offset as headers
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
 
     Soon = Answer | Awaitable[Answer]

@@ -13,7 +13,7 @@ from aerobee.broker.filters.consumer_filters import ConsumerFilterTable
 
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.bodies.queue import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.client import SubscriptionData
 
 DEAD_KEPT_MS: Final = 24 * 3600 * 1000
 """How long the filter of a group without members is kept."""

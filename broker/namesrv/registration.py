@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
     from aerobee.store.clock import Clock

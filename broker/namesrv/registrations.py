@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.remoting.wire.bodies.data_version import DataVersion
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 MASTER_ID: Final = 0
 DEFAULT_TIMEOUT_MS: Final = 120_000

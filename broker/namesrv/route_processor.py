@@ -28,7 +28,7 @@ from aerobee.remoting.wire.bodies.route import (
     QueueData,
     TopicRouteData,
 )
-from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.bodies.topic import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.clock import monotonic_ms

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
     from aerobee.remoting.wire.bodies.data_version import DataVersion
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
 
     Shown: TypeAlias = Callable[[str], str | None]
     """Broker name → the address of its master in an answer; None: the registered one."""

@@ -20,7 +20,7 @@ from aerobee.remoting.wire.bodies.route import QueueData
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 TOPICS_STEP: Final = 500
 """Topics that are read, or written, in one step."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.store.results import GetResult
 
 ALL_QUEUES: Final = -1

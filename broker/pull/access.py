@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.store.clock import Clock
 
 READ_BIT: Final = 4

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.queue_locks import QueueLockTable
     from aerobee.broker.counters.broker_stats import BrokerStats
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.bodies.queue import MessageQueue
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.clock import Clock

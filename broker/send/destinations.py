@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.clock import Clock
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
 ORIGIN: Final = "RETRY_TOPIC"
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"

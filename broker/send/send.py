@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.results import PutResult

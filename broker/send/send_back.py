@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
-    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
     from aerobee.store.format.record import MessageDraft, Record

@@ -10,7 +10,7 @@ from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 PERM_MAX: Final = 7
 """Read, write and inherit."""

@@ -16,12 +16,12 @@ from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused, TopicNotExist
 from aerobee.broker.topics.attributes import parse_edits, signed_edits
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import (
+from aerobee.remoting.wire.bodies.topic import (
     TopicConfig,
     TopicConfigs,
     TopicConfigSerializeWrapper,
+    TopicList,
 )
-from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import topic as headers
 

@@ -22,7 +22,7 @@ from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.ranges import TopicLimits, check_ranges, with_queues_in_range
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.command import ONEWAY, Command
 from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aerobee.broker.changes import CHARS, change, changes_of
 from aerobee.remoting.wire.bodies.auth import UserInfo
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 TOPIC = TopicConfig(topic_name="orders", attributes={"+a": "x"})
 

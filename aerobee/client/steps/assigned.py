@@ -26,7 +26,7 @@ from aerobee.client.steps.pushing import IDLE_S, Batch, PushMember
 from aerobee.client.steps.rebalance import rebalance_by_broker
 from aerobee.client.wire_queues import to_wire
 from aerobee.errors import AerobeeError
-from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, PopQueueInfo
+from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo, PopQueueInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,7 @@ from aerobee.errors import (
     TransportError,
     UnsupportedRequestError,
 )
-from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, SubscriptionData
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.client import CheckClientConfig
 from aerobee.store.format.tags import java_hash

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.queue_tables import ConsumeMessageDirectlyResult
+from aerobee.remoting.wire.bodies.queue import ConsumeMessageDirectlyResult
 
 if TYPE_CHECKING:
     from aerobee.client.handling import Verdict

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import astuple, dataclass, field
 
-from aerobee.remoting.wire.bodies.queue_tables import ConsumeStatus
+from aerobee.remoting.wire.bodies.queue import ConsumeStatus
 
 SAMPLE_S = 10.0
 MINUTE_S = 60.0

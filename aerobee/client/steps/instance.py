@@ -18,7 +18,7 @@ from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.routes import Routes
 from aerobee.errors import AerobeeError, BrokerError, ConfigurationError, TransportError
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from aerobee.remoting.wire.bodies.client import ConsumerData, HeartbeatData, ProducerData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.client import (
     Heartbeat,

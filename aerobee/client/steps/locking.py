@@ -11,7 +11,7 @@ from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.errors import AerobeeError
-from aerobee.remoting.wire.bodies import queue_lock
+from aerobee.remoting.wire.bodies import queue as bodies
 from aerobee.remoting.wire.headers.client import LockBatchMq, UnlockBatchMq
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def lock_queues(
     wanted = list(queues)
     ask = _request(instance, group, LockBatchMq(), wanted)
     answer = expect(ask, (yield ask), wanted[0].broker_name)
-    granted = body_of(ask, answer, queue_lock.LockBatchResponse).lock_ok_mq_set
+    granted = body_of(ask, answer, bodies.LockBatchResponse).lock_ok_mq_set
     return frozenset(from_wire(one) for one in granted)
 
 
@@ -49,7 +49,7 @@ def unlock_queues(instance: Instance, group: str, queues: Iterable[MessageQueue]
 
 def _request(instance: Instance, group: str, header: Header, queues: Iterable[MessageQueue]) -> Ask:
     wanted = list(queues)
-    body = queue_lock.LockBatchRequest(
+    body = bodies.LockBatchRequest(
         client_id=instance.config.client_id,
         consumer_group=group,
         mq_set=[to_wire(queue) for queue in wanted],

@@ -28,8 +28,8 @@ from aerobee.client.steps.sending_back import retry_topic
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
-from aerobee.remoting.wire.bodies.queue_tables import (
+from aerobee.remoting.wire.bodies.client import ConsumerData
+from aerobee.remoting.wire.bodies.queue import (
     ConsumerRunningInfo,
     ConsumerStatus,
     ProcessQueueInfo,

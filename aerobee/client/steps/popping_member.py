@@ -18,7 +18,7 @@ from aerobee.client.steps.popping import PAUSE_S, TURN_S, Popper
 from aerobee.client.steps.rebalance import query_assignment
 from aerobee.client.steps.sending_back import retry_topic
 from aerobee.errors import AerobeeError, ConfigurationError, ConsumerNotOnlineError
-from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+from aerobee.remoting.wire.bodies.client import ConsumerData
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
 from aerobee.errors import AerobeeError
 from aerobee.hooks import ConsumeContext, ConsumeOutcome
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+from aerobee.remoting.wire.bodies.client import ConsumerData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.admin import ConsumeMessageDirectly
 

@@ -25,7 +25,7 @@ from aerobee.errors import (
     ConsumerNotOnlineError,
     UnsupportedRequestError,
 )
-from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.client import ConsumerList
 from aerobee.remoting.wire.bodies.pop import AssignmentRequest, AssignmentResponse
 from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
 from aerobee.remoting.wire.headers.pop import QueryAssignment

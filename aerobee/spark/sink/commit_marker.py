@@ -30,7 +30,7 @@ from aerobee.errors import (
     TopicNotFoundError,
 )
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.offset import (

@@ -13,7 +13,7 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.header import I32, I64
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.client import SubscriptionData
+from aerobee.remoting.wire.bodies.queue import MessageQueue  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -27,7 +27,7 @@ from aerobee.errors import (
     SubscriptionError,
     TransportError,
 )
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.topic import GetTopicConfig

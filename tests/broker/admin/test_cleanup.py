@@ -11,7 +11,7 @@ from aerobee.broker.admin.cleanup import CleanupProcessor
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.topics.topics import TopicTable
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import cleanup as headers
 from tests.broker.peers import HandClock, Peer, request

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.assignment.assignment import STRATEGIES, alone, shared
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

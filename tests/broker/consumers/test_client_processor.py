@@ -22,7 +22,7 @@ from aerobee.remoting.errors import BodyError
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request

@@ -11,7 +11,7 @@ from aerobee.broker.consumers.clients import (
 )
 from aerobee.broker.errors import LimitReached
 from aerobee.broker.filters.subscription import is_tag_type
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.bodies.client import SubscriptionData
 from aerobee.store.format.tags import tags_code
 from tests.broker.peers import Peer
 

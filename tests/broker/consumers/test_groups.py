@@ -9,7 +9,7 @@ from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.errors import GroupNotExist, LimitReached, NameIllegal
 from aerobee.remoting.wire import relaxed_json
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
 OPTIONS = BrokerOptions()
 STRICT = dataclasses.replace(OPTIONS, auto_create_subscription_group=False)

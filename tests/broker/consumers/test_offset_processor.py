@@ -10,7 +10,7 @@ from aerobee.broker.consumers.offset_processor import OffsetProcessor
 from aerobee.broker.errors import Refused
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import offset as headers
 from tests.broker.peers import HandClock, Peer, request

@@ -15,7 +15,7 @@ from aerobee.broker.core.background import SCAN_S, Housekeeping
 from aerobee.broker.namesrv.registrations import Registration
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import Desk, broker_config

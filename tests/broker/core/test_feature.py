@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from aerobee.broker.metrics.samples import MINUTE
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.bodies.client import SubscriptionData
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.headers import group as groups
 from aerobee.remoting.wire.headers import topic as topics
 from aerobee.remoting.wire.headers.pop import SetMessageRequestMode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from tests.broker.pops import Pops
 
     After = Callable[[Pops, Any], Awaitable[None]]

@@ -11,7 +11,7 @@ from aerobee.broker.filters.consumer_filters import (
     ConsumerFilterTable,
 )
 from aerobee.remoting.wire import relaxed_json
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.bodies.client import SubscriptionData
 
 NOW_MS = 1_700_000_000_000
 

@@ -15,7 +15,7 @@ from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import namesrv as headers

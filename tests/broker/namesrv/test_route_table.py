@@ -21,7 +21,7 @@ from aerobee.broker.namesrv.topic_queues import TOPICS_STEP
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.route import QueueData
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from tests.broker.peers import Peer
 
 

@@ -14,8 +14,8 @@ from trio.testing import wait_all_tasks_blocked
 from aerobee.broker.consumers.clients import BROADCASTING, CLUSTERING, Client, subscription_of
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pull import pull as module
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.client import SubscriptionData
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
 from aerobee.store.format.properties import decode

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
 
 def test_an_absent_object_is_empty() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.send.retries import max_tries, next_level, returned
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 
 GROUP = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.config import FlushDiskType

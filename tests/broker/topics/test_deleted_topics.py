@@ -8,7 +8,7 @@ import pytest
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.topics import TopicTable
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 
 def test_a_deletion_covers_what_lay_before_it() -> None:

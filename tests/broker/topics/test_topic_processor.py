@@ -14,7 +14,7 @@ from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import topic as headers
 from tests.broker.peers import HandClock, Peer, request

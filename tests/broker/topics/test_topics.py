@@ -19,7 +19,7 @@ from aerobee.broker.errors import (
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire import relaxed_json
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 OPTIONS = BrokerOptions(broker_name="broker-a")
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
-from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, ConsumerList
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.kv_table import KVTable
-from aerobee.remoting.wire.bodies.queue_lock import (
-    LockBatchRequest,
-    LockBatchResponse,
-    MessageQueue,
-)
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
-from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.bodies.queue import LockBatchRequest, LockBatchResponse, MessageQueue
+from aerobee.remoting.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper, TopicList
 
 QUEUE = b'{"brokerName":"b","queueId":0,"topic":"T"}'
 

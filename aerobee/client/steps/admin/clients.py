@@ -22,8 +22,8 @@ from aerobee.client.steps.admin.topics import instant
 from aerobee.client.steps.answers import header_of, request_name
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import BrokerError, ConfigurationError, ConsumerNotOnlineError
-from aerobee.remoting.wire.bodies.producer_table import ProducerTableInfo
-from aerobee.remoting.wire.bodies.queue_tables import (
+from aerobee.remoting.wire.bodies.client import ProducerTableInfo
+from aerobee.remoting.wire.bodies.queue import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     queue_of,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.client import SubscriptionData
     from aerobee.remoting.wire.bodies.statistics import Connection
 
 FORWARDED_WITHIN_S = 12.0

@@ -12,8 +12,8 @@ from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.steps.admin.brokers import ask, masters, readers_of
 from aerobee.errors import ConfigurationError
+from aerobee.remoting.wire.bodies.group import GroupForbidden
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest, RequestModes
-from aerobee.remoting.wire.bodies.subscription_group import GroupForbidden
 from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
 from aerobee.remoting.wire.headers.pop import GetAllMessageRequestMode, SetMessageRequestMode
 

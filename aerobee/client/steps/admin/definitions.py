@@ -21,8 +21,8 @@ from aerobee.client.steps.admin.topics import (
 )
 from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from aerobee.errors import ConfigurationError
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.topic import GetAllTopicConfig
 

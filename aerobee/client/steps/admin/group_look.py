@@ -17,10 +17,10 @@ from aerobee.client.steps.admin.topics import bounds_in, described, routed_confi
 from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import AerobeeError, GroupNotFoundError, RouteNotFoundError
-from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable
+from aerobee.remoting.wire.bodies.group import GroupForbidden
+from aerobee.remoting.wire.bodies.queue import TopicStatsTable
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
-from aerobee.remoting.wire.bodies.subscription_group import GroupForbidden
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig as WireTopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig as WireTopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryConsumeTimeSpan
 from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
     from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
-    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 ACCOUNTS_MAX = 64
 """The most members that are asked for their running info; each may take 10 s without a response."""

@@ -17,11 +17,10 @@ from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import GroupNotFoundError
-from aerobee.remoting.wire.bodies.group_table import SubscriptionGroupWrapper
-from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, ConsumeStatsList, queue_of
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from aerobee.remoting.wire.bodies.queue import ConsumeStats, ConsumeStatsList, queue_of
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.bodies.topic import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import (
     GetBrokerConsumeStats,

@@ -32,7 +32,7 @@ from aerobee.diagnosis import CopyKind
 from aerobee.errors import AerobeeError
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.topic_list import GroupList
+from aerobee.remoting.wire.bodies.topic import GroupList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import QueryTopicConsumeByWho
 from aerobee.remoting.wire.headers.pull import PullMessageResponse

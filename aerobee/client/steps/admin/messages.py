@@ -23,7 +23,7 @@ from aerobee.errors import (
     ConfigurationError,
     MessageNotFoundError,
 )
-from aerobee.remoting.wire.bodies import queue_units as units_body
+from aerobee.remoting.wire.bodies import queue as units_body
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import QueryConsumeQueue
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
-    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.client import SubscriptionData
 
 QUERY_WITHIN_S = 15.0
 """The timeout of queries by key: an index that is not cached is slow."""

@@ -18,10 +18,10 @@ from aerobee.client.steps.routes import AUTO_CREATE_TOPIC
 from aerobee.client.system_names import is_system_topic
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
-from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable, queue_of
+from aerobee.remoting.wire.bodies.queue import TopicStatsTable, queue_of
 from aerobee.remoting.wire.bodies.route import TopicRouteData
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig as WireTopicConfig
-from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
+from aerobee.remoting.wire.bodies.topic import GroupList, TopicList
+from aerobee.remoting.wire.bodies.topic import TopicConfig as WireTopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryTopicConsumeByWho
 from aerobee.remoting.wire.headers.namesrv import (

@@ -16,7 +16,7 @@ from aerobee.client.steps.assigned import AssignedMember, PoppedQueue
 from aerobee.client.steps.effects import Wait
 from aerobee.errors import ConfigurationError, ConnectError
 from aerobee.remoting.wire.bodies.pop import BatchAckRequest, RequestModeRequest
-from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
+from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo, queue_of
 from aerobee.remoting.wire.headers.client import GetConsumerListByGroup, Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.offset import (

@@ -8,7 +8,7 @@ from aerobee.client.handling import Verdict
 from aerobee.client.steps import direct
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.queue_tables import ConsumeMessageDirectlyResult
+from aerobee.remoting.wire.bodies.queue import ConsumeMessageDirectlyResult
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.admin import ConsumeMessageDirectly

@@ -4,7 +4,7 @@ import pytest
 
 from aerobee.client.steps.effects import Ask, Effect, Steps, Wait
 from aerobee.errors import ConnectError
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from tests.aerobee.client.steps.stage import Stage, answer, no_topic, route

@@ -22,7 +22,7 @@ from aerobee.errors import (
     RouteNotFoundError,
     SubscriptionError,
 )
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import (
     CheckClientConfig,

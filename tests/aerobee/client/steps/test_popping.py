@@ -17,14 +17,14 @@ from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
 from aerobee.client.steps.traces import Traces
 from aerobee.errors import ConfigurationError
 from aerobee.hooks import ConsumeOutcome
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.client import HeartbeatData
 from aerobee.remoting.wire.bodies.pop import (
     AssignmentResponse,
     BatchAckRequest,
     MessageQueueAssignment,
     offsets_in,
 )
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue as WireQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue as WireQueue
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo

@@ -15,9 +15,13 @@ from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.pushing import Batch, PushMember
 from aerobee.errors import ConnectError
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
-from aerobee.remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse
-from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
+from aerobee.remoting.wire.bodies.client import HeartbeatData
+from aerobee.remoting.wire.bodies.queue import (
+    ConsumerRunningInfo,
+    LockBatchRequest,
+    LockBatchResponse,
+    queue_of,
+)
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.admin import GetConsumerRunningInfo
 from aerobee.remoting.wire.headers.client import (

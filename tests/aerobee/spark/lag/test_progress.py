@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.remoting.errors import BodyError
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.bodies.statistics import OffsetWrapper, by_queue, consume_stats
 from aerobee.spark.lag.progress import (
     Lag,

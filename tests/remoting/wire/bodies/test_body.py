@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import REQUEST_BYTES_MAX, Body, without_nulls
-from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.client import ConsumerList, HeartbeatData
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.kv_table import KVTable
-from aerobee.remoting.wire.bodies.queue_lock import LockBatchRequest
+from aerobee.remoting.wire.bodies.queue import LockBatchRequest
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
 from aerobee.remoting.wire.bodies.route import ClusterInfo, TopicRouteData
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from aerobee.remoting.wire.bodies.topic_config import TopicConfigSerializeWrapper
-from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.bodies.topic import TopicConfigSerializeWrapper, TopicList
 
 BODIES: list[type[Body]] = [
     ClusterInfo,

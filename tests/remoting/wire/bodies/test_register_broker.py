@@ -14,7 +14,7 @@ from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies import register_broker
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
 
 VERSION = DataVersion(state_version=0, timestamp=1, counter=4)
 T1 = TopicConfig(topic_name="T1", read_queue_nums=4, write_queue_nums=4)

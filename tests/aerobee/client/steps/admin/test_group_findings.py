@@ -18,7 +18,7 @@ from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.group_findings import diagnosis_of
 from aerobee.client.steps.admin.group_look import GroupLook
 from aerobee.diagnosis import Severity
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.bodies.client import SubscriptionData
 from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
 
 NOW_S = 1_700_000_000

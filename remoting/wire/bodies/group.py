@@ -1,6 +1,6 @@
-"""A consumer group's settings, in bodies and in `subscriptionGroup.json`.
+"""The settings of consumer groups, in bodies and in `subscriptionGroup.json`.
 
-Source: admin §2, store format §1.7 (SubscriptionGroupConfig).
+Source: admin §2 (SubscriptionGroupWrapper), store format §1.7 (SubscriptionGroupConfig).
 """
 
 from __future__ import annotations
@@ -51,3 +51,9 @@ class GroupForbidden(Body, msgspec.Struct, kw_only=True):
     group: str
     readable: bool
     topic: str
+
+
+class SubscriptionGroupWrapper(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_ALL_SUBSCRIPTIONGROUP_CONFIG: name → settings."""
+
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = {}

@@ -1,8 +1,9 @@
-"""A client, its groups and subscriptions: HEART_BEAT.
+"""Clients, their groups and subscriptions: heartbeats, and what administrators see of them.
 
 Enums are their names. C++ clients send ordinals and leave sets out, Go clients send the hash codes
 as texts, Node clients name no expression type; all of it reads the same here. The hash codes are
-carried along, but no one should trust them. Source: remoting §3.9, §6.6 (HeartbeatData).
+carried along, but no one should trust them. Source: remoting §3.9, §6.6 (HeartbeatData); admin §2
+(ProducerTableInfo).
 """
 
 from __future__ import annotations
@@ -86,3 +87,34 @@ def name_ordinals(consumer: dict[str, Any]) -> None:
         value = consumer.get(member)
         if type(value) is int and 0 <= value < len(names):
             consumer[member] = names[value]
+
+
+class CheckClientConfigBody(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """The client, its group and the subscription to check."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str = ""
+    subscription_data: SubscriptionData
+
+
+class ConsumerList(Body, msgspec.Struct, rename="camel"):
+    """The answer to GET_CONSUMER_LIST_BY_GROUP: client ids, each once."""
+
+    consumer_id_list: list[str] = []
+
+
+class ProducerInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """One connected producer. `remote_ip` starts with a slash, as Java prints addresses."""
+
+    client_id: str
+    remote_ip: str = msgspec.field(name="remoteIP", default="")
+    language: str = ""
+    version: int = 0
+    last_update_timestamp: int = 0
+
+
+class ProducerTableInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_ALL_PRODUCER_INFO: group → its members."""
+
+    data: dict[str, list[ProducerInfo]] = {}

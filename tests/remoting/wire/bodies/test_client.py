@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.remoting.errors import BodyError
-from aerobee.remoting.wire.bodies.heartbeat import (
+from aerobee.remoting.wire.bodies.client import (
     ConsumerData,
     HeartbeatData,
     ProducerData,

@@ -2,13 +2,13 @@
 
 from itertools import starmap
 
-from aerobee.remoting.wire.bodies.offset_table import (
+from aerobee.remoting.wire.bodies.queue import (
+    MessageQueue,
     offset_row,
     offset_row_for_cpp,
     offset_table,
     offset_table_for_cpp,
 )
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 TWO = {
     MessageQueue(broker_name="broker-a", queue_id=0, topic="T"): 5,

@@ -1,4 +1,7 @@
-"""A topic's settings, in bodies and in `topics.json`. Source: semantics §4.1."""
+"""Topics: their settings, in bodies and in `topics.json`, and lists of names.
+
+Source: semantics §4.1; admin §2 (TopicList, GroupList).
+"""
 
 from __future__ import annotations
 
@@ -36,3 +39,23 @@ class TopicConfigs(Body, msgspec.Struct, rename="camel", kw_only=True):
     """Body of UPDATE_AND_CREATE_TOPIC_LIST; keys of attributes begin with a plus or a minus."""
 
     topic_config_list: list[TopicConfig]
+
+
+class GroupList(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Names of groups."""
+
+    group_list: list[str]
+
+
+class TopicList(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Names; `broker_addr` only in answers that have one."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON."""
+        document: dict[str, object] = {"topicList": self.topic_list}
+        if self.broker_addr is not None:
+            document["brokerAddr"] = self.broker_addr
+        return msgspec.json.encode(document)

@@ -1,7 +1,10 @@
-"""Readers of bodies whose maps have queues as their keys: offsets of topics, groups, consumers.
+"""Queues: locks of them, and maps whose keys are queues, such as offsets.
 
 In a map read here a key is the queue's own compact JSON; `queue_of` decodes it. How brokers write
-theirs is in `statistics`; what consumers write is here. Source: admin §2, remoting §3.11.
+theirs is in `statistics`; what consumers write is here. A map of a reset is Java's, whose keys are
+objects: `{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:5}}`, without spaces, members
+sorted. It is no JSON, and must not be: an array of pairs fails in every Java client. Source:
+remoting §3.9, §3.11; admin §2.
 """
 
 from __future__ import annotations
@@ -11,11 +14,35 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
-from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.client import SubscriptionData
+from aerobee.remoting.wire.header import I32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+
+class MessageQueue(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One queue of one topic on one broker."""
+
+    broker_name: str
+    queue_id: I32
+    topic: str
+
+
+class LockBatchRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockBatchResponse(Body, msgspec.Struct, rename="camel"):
+    """The queues that the client holds a lock on."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
+
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -155,3 +182,49 @@ class ConsumeMessageDirectlyResult(Body, msgspec.Struct, rename="camel", kw_only
     """CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION."""
     remark: str | None = None
     spent_time_mills: int
+
+
+def offset_row(queue: MessageQueue, offset: int) -> bytes:
+    """One row of an `offset_table`."""
+    return _encode(queue) + b":%d" % offset
+
+
+def offset_table(rows: Iterable[bytes]) -> bytes:
+    """Body of RESET_CONSUMER_CLIENT_OFFSET and of the answer to 222 (ResetOffsetBody)."""
+    return b'{"offsetTable":{' + b",".join(rows) + b"}}"
+
+
+def offset_row_for_cpp(queue: MessageQueue, offset: int) -> bytes:
+    """One row of an `offset_table_for_cpp`."""
+    return _encode(
+        {
+            "brokerName": queue.broker_name,
+            "offset": offset,
+            "queueId": queue.queue_id,
+            "topic": queue.topic,
+        }
+    )
+
+
+def offset_table_for_cpp(rows: Iterable[bytes]) -> bytes:
+    """The same in the only form that the C++ client reads (ResetOffsetBodyForC)."""
+    return b'{"offsetTable":[' + b",".join(rows) + b"]}"
+
+
+class QueueUnit(msgspec.Struct, rename="camel", kw_only=True):
+    """One unit, and whether the group's subscription matches its tags code (`eval`)."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = True
+
+
+class QueueUnits(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Units of a queue with its bounds, and what the group subscribed to, if one was named."""
+
+    min_queue_index: int
+    max_queue_index: int
+    queue_data: list[QueueUnit]
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
