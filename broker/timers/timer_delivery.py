@@ -49,7 +49,6 @@ EMPTY_SLOTS: Final = 5_000
 SERVICE: Final = "timers"
 """The service name for messages that were set aside."""
 
-_WHEEL_BYTES: Final = WHEEL_TOPIC.encode()
 _target = lru_cache(maxsize=4_096)(Target)
 _new = tuple.__new__
 
@@ -114,7 +113,7 @@ class TimerPuts:
                     break
                 message = stored(view)
                 timed = Timed.of(message.properties)
-                if timed is None or message.topic != _WHEEL_BYTES:
+                if timed is None or message.topic != WHEEL_TOPIC:
                     break
                 topic = timed.topic
                 if not is_deliverable(topic) or is_deleted(topic, message):

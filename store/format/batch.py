@@ -1,4 +1,4 @@
-"""A batch body → its messages, column by column → their records, side by side, and their units.
+"""A batch body → its messages, column by column; columns → records side by side, and their units.
 
 What messages have in common is encoded once, and a step of the work is one call for all of them:
 most batches have messages of one shape, which `struct` reads and writes without a loop of ours.
@@ -16,7 +16,7 @@ from zlib import crc32
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format.layout import Layout, i32, u32
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
-from aerobee.store.format.record import HEAD, HEADS, HOST_FLAGS, LENGTH16, store_timestamp_at
+from aerobee.store.format.record import HEAD, HEADS, HOST_FLAGS, LENGTH16
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 
@@ -46,16 +46,21 @@ _batch_head = BATCH_HEAD.unpack_from
 _FIXED_BYTES = BATCH_HEAD.size + LENGTH16.size
 _unit = UNIT.pack
 _length = LENGTH16.pack
-MAGIC, QUEUE_ID, SYS_FLAG = (HEAD.offset[name] for name in ("magic", "queue_id", "sys_flag"))
-COMMON_ENDS = {family: layout.offset["body_length"] for family, layout in HEADS.items()}
-"""Where ends what is between a record's own offsets and the length of its body, by the hosts."""
+_body_length = Struct(">i").pack
+FRONT = Struct(">i4sI4siqq")
+"""Size, magic, CRC of the body, queue id, flag, and the two offsets of a record."""
+assert FRONT.size == HEAD.offset["sys_flag"]
+_LOWEST = 3
+"""The byte of the sysFlag with the bits of the hosts."""
+FIXED_BYTES_OF_COLUMNS = FRONT.size + HEAD.size - HEAD.offset["body_length"] + LENGTH16.size
+"""Bytes of a record that `encode_columns` is not given."""
 
 
 class BatchItems(NamedTuple):
     """Messages of a batch, column by column: a place in each is one message."""
 
     flags: Sequence[int]
-    bodies: Sequence[bytes]
+    bodies: Sequence[bytes | memoryview]
     properties: Sequence[bytes]
     shape: tuple[int, int] | None = None
     """Lengths of body and properties, where all are known to have the same."""
@@ -182,13 +187,11 @@ def _each(raw: bytes, at: int, most: int) -> tuple[BatchItems, int]:
 # ── Records ──
 
 
-class Shared(NamedTuple):
-    """What the records of a batch have in common: the size without content, and fields."""
+class CommonFields(NamedTuple):
+    """What the records of a run have in common in any case, as it stands in them."""
 
-    size: int
     magic: bytes
     queue_id: bytes
-    common: bytes
     topic: bytes
 
 
@@ -200,37 +203,40 @@ def encode_batch(
     `model` is the record of a message without content: it has what they have in common but for
     `stored`, their store timestamp. The properties of the items are closed.
     """
-    family = model[SYS_FLAG + 3] & HOST_FLAGS
-    at = store_timestamp_at(family)
-    shared = Shared(
-        len(model),
-        model[MAGIC : MAGIC + 4],
-        model[QUEUE_ID : QUEUE_ID + 4],
-        model[SYS_FLAG:at]
-        + stored.to_bytes(8, "big", signed=True)
-        + model[at + 8 : COMMON_ENDS[family]],
-        model[HEADS[family].size : -LENGTH16.size],
-    )
+    _, magic, _, queue_id, _, _, _ = FRONT.unpack_from(model)
+    layout = HEADS[model[FRONT.size + _LOWEST] & HOST_FLAGS]
+    at = layout.offset["store_timestamp"]
+    times = stored.to_bytes(8, "big", signed=True) + model[at + 8 : layout.offset["body_length"]]
+    common = model[FRONT.size : at] + times
+    fields = CommonFields(magic, queue_id, model[layout.size : -LENGTH16.size])
     numbers = range(queue_offset, queue_offset + len(items.bodies))
     crcs = [crc32(body) & 0x7FFFFFFF for body in items.bodies]
-    encoded = _of_any_shape if items.shape is None else _of_one_shape
-    return encoded(shared, items, crcs, numbers, physical_offset)
+    if items.shape is not None:
+        return _of_one_shape(fields, common, items, crcs, numbers, physical_offset)
+    commons = [common] * len(items.bodies)
+    return encode_columns(fields, commons, items, crcs, numbers, physical_offset)
 
 
 def _of_one_shape(
-    shared: Shared, items: BatchItems, crcs: list[int], numbers: range, physical_offset: int
+    fields: CommonFields,
+    common: bytes,
+    items: BatchItems,
+    crcs: list[int],
+    numbers: range,
+    physical_offset: int,
 ) -> BatchRecords:
     """A record by one call each."""
     flags, bodies, properties, shape = items
     assert shape is not None
+    magic, queue_id, topic = fields
     length, tail = shape
-    size = shared.size + length + tail
+    common, topic = common + _body_length(length), topic + _length(tail)
+    size = FRONT.size + len(common) + length + len(topic) + tail
     offsets = range(physical_offset, physical_offset + len(bodies) * size, size)
-    common, topic = shared.common + length.to_bytes(4, "big"), shared.topic + _length(tail)
     pack = _record(len(common), length, len(topic), tail)
-    before = size.to_bytes(4, "big") + shared.magic
-    fields = crcs, repeat(shared.queue_id), flags, numbers, offsets, repeat(common)
-    data = b"".join(map(pack, repeat(before), *fields, bodies, repeat(topic), properties))
+    before = repeat(size.to_bytes(4, "big") + magic)
+    front = before, crcs, repeat(queue_id), flags, numbers, offsets
+    data = b"".join(map(pack, *front, repeat(common), bodies, repeat(topic), properties))
     codes = map(tags_code_of, properties) if tail else repeat(0)
     units = b"".join(map(_unit, offsets, repeat(size), codes))
     return BatchRecords(data, units, offsets, properties if tail else ())
@@ -238,30 +244,35 @@ def _of_one_shape(
 
 @lru_cache(SHAPES_MAX)
 def _record(common: int, body: int, topic: int, properties: int) -> Pack:
-    """A whole record: size and magic, CRC, queue id, flag, its two offsets, and byte strings."""
+    """A whole record: its front, of which the first two fields are one, and byte strings."""
     return Struct(f">8sI4siqq{common}s{body}s{topic}s{properties}s").pack
 
 
-def _of_any_shape(
-    shared: Shared, items: BatchItems, crcs: list[int], numbers: range, physical_offset: int
+def encode_columns(
+    fields: CommonFields,
+    commons: Sequence[bytes],
+    items: BatchItems,
+    crcs: Sequence[int],
+    numbers: range,
+    physical_offset: int,
 ) -> BatchRecords:
-    """Heads by one call each, put between what is there."""
+    """The records of messages of any shape, at least one: what is there is put between few bytes.
+
+    `commons` have, of each, what is between its own offsets and the length of its body. The
+    properties of the items are closed. Hot.
+    """
     flags, bodies, properties, _ = items
+    magic, queue_id, topic = fields
     lengths, tails = [*map(len, bodies)], [*map(len, properties)]
-    sizes = [shared.size + length + tail for length, tail in zip(lengths, tails, strict=True)]
+    fixed = FIXED_BYTES_OF_COLUMNS + len(topic)
+    parts_bytes = zip(map(len, commons), lengths, tails, strict=True)
+    sizes = [fixed + common + length + tail for common, length, tail in parts_bytes]
     offsets = [*accumulate(sizes[:-1], initial=physical_offset)]
-    common, topic = repeat(shared.common), repeat(shared.topic)
-    fields = repeat(shared.magic), crcs, repeat(shared.queue_id), flags, numbers, offsets, common
-    heads = map(_head(len(shared.common)), sizes, *fields, lengths)
-    parts = zip(heads, bodies, topic, map(_length, tails), properties, strict=False)
+    fronts = map(FRONT.pack, sizes, repeat(magic), crcs, repeat(queue_id), flags, numbers, offsets)
+    contents = map(_body_length, lengths), bodies, repeat(topic), map(_length, tails), properties
+    parts = zip(fronts, commons, *contents, strict=False)
     data = b"".join(chain.from_iterable(parts))
     some = any(properties)
     codes = map(tags_code_of, properties) if some else repeat(0)
     units = b"".join(map(_unit, offsets, sizes, codes))
     return BatchRecords(data, units, offsets, properties if some else ())
-
-
-@lru_cache(len(HEADS))
-def _head(common: int) -> Pack:
-    """The head of a record: as `_record`, and the length of the body."""
-    return Struct(f">i4sI4siqq{common}si").pack

@@ -8,36 +8,33 @@ Source: store format §1.2 (ScheduleMessageService, TimerMessageStore, MessageEx
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.store.errors import RecordDamaged
-from aerobee.store.format.batch import BatchRecords
+from aerobee.store.format.batch import (
+    FIXED_BYTES_OF_COLUMNS,
+    BatchItems,
+    BatchRecords,
+    CommonFields,
+    encode_columns,
+)
+from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import (
+    FIXED_BYTES,
     HEAD,
     HEADS,
     HOST_FLAGS,
-    LENGTH16,
-    MAGIC_V1,
-    MAGIC_V2,
     TRANSACTION_PREPARED,
-    read,
+    parse,
     topic_bytes,
 )
-from aerobee.store.format.tags import tags_code_of
-from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from aerobee.store.format.layout import Buffer
-
-Head: TypeAlias = tuple[int, int, int, int, int, int, int, bytes, int, bytes, int]
-"""The head of a record, with the fields that a copy keeps in two pieces: size, magic, checksum of
-the body, queue id, flag, queue offset, physical offset; sysFlag, born timestamp, born host; store
-timestamp; store host, how often it was consumed again, the offset of its transaction; length of
-the body."""
 
 
 class Stored(NamedTuple):
@@ -46,32 +43,42 @@ class Stored(NamedTuple):
     size: int
     queue_offset: int
     physical_offset: int
-    head: Head
-    topic: bytes
-    body: Buffer
+    flag: int
+    body_crc: int
+    born: bytes
+    """The bytes of its sysFlag, born timestamp and born host."""
+    kept: bytes
+    """Those of its store host, how often it was consumed again, the offset of its transaction."""
+    topic: str
+    body: bytes | memoryview
     properties: bytes
 
 
-def _head_of(family: int) -> struct.Struct:
-    """The layout of a `Head`, by the hosts."""
-    at = HEADS[family].offset
-    born = at["store_timestamp"] - at["sys_flag"]
-    kept = at["body_length"] - at["store_host"]
-    head = struct.Struct(f">iIIiiqq{born}sq{kept}si")
-    assert head.size == HEADS[family].size
-    return head
+class Pieces(NamedTuple):
+    """Where a copy takes its bytes from, by the hosts."""
+
+    length: Callable[[Buffer, int], tuple[int]]
+    """That of the body."""
+    born: slice
+    kept: slice
+    size: int
 
 
-_heads = {family: _head_of(family) for family in HEADS}
-_packs = {family: (head.pack, head.size) for family, head in _heads.items()}
-_head = _heads[0].unpack_from
-_HEAD_BYTES = HEAD.size
-_MAGICS = (MAGIC_V1, MAGIC_V2)
-_LOWEST = 3
-"""The byte of the sysFlag with the bits of the hosts and of transactions."""
+def _pieces_of(family: int) -> Pieces:
+    layout = HEADS[family]
+    at = layout.offset
+    return Pieces(
+        layout.pick("body_length"),
+        slice(at["sys_flag"], at["store_timestamp"]),
+        slice(at["store_host"], at["body_length"]),
+        layout.size,
+    )
+
+
+_pieces = {family: _pieces_of(family) for family in HEADS}
+_numbers = HEAD.pick("body_crc", "flag", "physical_offset")
 _new = tuple.__new__
-_unit = UNIT.pack
-_length = LENGTH16.pack
+_STORED_BYTES = 8
 
 
 def stored(buffer: Buffer, at: int = 0) -> Stored:
@@ -79,47 +86,34 @@ def stored(buffer: Buffer, at: int = 0) -> Stored:
 
     Raises: RecordDamaged for anything but a whole record that has a place in a queue.
     """
-    try:
-        head = _head(buffer, at)
-        body_at = at + _HEAD_BYTES
-        bits = head[7][_LOWEST]
-        if bits & HOST_FLAGS:
-            layout = _heads[bits & HOST_FLAGS]
-            head = layout.unpack_from(buffer, at)
-            body_at = at + layout.size
-    except struct.error:
-        raise _damaged(buffer, at) from None
-    size, magic, _, _, _, queue_offset, physical_offset, _, _, _, length = head
-    topic_at = body_at + length
-    end = at + size
-    if length < 0 or not topic_at < end <= len(buffer) or bits & TRANSACTION_PREPARED:
-        raise _damaged(buffer, at)
-    rest = bytes(buffer[topic_at:end])
-    if magic == MAGIC_V1:
-        begin = 1
-        topic_end = 1 + rest[0]
-    else:
-        begin = 2
-        topic_end = 2 + int.from_bytes(rest[:2])
-    properties = rest[topic_end + 2 :]
-    if (
-        magic not in _MAGICS
-        or topic_end + 2 > len(rest)
-        or rest[topic_end] << 8 | rest[topic_end + 1] != len(properties)
-    ):
-        raise _damaged(buffer, at)
-    topic, body = rest[begin:topic_end], buffer[body_at:topic_at]
+    if len(buffer) - at < FIXED_BYTES:
+        raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
+    crc, flag, physical_offset = _numbers(buffer, at)
+    header = parse(buffer, at, physical_offset)
+    if isinstance(header, NoRecord):
+        raise RecordDamaged(f"no record at {at}: {header.kind}")
+    if header.sys_flag & TRANSACTION_PREPARED:
+        raise RecordDamaged(f"the record at {at} has no place in a queue")
+    length_at, born_at, kept_at, head_bytes = _pieces[header.sys_flag & HOST_FLAGS]
+    body_at = at + head_bytes
+    head = bytes(buffer[at:body_at])
+    body_end = body_at + length_at(buffer, at)[0]
     # As Stored(…) does it, in half of its time.
-    return _new(Stored, (size, queue_offset, physical_offset, head, topic, body, properties))
-
-
-def _damaged(buffer: Buffer, at: int) -> RecordDamaged:
-    """Why there is no message."""
-    try:
-        read(buffer, at)
-    except RecordDamaged as error:
-        return error
-    return RecordDamaged(f"the record at {at} has no place in a queue")
+    return _new(
+        Stored,
+        (
+            header.size,
+            header.queue_offset,
+            physical_offset,
+            flag,
+            crc,
+            head[born_at],
+            head[kept_at],
+            header.topic,
+            buffer[body_at:body_end],
+            header.properties,
+        ),
+    )
 
 
 def stored_messages(views: Iterable[Buffer]) -> tuple[list[Stored], RecordDamaged | None]:
@@ -139,14 +133,12 @@ def stored_messages(views: Iterable[Buffer]) -> tuple[list[Stored], RecordDamage
 
 def copy_bytes(topic: str, message: Stored, properties: bytes) -> int:
     """The size of a copy. Raises: MessageIllegal."""
-    _, _, _, _, _, _, _, born, _, _, _ = message.head
-    _, head_bytes = _packs[born[_LOWEST] & HOST_FLAGS]
-    named = len(topic_bytes(topic)[1])
-    return head_bytes + len(message.body) + named + LENGTH16.size + len(closed(properties))
+    fixed = FIXED_BYTES_OF_COLUMNS + len(message.born) + _STORED_BYTES + len(message.kept)
+    return fixed + len(message.body) + len(topic_bytes(topic)[1]) + len(closed(properties))
 
 
 def encode_copies(
-    messages: Iterable[tuple[Stored, bytes]],
+    messages: Sequence[tuple[Stored, bytes]],
     topic: str,
     queue_id: int,
     queue_offset: int,
@@ -159,23 +151,26 @@ def encode_copies(
     As many of the first as fit into `room` bytes. Raises: MessageIllegal for a topic that no record
     can name.
     """
-    magic, topic_field = topic_bytes(topic)
-    at, end = physical_offset, physical_offset + room
-    parts: list[Buffer] = []
-    units, offsets, all_properties = bytearray(), [], []
-    for number, (message, properties) in enumerate(messages, queue_offset):
-        _, _, crc, _, flag, _, _, born, _, kept, length = message.head
-        pack, head_bytes = _packs[born[_LOWEST] & HOST_FLAGS]
-        properties = closed(properties)
-        size = head_bytes + length + len(topic_field) + LENGTH16.size + len(properties)
-        if at + size > end:
-            break
-        head = pack(
-            *(size, magic, crc, queue_id, flag, number, at, born, store_timestamp, kept, length)
-        )
-        parts += (head, message.body, topic_field, _length(len(properties)), properties)
-        units += _unit(at, size, tags_code_of(properties))
-        offsets.append(at)
-        all_properties.append(properties)
-        at += size
-    return BatchRecords(b"".join(parts), bytes(units), offsets, all_properties)
+    magic, name = topic_bytes(topic)
+    stored_at = store_timestamp.to_bytes(_STORED_BYTES, "big", signed=True)
+    commons = [message.born + stored_at + message.kept for message, _ in messages]
+    items = BatchItems(
+        [message.flag for message, _ in messages],
+        [message.body for message, _ in messages],
+        [closed(properties) for _, properties in messages],
+    )
+    crcs = [message.body_crc for message, _ in messages]
+    numbers = range(queue_offset, queue_offset + len(messages))
+    number = queue_id.to_bytes(4, "big", signed=True)
+    fields = CommonFields(magic.to_bytes(4, "big"), number, name)
+    records = encode_columns(fields, commons, items, crcs, numbers, physical_offset)
+    if len(records.data) <= room:
+        return records
+    # Each ends where the next one begins; all but the last, which does not fit.
+    fitting = max(bisect_right(records.offsets, physical_offset + room) - 1, 0)
+    if not fitting:
+        return BatchRecords(b"", b"", [], [])
+    first = messages[:fitting]
+    return encode_copies(
+        first, topic, queue_id, queue_offset, physical_offset, store_timestamp, room
+    )

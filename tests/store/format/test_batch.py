@@ -100,7 +100,7 @@ def test_a_wrong_length_among_messages_alike_is_found(number: int, at: int) -> N
         list(batch_columns(bytes(body), 500))
 
 
-def rows(piece: BatchItems) -> Iterator[tuple[int, bytes, bytes]]:
+def rows(piece: BatchItems) -> Iterator[tuple[int, bytes | memoryview, bytes]]:
     return zip(piece.flags, piece.bodies, piece.properties, strict=True)
 
 

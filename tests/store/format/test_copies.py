@@ -49,7 +49,7 @@ def test_copies_are_the_messages_encoded_anew(
     whole = b"".join(record.encode(one, 7, 9, 11) for one, _ in drafts)
     messages, damage = stored_messages([memoryview(whole)])
     assert damage is None
-    assert [one.topic for one in messages] == [one.topic.encode() for one, _ in drafts]
+    assert [one.topic for one in messages] == [one.topic for one, _ in drafts]
     assert [one.properties for one in messages] == [closed(one.properties) for one, _ in drafts]
     copies = [(one, new) for one, (_, new) in zip(messages, drafts, strict=True)]
     made = encode_copies(copies, topic, 3, queue_offset, physical_offset, now_ms, ROOM)
@@ -64,7 +64,8 @@ def test_copies_are_the_messages_encoded_anew(
         at += len(again)
     assert made.data == b"".join(data)
     assert made.units == b"".join(units)
-    assert made.properties == [closed(new) for _, new in drafts]
+    expected = [closed(new) for _, new in drafts]
+    assert [*made.properties] == (expected if any(expected) else [])
     room = len(made.data) - 1
     fewer = encode_copies(copies, topic, 3, queue_offset, physical_offset, now_ms, room)
     assert fewer.offsets == made.offsets[:-1]
