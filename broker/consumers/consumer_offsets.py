@@ -54,7 +54,7 @@ def check_not_own(group: str) -> None:
         raise NoPermission(f"the group[{group}] belongs to the broker itself")
 
 
-class Clamped(NamedTuple):
+class ClampedOffset(NamedTuple):
     """An offset beyond its queue: its old value, and the queue's end that replaced it."""
 
     topic: str
@@ -256,14 +256,14 @@ class ConsumerOffsetTable:
         self.topics_by_group.setdefault(group, set()).add(topic)
         self.groups_by_topic.setdefault(topic, set()).add(group)
 
-    def clamp(self, max_offset: Callable[[str, int], int]) -> list[Clamped]:
+    def clamp(self, max_offset: Callable[[str, int], int]) -> list[ClampedOffset]:
         """Move each offset beyond the end of its queue back to it; returns those that moved.
 
         Called once after recovery: the log is the truth, and an offset beyond its end would skip
         the messages stored there next. Marks of Spark sinks are not offsets and stay.
         `max_offset(topic, queue_id)` is 0 for an unknown queue.
         """
-        cut: list[Clamped] = []
+        cut: list[ClampedOffset] = []
         for key, queues in self.entries.items():
             topic, group = split_key(key)
             if group.startswith(MARKS):
@@ -273,7 +273,7 @@ class ConsumerOffsetTable:
                 if consumer_offset > end:
                     queues[queue_id] = end
                     self.changes += 1
-                    cut.append(Clamped(topic, group, queue_id, consumer_offset, end))
+                    cut.append(ClampedOffset(topic, group, queue_id, consumer_offset, end))
         return cut
 
     # ── The file ──

@@ -15,7 +15,7 @@ from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
 from aerobee.broker.errors import Refused
-from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
+from aerobee.broker.topics.topic_processor import PAGE, Durable, PageRequest, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import (
@@ -197,7 +197,7 @@ class GroupProcessor:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or one page of them."""
         document = self.groups.document()
         table = document.pop("subscriptionGroupTable")
-        asked = PageWanted(header.group_seq, header.data_version, header.max_group_num)
+        asked = PageRequest(header.group_seq, header.data_version, header.max_group_num)
         configs = page_of(table, asked, self.groups.version, self.page)
         total = headers.GetAllGroupConfigResponse(total_group_num=len(table))
         around = msgspec.json.encode(document)

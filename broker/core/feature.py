@@ -27,7 +27,7 @@ class Service(Protocol):
     async def run(self, *, task_status: trio.TaskStatus[None]) -> object: ...
 
 
-class Held(Protocol):
+class HeldRequests(Protocol):
     """Requests held by long polling."""
 
     @property
@@ -64,7 +64,7 @@ class Feature:
     """Tables that are saved on request."""
     periodic: Sequence[Periodic] = ()
     """Tables that are saved periodically."""
-    held: Held | None = None
+    held: HeldRequests | None = None
     services: Sequence[Service] = ()
     """Background tasks, in the order in which they start."""
 

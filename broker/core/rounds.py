@@ -19,7 +19,7 @@ from aerobee.remoting.server.shared import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.core.feature import Held
+    from aerobee.broker.core.feature import HeldRequests
     from aerobee.remoting.config import RemotingConfig
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.clock import Clock
@@ -56,7 +56,7 @@ class Rounds:
         )
         self.flush = self.reactor.flush
         """Send every answer that is ready."""
-        self.held: list[Held] = []
+        self.held: list[HeldRequests] = []
         """The holders of requests, in the order in which they are woken."""
         self.when_closed: list[Callable[[Connection], None]] = []
         """Called for each closed connection."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable"})
 
 
-class Moved(NamedTuple):
+class MovedOffset(NamedTuple):
     """An offset outside its queue, and the end of the queue that replaced it."""
 
     level: int
@@ -59,16 +59,16 @@ class DelayOffsetTable:
 
     def clamp(
         self, min_offset: Callable[[int], int], max_offset: Callable[[int], int]
-    ) -> list[Moved]:
+    ) -> list[MovedOffset]:
         """Move each offset outside its queue to the nearer end; returns those that moved.
 
         Called once after recovery. Both functions take a level.
         """
-        moved: list[Moved] = []
+        moved: list[MovedOffset] = []
         for level, at in self.offsets.items():
             inside = min(max(at, min_offset(level)), max_offset(level))
             if inside != at:
-                moved.append(Moved(level, at, inside))
+                moved.append(MovedOffset(level, at, inside))
         for level, _, inside in moved:
             self.move(level, inside)
         return moved

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
 
 
-class Connected(Protocol):
+class HoldingConnection(Protocol):
     """A connection with its number of held requests: a peer that has some is not idle."""
 
     held: int
@@ -24,7 +24,7 @@ class Connected(Protocol):
 class HeldRequest:
     """The common part of every held request. Times are seconds of the loop's clock."""
 
-    connection: Connected
+    connection: HoldingConnection
     group: str
     matches: Filter | None
     """Which messages it waits for; None: any."""

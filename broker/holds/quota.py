@@ -14,7 +14,7 @@ from aerobee.broker.holds.held_request import HeldRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.holds.held_request import Connected
+    from aerobee.broker.holds.held_request import HoldingConnection
 
 SHORT_CHARS: Final = 1_024
 """Texts up to this length add nothing to a request's weight: their filter is shared."""
@@ -53,11 +53,11 @@ class HoldQuota(Generic[H]):
 
     def __init__(self, limits: HoldLimits) -> None:
         self.limits = limits
-        self.by_connection: dict[Connected, Share[H]] = {}
+        self.by_connection: dict[HoldingConnection, Share[H]] = {}
         self.by_group: dict[str, int] = {}
         self.weight = 0
         self.count = 0
-        self._largest: list[Connected] = []
+        self._largest: list[HoldingConnection] = []
         """Connections that had more than their share at the last scan, the largest last."""
         self._asked = 0
 
@@ -112,7 +112,7 @@ class HoldQuota(Generic[H]):
         """The weight of the group that holds most."""
         return max(self.by_group.values(), default=0)
 
-    def of(self, connection: Connected) -> list[H]:
+    def of(self, connection: HoldingConnection) -> list[H]:
         """All held requests of a connection."""
         share = self.by_connection.get(connection)
         return [] if share is None else list(share.requests)

@@ -43,12 +43,12 @@ class LagReader:
 
     async def read(self) -> list[GroupLag]:
         """Every group in every topic, at most LAGS_MAX pairs. Others run in between."""
-        scrape = TimesRead(self._times, self._clock.monotonic() + TIMES_WITHIN_S)
+        scrape = StoreTimes(self._times, self._clock.monotonic() + TIMES_WITHIN_S)
         lags = await self._read(scrape)
         self._times = scrape.times
         return lags
 
-    async def _read(self, scrape: TimesRead) -> list[GroupLag]:
+    async def _read(self, scrape: StoreTimes) -> list[GroupLag]:
         turns = Turns()
         lags: list[GroupLag] = []
         for group in self._groups():
@@ -85,7 +85,7 @@ class LagReader:
                 yield name, True
                 return
 
-    async def _lag(self, lag: GroupLag, topic: str, turns: Turns, scrape: TimesRead) -> GroupLag:
+    async def _lag(self, lag: GroupLag, topic: str, turns: Turns, scrape: StoreTimes) -> GroupLag:
         config = self._topics.get(topic)
         queues = self._offsets.queues(lag.group, topic)
         if config is None or not (queues or lag.is_retry):
@@ -131,7 +131,7 @@ class LagReader:
         return self._clients.group(group) is not None or bool(self._compensation.topics(group))
 
     async def _stored_ms(
-        self, topic: str, queue_id: int, queue_offset: int, scrape: TimesRead
+        self, topic: str, queue_id: int, queue_offset: int, scrape: StoreTimes
     ) -> int | None:
         """The store time of a message in ms; None when the disk fails or is too slow."""
         key = (topic, queue_id, queue_offset)
@@ -148,7 +148,7 @@ class LagReader:
         return stored_ms
 
 
-class TimesRead:
+class StoreTimes:
     """Store times known before this scrape, those that it used, and its deadline for reads."""
 
     def __init__(self, known: Mapping[tuple[str, int, int], int], until: float) -> None:

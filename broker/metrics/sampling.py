@@ -48,7 +48,7 @@ class Count(NamedTuple):
     size_bytes: int
 
 
-class Morning(NamedTuple):
+class MidnightTotals(NamedTuple):
     """Messages put and delivered up to some midnight, those of system topics left out."""
 
     put: int = 0
@@ -72,8 +72,8 @@ class Sampling:
         """`connections` returns how many were opened and closed."""
         self.samples = Samples(counted=self._counted)
         self.totals: deque[Totals] = deque([Totals()], maxlen=RATE_SPANS_S[-1] + 1)
-        self.yesterday = Morning()
-        self.today = Morning()
+        self.yesterday = MidnightTotals()
+        self.today = MidnightTotals()
         self._stats = stats
         self._store = store
         self._clock = clock
@@ -115,7 +115,7 @@ class Sampling:
             self._day = day
             self.yesterday, self.today = self.today, self.now()
 
-    def now(self) -> Morning:
+    def now(self) -> MidnightTotals:
         """Messages put and delivered so far, without system topics."""
         stats, is_system = self._stats, self._is_system_topic
         put = sum(
@@ -124,7 +124,7 @@ class Sampling:
         got = sum(
             s.messages_out for (_, topic), s in stats.groups_out.items() if not is_system(topic)
         )
-        return Morning(put, got)
+        return MidnightTotals(put, got)
 
     def rates(self, field: str) -> tuple[float, ...]:
         """Per second over the last 10, 60 and 600 s, or as far back as there are samples."""

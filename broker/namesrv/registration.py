@@ -193,7 +193,7 @@ class Link:
                 async with self.registrar.connect(self.address) as self.server:
                     await self.stay_registered(self.server)
             # The nursery of a connection raises its errors in a group.
-            except* (RemotingError, OSError, Rejected) as errors:
+            except* (RemotingError, OSError, RegistrationRejected) as errors:
                 self.note(False, first_reason(errors))
             finally:
                 self.server = None
@@ -301,7 +301,7 @@ class Link:
         timeout_s = self.registrar.settings.register_broker_timeout_ms / 1000
         answer = await server.call(code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise Rejected(f"answer {answer.code}: {answer.remark}")
+            raise RegistrationRejected(f"answer {answer.code}: {answer.remark}")
         return answer
 
     async def leave(self) -> None:
@@ -339,5 +339,5 @@ def first_reason(error: BaseException) -> str:
     return str(error)
 
 
-class Rejected(Exception):
+class RegistrationRejected(Exception):
     """The name server answered with an error."""

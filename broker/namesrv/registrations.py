@@ -69,7 +69,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegistrationAnswer:
     """The answer to a registration: for a slave, the addresses of its master if that is alive."""
 
     ha_address: str | None = None

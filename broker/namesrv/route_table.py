@@ -24,7 +24,7 @@ from aerobee.broker.namesrv.registrations import (
     LostBrokers,
     MinIdChange,
     OwnBroker,
-    Registered,
+    RegistrationAnswer,
     SystemNames,
     check_queues,
     check_shape,
@@ -122,7 +122,9 @@ class RouteTable:
 
     # ── Registration ──
 
-    def register(self, request: Registration, now_ms: int) -> Generator[None, None, Registered]:
+    def register(
+        self, request: Registration, now_ms: int
+    ) -> Generator[None, None, RegistrationAnswer]:
         """Register a broker and its topics. Raises: Refused when it may not register.
 
         Topics are stored again only when the data version differs from the stored one; topics
@@ -142,7 +144,7 @@ class RouteTable:
         broker = self.brokers.get(request.broker)
         if broker is not None and self.is_outdated(broker, request):
             self.live.pop(key, None)
-            return Registered()
+            return RegistrationAnswer()
         if broker is None:
             broker = Broker(request.cluster, request.broker)
             self.brokers[request.broker] = broker
@@ -295,13 +297,13 @@ class RouteTable:
         alive = any(key.address == address for key in self.live)
         return address if alive else None
 
-    def master_of(self, broker: Broker, request: Registration) -> Registered:
+    def master_of(self, broker: Broker, request: Registration) -> RegistrationAnswer:
         """The master's addresses, for the answer to a slave."""
         address = broker.addresses.get(MASTER_ID)
         if request.broker_id == MASTER_ID or address is None:
-            return Registered()
+            return RegistrationAnswer()
         live = self.live.get(LiveKey(request.cluster, address))
-        return Registered(live.ha_address, address) if live else Registered()
+        return RegistrationAnswer(live.ha_address, address) if live else RegistrationAnswer()
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
         """The data version of a broker's last registration; the query counts as a heartbeat."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from aerobee.broker.pop.pop_hold import NOTIFICATIONS, POPS
-from aerobee.broker.pop.pop_reader import ALL_QUEUES, Wanted
+from aerobee.broker.pop.pop_reader import ALL_QUEUES, PopScope
 from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
@@ -45,15 +45,15 @@ class NotificationProcessor:
 
     def notify(self, header: Notification, command: Command, connection: Connection) -> Outcome:
         """NOTIFICATION."""
-        wanted = self._checked(header)
+        scope = self._checked(header)
         now_ms = self._clock.now_ms()
-        asked = HoldableRequest(
+        request = HoldableRequest(
             header, command, connection, deadline(header.born_time, header.poll_time, now_ms)
         )
         try:
-            return self._attempt(asked, wanted, last=False)
+            return self._attempt(request, scope, last=False)
         except NotInMemory:
-            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
+            return self._reader.complete(lambda: self._attempt(request, scope, last=True))
 
     def polling(self, header: PollingInfo, command: Command, connection: Connection) -> Answer:
         """POLLING_INFO: how many pops wait there."""
@@ -64,14 +64,14 @@ class NotificationProcessor:
         number = self._hold.count(header.topic, header.consumer_group, header.queue_id, POPS)
         return Answer(header=PollingInfoResponse(number))
 
-    def _checked(self, header: Notification) -> Wanted:
+    def _checked(self, header: Notification) -> PopScope:
         """Check access; returns what the request waits for. Raises: Refused."""
         access = self._access
         access.broker()
         topic = access.topic(header.topic)
         access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
         access.group(header.consumer_group)
-        return Wanted(
+        return PopScope(
             header.consumer_group,
             topic,
             header.queue_id,
@@ -82,23 +82,23 @@ class NotificationProcessor:
         )
 
     def _attempt(
-        self, asked: HoldableRequest[Notification], wanted: Wanted, *, last: bool
+        self, request: HoldableRequest[Notification], scope: PopScope, *, last: bool
     ) -> Answer | None:
         """Answer, or None: it waits. Raises: NotInMemory, OSError."""
-        found = self._reader.has_messages(wanted)
-        if found.rest:
+        reads = self._reader.has_messages(scope)
+        if reads.rest:
             return SOME
-        if last or found.cut or asked.deadline <= trio.current_time():
+        if last or reads.cut or request.deadline <= trio.current_time():
             return NONE
-        return None if self._park(asked, found.free_at_ms) else FULL
+        return None if self._park(request, reads.free_at_ms) else FULL
 
-    def _park(self, asked: HoldableRequest[Notification], free_at_ms: int) -> bool:
+    def _park(self, request: HoldableRequest[Notification], free_at_ms: int) -> bool:
         return park(
             self._hold,
-            asked,
+            request,
             kind=NOTIFICATIONS,
             matches=None,
             free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
-            again=lambda last: self._attempt(asked, self._checked(asked.header), last=last),
+            again=lambda last: self._attempt(request, self._checked(request.header), last=last),
             over=NONE,
         )

@@ -19,7 +19,7 @@ from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
 from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.pop.pop_hold import POPS
-from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Wanted
+from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, PopScope
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
 from aerobee.broker.pop.pop_wait import HoldableRequest, deadline, park
 from aerobee.remoting.wire.answer import Answer
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.compensation import CompensationTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.broker.pop.pop_reader import Found, Part, PopReader
+    from aerobee.broker.pop.pop_reader import Part, PopReader, PopResult
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.topics.topics import TopicTable
@@ -97,18 +97,20 @@ class Pop:
         now_ms = self._clock.now_ms()
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
             return TIMED_OUT
-        wanted = self._checked(header, now_ms)
+        scope = self._checked(header, now_ms)
         end = deadline(header.born_time, header.poll_time, now_ms)
-        asked = HoldableRequest(header, command, connection, end)
+        request = HoldableRequest(header, command, connection, end)
         try:
-            found = self._reader.read(wanted)
+            reads = self._reader.read(scope)
         except NotInMemory:
-            return self._from_disk(asked, wanted)
-        return self._found(asked, wanted, found, last=False)
+            return self._from_disk(request, scope)
+        return self._found(request, scope, reads, last=False)
 
-    async def _from_disk(self, asked: HoldableRequest[PopMessage], wanted: Wanted) -> Answer | None:
-        found = await self._reader.complete(lambda: self._reader.read(wanted))
-        return self._found(asked, wanted, found, last=True)
+    async def _from_disk(
+        self, request: HoldableRequest[PopMessage], scope: PopScope
+    ) -> Answer | None:
+        reads = await self._reader.complete(lambda: self._reader.read(scope))
+        return self._found(request, scope, reads, last=True)
 
     def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
         """As a pop, but without any effect."""
@@ -119,22 +121,22 @@ class Pop:
         access.group(header.consumer_group)
         _check_count(header.max_msg_nums)
         now_ms = self._clock.now_ms()
-        wanted = Wanted(
+        scope = PopScope(
             header.consumer_group, topic, header.queue_id, header.max_msg_nums, now_ms=now_ms
         )
 
         def look() -> Answer:
-            found = self._reader.read(wanted)
-            if not found.parts:
+            reads = self._reader.read(scope)
+            if not reads.parts:
                 return NOTHING
-            views = [view for part in found.parts for view in part.result.views]
-            return Answer(header=PopMessageResponse(now_ms, 0, 0, found.rest), body=views)
+            views = [view for part in reads.parts for view in part.result.views]
+            return Answer(header=PopMessageResponse(now_ms, 0, 0, reads.rest), body=views)
 
         return self._reader.reading(look)
 
     # ── Checks ──
 
-    def _checked(self, header: PopMessage, now_ms: int) -> Wanted:
+    def _checked(self, header: PopMessage, now_ms: int) -> PopScope:
         """The checks, in the order that clients know. Raises: Refused."""
         access = self._access
         access.broker()
@@ -145,7 +147,7 @@ class Pop:
         access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
         access.group(header.consumer_group)
         _check_attempt(header.attempt_id)
-        return Wanted(
+        return PopScope(
             header.consumer_group,
             topic,
             header.queue_id,
@@ -171,41 +173,41 @@ class Pop:
     # ── One attempt ──
 
     def _attempt(
-        self, asked: HoldableRequest[PopMessage], wanted: Wanted, *, last: bool
+        self, request: HoldableRequest[PopMessage], scope: PopScope, *, last: bool
     ) -> Answer | None:
         """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
-        return self._found(asked, wanted, self._reader.read(wanted), last=last)
+        return self._found(request, scope, self._reader.read(scope), last=last)
 
     def _found(
-        self, asked: HoldableRequest[PopMessage], wanted: Wanted, found: Found, *, last: bool
+        self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
     ) -> Answer | None:
         """Move the group past what is not for it, and hand out what is. Raises: Refused."""
-        for topic, queue_id, at in found.moves:
-            self._move(wanted, topic, queue_id, at)
-        if found.parts:
-            return self._hand_out(asked.header, wanted, found)
-        return self._wait(asked, wanted, found, last=last)
+        for topic, queue_id, at in reads.moves:
+            self._move(scope, topic, queue_id, at)
+        if reads.parts:
+            return self._hand_out(request.header, scope, reads)
+        return self._wait(request, scope, reads, last=last)
 
     def _wait(
-        self, asked: HoldableRequest[PopMessage], wanted: Wanted, found: Found, *, last: bool
+        self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
     ) -> Answer | None:
         """Park a pop that found nothing, or tell it so; None: parked."""
         # When a filter has scanned its limit, the client asks again at once.
-        if last or found.cut or asked.deadline <= trio.current_time():
+        if last or reads.cut or request.deadline <= trio.current_time():
             return TIMED_OUT
-        return None if self._park(asked, wanted, found.free_at_ms) else FULL
+        return None if self._park(request, scope, reads.free_at_ms) else FULL
 
-    def _park(self, asked: HoldableRequest[PopMessage], wanted: Wanted, free_at_ms: int) -> bool:
+    def _park(self, request: HoldableRequest[PopMessage], scope: PopScope, free_at_ms: int) -> bool:
         def again(last: bool) -> Answer | None:
             return self._attempt(
-                asked, self._checked(asked.header, self._clock.now_ms()), last=last
+                request, self._checked(request.header, self._clock.now_ms()), last=last
             )
 
         return park(
             self._hold,
-            asked,
+            request,
             kind=POPS,
-            matches=wanted.matches,
+            matches=scope.matches,
             free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
             again=again,
             over=TIMED_OUT,
@@ -213,39 +215,39 @@ class Pop:
 
     # ── Handing out ──
 
-    def _move(self, wanted: Wanted, topic: str, queue_id: int, at: int) -> None:
+    def _move(self, scope: PopScope, topic: str, queue_id: int, at: int) -> None:
         """Set the group's offset; apply a pending reset."""
-        queue = (wanted.group, topic, queue_id)
+        queue = (scope.group, topic, queue_id)
         if self._offsets.resets and self._offsets.take_reset(*queue) is not None:
-            self._orders.clear(topic, wanted.group, queue_id)
-        self._offsets.commit_popped(*queue, at, wanted.now_ms)
+            self._orders.clear(topic, scope.group, queue_id)
+        self._offsets.commit_popped(*queue, at, scope.now_ms)
 
-    def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
+    def _hand_out(self, header: PopMessage, scope: PopScope, reads: PopResult) -> Answer:
         """Write the check points of the messages found, and answer with them.
 
         Raises: Refused, when the check point of the first queue cannot be stored.
         """
-        revive_qid = ORDER_REVIVE_QID if wanted.order else self._next_revive_queue()
+        revive_qid = ORDER_REVIVE_QID if scope.order else self._next_revive_queue()
         starts, offsets_of, counts = [], [], []
         body: list[bytes | memoryview] = []
         messages = size = 0
-        for part in found.parts:
+        for part in reads.parts:
             offsets = part.offsets()
             entry = f"{part.retry} {part.queue_id}"
-            if wanted.order:
-                counts += self._in_order(header, wanted, part, offsets)
+            if scope.order:
+                counts += self._in_order(header, scope, part, offsets)
             else:
-                status = self._write_check_point(header, wanted, part, offsets, revive_qid)
+                status = self._write_check_point(header, scope, part, offsets, revive_qid)
                 if status not in STORED:
                     if not messages:
                         refused = first_put_refused(status, self._store)
                         refused.remark = f"no check point can be stored: {refused.remark}"
                         raise refused
-                    found.rest += part.result.count
+                    reads.rest += part.result.count
                     continue
-                self._move(wanted, part.topic, part.queue_id, part.result.next_begin_offset)
+                self._move(scope, part.topic, part.queue_id, part.result.next_begin_offset)
                 self._stats.pop.handed_out(
-                    wanted.group, part.topic, part.queue_id, part.result.count
+                    scope.group, part.topic, part.queue_id, part.result.count
                 )
             starts.append(f"{entry} {part.start}")
             # Eight times as fast as joining the texts of the numbers.
@@ -253,20 +255,20 @@ class Pop:
             if part.retry == "0":
                 body += part.result.views
             else:
-                body += self._as_sent(header, wanted, part, revive_qid)
+                body += self._as_sent(header, scope, part, revive_qid)
             messages += part.result.count
             size += part.result.size
-        out = self._stats.group_out(wanted.group, header.topic)
+        out = self._stats.group_out(scope.group, header.topic)
         out.messages_out += messages
         out.bytes_out += size
         response = PopMessageResponse(
-            wanted.now_ms,
+            scope.now_ms,
             header.invisible_time,
             revive_qid,
-            found.rest,
+            reads.rest,
             ";".join(starts),
             ";".join(offsets_of),
-            ";".join(counts) if wanted.order else None,
+            ";".join(counts) if scope.order else None,
         )
         return Answer(0, response, FOUND.name, body)
 
@@ -279,7 +281,7 @@ class Pop:
     def _write_check_point(
         self,
         header: PopMessage,
-        wanted: Wanted,
+        scope: PopScope,
         part: Part,
         offsets: list[int],
         revive_qid: int,
@@ -289,44 +291,44 @@ class Pop:
         gapless = offsets[-1] - start == count - 1
         point = CheckPoint(
             start_offset=start,
-            pop_time=wanted.now_ms,
+            pop_time=scope.now_ms,
             invisible_time=header.invisible_time,
             count=count,
             queue_id=part.queue_id,
             topic=part.topic,
-            group=wanted.group,
+            group=scope.group,
             diffs=[*range(count)] if gapless else [offset - start for offset in offsets],
             broker=self._config.broker.broker_name,
         )
         return self._revive_log.check_point(point, offsets, revive_qid)
 
     def _in_order(
-        self, header: PopMessage, wanted: Wanted, part: Part, offsets: Sequence[int]
+        self, header: PopMessage, scope: PopScope, part: Part, offsets: Sequence[int]
     ) -> list[str]:
         """Record an orderly pop; returns the delivery counts in the form that clients read."""
         queue_id = part.queue_id
-        self._move(wanted, part.topic, queue_id, part.start)
-        pulled = self._stats.group_out(wanted.group, part.topic).pulled
+        self._move(scope, part.topic, queue_id, part.start)
+        pulled = self._stats.group_out(scope.group, part.topic).pulled
         pulled[queue_id] = part.result.next_begin_offset
         counts = self._orders.hand_out(
             part.topic,
-            wanted.group,
+            scope.group,
             queue_id,
             offsets,
-            attempt_id=wanted.attempt_id,
-            pop_time=wanted.now_ms,
+            attempt_id=scope.attempt_id,
+            pop_time=scope.now_ms,
             invisible_ms=header.invisible_time,
         )
         said = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
         return [*said, f"0 {queue_id} {counts.least}"]
 
     def _as_sent(
-        self, header: PopMessage, wanted: Wanted, part: Part, revive_qid: int
+        self, header: PopMessage, scope: PopScope, part: Part, revive_qid: int
     ) -> list[bytes]:
         """Retry messages under the topic that they were sent to."""
         receipt = Receipt(
             part.start,
-            wanted.now_ms,
+            scope.now_ms,
             header.invisible_time,
             revive_qid,
             part.retry,

@@ -27,7 +27,7 @@ from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from aerobee.broker.holds.held_request import Connected
+    from aerobee.broker.holds.held_request import HoldingConnection
     from aerobee.broker.holds.waiting_lines import WaitingLine
 
 ALL_QUEUES: Final = -1
@@ -263,7 +263,7 @@ class PopHold:
             self._mark(waiting, last=waiting.deadline <= now)
         return self.deadlines.due(now)
 
-    def closed(self, connection: Connected) -> None:
+    def closed(self, connection: HoldingConnection) -> None:
         """Drop the waiters of a closed connection."""
         for waiting in self.quota.of(connection):
             self._release(waiting)

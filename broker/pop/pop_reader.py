@@ -41,7 +41,7 @@ FOUND: Final = GetStatus.FOUND
 OUTSIDE: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
-class Wanted(NamedTuple):
+class PopScope(NamedTuple):
     """Topic, group and filter of a pop."""
 
     group: str
@@ -93,7 +93,7 @@ class Move(NamedTuple):
 
 
 @dataclass(slots=True)
-class Found:
+class PopResult:
     """The result of the reads."""
 
     parts: list[Part] = field(default_factory=list)
@@ -135,14 +135,14 @@ class PopReader:
 
     # ── What there is to read ──
 
-    def _sources(self, wanted: Wanted) -> list[Source]:
+    def _sources(self, scope: PopScope) -> list[Source]:
         """Topics in the order in which they are read, each with its queues from a random one on."""
-        topic = wanted.topic.topic_name
-        group = wanted.group
+        topic = scope.topic.topic_name
+        group = scope.group
         known = self._offsets.queues
         retries: list[Source] = []
         queues: Sequence[int]
-        if not wanted.order:
+        if not scope.order:
             for name, version in (
                 (retry_topic_v1(topic, group), "1"),
                 (retry_topic_v2(topic, group), "2"),
@@ -156,8 +156,8 @@ class PopReader:
                 if config is not None and not others:
                     queues = self._turned(config.read_queue_nums)
                     retries.append(Source(name, version, queues, known(group, name)))
-        one = wanted.queue_id
-        queues = self._turned(wanted.topic.read_queue_nums) if one == ALL_QUEUES else (one,)
+        one = scope.queue_id
+        queues = self._turned(scope.topic.read_queue_nums) if one == ALL_QUEUES else (one,)
         itself = Source(topic, "0", queues, known(group, topic))
         if not retries:
             return [itself]
@@ -172,18 +172,18 @@ class PopReader:
         begin = self._chance(count)
         return (*range(begin, count), *range(begin))
 
-    def _start(self, wanted: Wanted, source: Source, queue_id: int) -> int:
+    def _start(self, scope: PopScope, source: Source, queue_id: int) -> int:
         """The offset of the group. Raises: NotInMemory, OSError."""
         resets = self._offsets.resets
         if resets:
-            reset = resets.get((wanted.group, source.topic, queue_id))
+            reset = resets.get((scope.group, source.topic, queue_id))
             if reset is not None:
                 return reset
         known = source.offsets.get(queue_id, NO_OFFSET)
         if known >= 0:
             return known
         first = self._store.min_offset(source.topic, queue_id)
-        if wanted.init_mode != FROM_END or source.retry != "0":
+        if scope.init_mode != FROM_END or source.retry != "0":
             return first
         end = self._store.max_offset(source.topic, queue_id)
         if first == 0 and end and self._store.is_hot(source.topic, queue_id, 0):
@@ -193,101 +193,101 @@ class PopReader:
 
     # ── Reading ──
 
-    def read(self, wanted: Wanted) -> Found:
+    def read(self, scope: PopScope) -> PopResult:
         """Messages for one pop. Raises: NotInMemory, OSError."""
-        found = Found()
+        reads = PopResult()
         enough_bytes = self._store.config.max_transfer_bytes_on_message_in_memory
         began = self._clock.monotonic()
         known_queue, resets = self._store.queues.table.get, self._offsets.resets
         looked_at = 0
-        for source in self._sources(wanted):
+        for source in self._sources(scope):
             topic, known_offset = source.topic, source.offsets.get
             for queue_id in source.queues:
                 looked_at += 1
                 if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
                     # The next pop starts with another queue.
-                    found.cut = True
-                    return found
+                    reads.cut = True
+                    return reads
                 start = known_offset(queue_id, NO_OFFSET)
                 if start < 0 or resets:
-                    start = self._start(wanted, source, queue_id)
+                    start = self._start(scope, source, queue_id)
                 queue = known_queue((topic, queue_id))
                 left = (0 if queue is None else queue.end_offset) - start
                 if left == 0:
-                    if self._is_news(wanted, source, queue_id):
-                        found.moves.append(Move(topic, queue_id, start))
+                    if self._is_news(scope, source, queue_id):
+                        reads.moves.append(Move(topic, queue_id, start))
                     continue
-                full = found.count >= wanted.max_messages or found.size >= enough_bytes
+                full = reads.count >= scope.max_messages or reads.size >= enough_bytes
                 if full and len(source.queues) > COUNTED_MAX:
                     break
-                if full or (wanted.order and self._is_blocked(wanted, source, queue_id, found)):
-                    found.rest += max(0, left)
+                if full or (scope.order and self._is_blocked(scope, source, queue_id, reads)):
+                    reads.rest += max(0, left)
                 elif (
-                    isinstance(wanted.matches, SqlFilter)
+                    isinstance(scope.matches, SqlFilter)
                     and self._clock.monotonic() - began > SCAN_S
                 ):
-                    found.cut = True
+                    reads.cut = True
                 else:
-                    self._read_queue(wanted, source, queue_id, start, found)
-        return found
+                    self._read_queue(scope, source, queue_id, start, reads)
+        return reads
 
-    def has_messages(self, wanted: Wanted) -> Found:
+    def has_messages(self, scope: PopScope) -> PopResult:
         """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""
-        found = Found()
+        reads = PopResult()
         began = self._clock.monotonic()
         looked_at = 0
-        for source in self._sources(wanted):
+        for source in self._sources(scope):
             for queue_id in source.queues:
                 looked_at += 1
                 if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
-                    found.cut = True
-                    return found
-                start = self._start(wanted, source, queue_id)
+                    reads.cut = True
+                    return reads
+                start = self._start(scope, source, queue_id)
                 left = self._store.max_offset(source.topic, queue_id) - start
-                if left > 0 and not self._is_blocked(wanted, source, queue_id, found):
-                    found.rest = left
-                    return found
-        return found
+                if left > 0 and not self._is_blocked(scope, source, queue_id, reads):
+                    reads.rest = left
+                    return reads
+        return reads
 
-    def _is_news(self, wanted: Wanted, source: Source, queue_id: int) -> bool:
+    def _is_news(self, scope: PopScope, source: Source, queue_id: int) -> bool:
         """Whether the group's offset has to be stored though there is no message.
 
         A group that begins at the end keeps this end, however late it finds a message; and an
         applied reset is stored.
         """
-        if (wanted.group, source.topic, queue_id) in self._offsets.resets:
+        if (scope.group, source.topic, queue_id) in self._offsets.resets:
             return True
-        if wanted.init_mode != FROM_END or source.retry != "0":
+        if scope.init_mode != FROM_END or source.retry != "0":
             return False
         return queue_id not in source.offsets
 
-    def _is_blocked(self, wanted: Wanted, source: Source, queue_id: int, found: Found) -> bool:
-        if not wanted.order or (wanted.group, source.topic, queue_id) in self._offsets.resets:
+    def _is_blocked(self, scope: PopScope, source: Source, queue_id: int, reads: PopResult) -> bool:
+        if not scope.order or (scope.group, source.topic, queue_id) in self._offsets.resets:
             return False
         free_at_ms = self._orders.blocked_until(
-            source.topic, wanted.group, queue_id, wanted.attempt_id, wanted.now_ms
+            source.topic, scope.group, queue_id, scope.attempt_id, scope.now_ms
         )
-        if free_at_ms and (not found.free_at_ms or free_at_ms < found.free_at_ms):
-            found.free_at_ms = free_at_ms
+        if free_at_ms and (not reads.free_at_ms or free_at_ms < reads.free_at_ms):
+            reads.free_at_ms = free_at_ms
         return free_at_ms > 0
 
     def _read_queue(
-        self, wanted: Wanted, source: Source, queue_id: int, start: int, found: Found
+        self, scope: PopScope, source: Source, queue_id: int, start: int, reads: PopResult
     ) -> None:
-        most = wanted.max_messages - found.count
-        result = self._get(source.topic, queue_id, start, most, wanted.matches)
+        most = scope.max_messages - reads.count
+        result = self._get(source.topic, queue_id, start, most, scope.matches)
         if result.status in OUTSIDE:
             # The group's offset is from an earlier queue of the same name.
             start = result.next_begin_offset
-            result = self._get(source.topic, queue_id, start, most, wanted.matches)
-        found.rest += max(0, result.max_offset - result.next_begin_offset)
+            result = self._get(source.topic, queue_id, start, most, scope.matches)
+        reads.rest += max(0, result.max_offset - result.next_begin_offset)
         if result.status is FOUND:
-            found.parts.append(Part(source.topic, source.retry, queue_id, start, result))
-            found.count += result.count
-            found.size += result.size
+            reads.parts.append(Part(source.topic, source.retry, queue_id, start, result))
+            reads.count += result.count
+            reads.size += result.size
             return
-        found.moves.append(Move(source.topic, queue_id, result.next_begin_offset))
-        found.cut = found.cut or result.next_begin_offset < result.max_offset
+        reads.moves.append(Move(source.topic, queue_id, result.next_begin_offset))
+        reads.cut = reads.cut or result.next_begin_offset < result.max_offset
 
     def _get(
         self, topic: str, queue_id: int, start: int, most: int, matches: Filter | None

@@ -57,7 +57,7 @@ def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
 
 def park(
     hold: PopHold,
-    asked: HoldableRequest[PopMessage] | HoldableRequest[Notification],
+    request: HoldableRequest[PopMessage] | HoldableRequest[Notification],
     *,
     kind: str,
     matches: Filter | None,
@@ -81,24 +81,24 @@ def park(
             answer = over
         except CONTENT_ERRORS as error:
             # An error of one request must not end the task that wakes the others.
-            asked.connection.failed(asked.command, error)
+            request.connection.failed(request.command, error)
             return
         if answer is not None:
-            asked.connection.answer(asked.command, answer, held=True)
+            request.connection.answer(request.command, answer, held=True)
 
-    header = asked.header
-    look_at = asked.deadline
+    header = request.header
+    look_at = request.deadline
     if free_in_ms is not None:
         look_at = min(look_at, trio.current_time() + free_in_ms / 1000)
     return hold.park(
         HeldPop(
-            connection=asked.connection,
+            connection=request.connection,
             topic=header.topic,
             group=header.consumer_group,
             queue_id=header.queue_id,
             kind=kind,
             matches=matches,
-            deadline=asked.deadline,
+            deadline=request.deadline,
             look_at=look_at,
             resume=resume,
             weight=weight_of(_chars(header), shared=not isinstance(matches, SqlFilter)),

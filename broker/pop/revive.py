@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import ReviveLog
-    from aerobee.broker.pop.revive_queue import Open
+    from aerobee.broker.pop.revive_queue import OpenCheckPoint
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
@@ -315,7 +315,7 @@ class Revive:
         if some:
             self._puts.finish_round()
 
-    async def _revive(self, entry: Open) -> bool:
+    async def _revive(self, entry: OpenCheckPoint) -> bool:
         """Put back its messages, or new check points for them; False when neither can be stored."""
         point = entry.point
         for offset in list(entry.left):

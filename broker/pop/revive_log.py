@@ -62,7 +62,7 @@ class PopsOut(NamedTuple):
     """Whether the timers run."""
 
 
-class Written(NamedTuple):
+class PopIdentity(NamedTuple):
     """Identifies the records of a pop that meet in the revive log: key, revive queue, due time."""
 
     key: PopKey
@@ -75,7 +75,7 @@ class FreshPop:
 
     __slots__ = ("begin", "left", "name", "records")
 
-    def __init__(self, name: Written, left: list[int], begin: int) -> None:
+    def __init__(self, name: PopIdentity, left: list[int], begin: int) -> None:
         self.name = name
         self.left = left
         """Unacknowledged queue offsets."""
@@ -94,10 +94,10 @@ class FreshPops:
     def __init__(self, read_to: Callable[[], int], needless: set[int]) -> None:
         self._read_to = read_to
         self._needless = needless
-        self.open: dict[Written, FreshPop] = {}
+        self.open: dict[PopIdentity, FreshPop] = {}
         self._in_order: deque[FreshPop] = deque()
 
-    def begin(self, name: Written, offsets: list[int], at: int) -> None:
+    def begin(self, name: PopIdentity, offsets: list[int], at: int) -> None:
         """A check point was put, at this offset of the timers' queue."""
         read_to, in_order = self._read_to(), self._in_order
         while in_order and (in_order[0].begin < read_to or not in_order[0].left):
@@ -109,7 +109,7 @@ class FreshPops:
             pop = self.open[name] = FreshPop(name, offsets, at)
             in_order.append(pop)
 
-    def acknowledge(self, name: Written, offsets: list[int], at: int) -> None:
+    def acknowledge(self, name: PopIdentity, offsets: list[int], at: int) -> None:
         """An acknowledgement was put, at this offset of the timers' queue."""
         pop = self.open.get(name)
         if pop is None:
@@ -164,7 +164,7 @@ class ReviveLog:
         text = point.to_bytes(), CHECK_POINT_TAG, point.unique_key
         result, timed = self._put(*text, revive_qid, due_ms - AHEAD_MS, accepted=accepted)
         if self.fresh is not None and timed and result.status in STORED:
-            name = Written(point.key, revive_qid, due_ms)
+            name = PopIdentity(point.key, revive_qid, due_ms)
             self.fresh.begin(name, offsets, result.queue_offset)
         key = (point.topic, point.group, "CK", result.status.name)
         self._stats.add(self._stats.revive_in, key)
@@ -177,7 +177,9 @@ class ReviveLog:
         ack = Ack.of(key, offsets)
         result, timed = self._put(ack.to_bytes(), ack.tag, ack.unique_key, revive_qid, due_ms)
         if self.fresh is not None and timed and result.status in STORED:
-            self.fresh.acknowledge(Written(key, revive_qid, due_ms), offsets, result.queue_offset)
+            self.fresh.acknowledge(
+                PopIdentity(key, revive_qid, due_ms), offsets, result.queue_offset
+            )
         self._stats.add(self._stats.revive_in, (key.topic, key.group, "ACK", result.status.name))
         return result.status
 

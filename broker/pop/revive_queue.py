@@ -14,7 +14,7 @@ AHEAD_MAX: Final = 10_000
 """Acknowledged messages that are remembered without a check point; the oldest are forgotten."""
 
 
-class Open:
+class OpenCheckPoint:
     """A check point with unacknowledged messages."""
 
     __slots__ = ("done", "left", "point", "put_back", "revive_offset")
@@ -36,7 +36,7 @@ class Due(NamedTuple):
 
     due_ms: int
     number: int
-    entry: Open
+    entry: OpenCheckPoint
 
 
 class ReviveQueue:
@@ -47,14 +47,14 @@ class ReviveQueue:
         self.queue_id = queue_id
         self.position = position
         """The next offset to read."""
-        self.open: dict[PopKey, Open] = {}
+        self.open: dict[PopKey, OpenCheckPoint] = {}
         self._ahead: dict[tuple[PopKey, int], None] = {}
         """Messages that were acknowledged in front of their check point, as it may be where that
         went back to the timers: pop and queue offset.
         """
         self.latest_ms = 0
         """No open check point is due later."""
-        self._by_place: deque[Open] = deque()
+        self._by_place: deque[OpenCheckPoint] = deque()
         self._by_time: list[Due] = []
 
     def add(self, point: CheckPoint, revive_offset: int) -> None:
@@ -62,7 +62,7 @@ class ReviveQueue:
         key = point.key
         if key in self.open:
             return
-        entry = Open(point, revive_offset)
+        entry = OpenCheckPoint(point, revive_offset)
         if self._ahead:
             for offset in [one for one in entry.left if (key, one) in self._ahead]:
                 del self._ahead[key, offset], entry.left[offset]
@@ -88,12 +88,12 @@ class ReviveQueue:
             self.close(entry)
         return True
 
-    def close(self, entry: Open) -> None:
+    def close(self, entry: OpenCheckPoint) -> None:
         """Remove a check point."""
         entry.done = True
         del self.open[entry.point.key]
 
-    def due(self, until_ms: int) -> Open | None:
+    def due(self, until_ms: int) -> OpenCheckPoint | None:
         """The open check point with the earliest time, if that is before `until_ms`."""
         by_time = self._by_time
         while by_time and by_time[0].entry.done:
@@ -102,14 +102,14 @@ class ReviveQueue:
             return by_time[0].entry
         return None
 
-    def due_beyond(self, time_ms: int) -> list[Open]:
+    def due_beyond(self, time_ms: int) -> list[OpenCheckPoint]:
         """The open check points that are due later, in the order of the queue."""
         if self.latest_ms <= time_ms:
             return []
         self.latest_ms = max((entry.point.due_ms for entry in self.open.values()), default=0)
         return [entry for entry in self.open.values() if entry.point.due_ms > time_ms]
 
-    def put_back(self) -> list[Open]:
+    def put_back(self) -> list[OpenCheckPoint]:
         """Check points, of which messages were put back, that a start would read again."""
         self.done_with()
         return [entry for entry in self._by_place if entry.put_back]

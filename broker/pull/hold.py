@@ -25,7 +25,7 @@ from aerobee.remoting.server.turns import in_slices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.holds.held_request import Connected
+    from aerobee.broker.holds.held_request import HoldingConnection
     from aerobee.broker.holds.quota import HoldLimits
     from aerobee.broker.holds.waiting_lines import WaitingLine
 
@@ -108,7 +108,7 @@ class Hold:
         self.deadlines.add(held.deadline, held, quota.count)
         return True
 
-    def closed(self, connection: Connected) -> None:
+    def closed(self, connection: HoldingConnection) -> None:
         """Drop the pulls of a closed connection."""
         for held in self.quota.of(connection):
             self._release(held)

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
 
 
-class Changing(Protocol):
+class ChangeCounter(Protocol):
     """Counts its changes."""
 
     @property
     def changes(self) -> int: ...
 
 
-class ChangingTable(Changing, Table, Protocol):
+class ChangingTable(ChangeCounter, Table, Protocol):
     """A table that changes too often to be saved each time."""
 
 
-class LargeChangingTable(Changing, LargeTable, Protocol):
+class LargeChangingTable(ChangeCounter, LargeTable, Protocol):
     """The same, encoded in pieces."""
 
 

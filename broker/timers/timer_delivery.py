@@ -20,7 +20,7 @@ from aerobee.broker.core.drafts import Target, draft_again
 from aerobee.broker.core.names import is_deliverable
 from aerobee.broker.core.puts import Copy
 from aerobee.broker.errors import CONTENT_ERRORS
-from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
+from aerobee.broker.timers.timer_properties import TimerProperties, come_back, delete_keys
 from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.copies import stored
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
@@ -69,7 +69,9 @@ class TimerPuts:
         """Count `timers` more waiting for this topic."""
         self.counts.add(topic, timers, self._clock.now_ms())
 
-    def put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool = False) -> bool:
+    def put(
+        self, record: Record, timed: TimerProperties, enqueued_ms: int, *, roll: bool = False
+    ) -> bool:
         """Put it into its target, or with `roll` into the wheel again; False: retry later.
 
         One without a valid target is set aside.
@@ -80,7 +82,7 @@ class TimerPuts:
             self._aside.take(SERVICE, location_of(record), error)
             return True
 
-    def _put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool) -> bool:
+    def _put(self, record: Record, timed: TimerProperties, enqueued_ms: int, *, roll: bool) -> bool:
         if not is_deliverable(timed.topic):
             self._aside.note(SERVICE, location_of(record), f"nothing is brought to {timed.topic!r}")
             return True
@@ -112,7 +114,7 @@ class TimerPuts:
                 if view is None or due.magic & (DELETE | ROLL):
                     break
                 message = stored(view)
-                timed = Timed.of(message.properties)
+                timed = TimerProperties.of(message.properties)
                 if timed is None or message.topic != WHEEL_TOPIC:
                     break
                 topic = timed.topic
@@ -142,7 +144,7 @@ class TimerPuts:
         return done, True
 
 
-class BegunSlot:
+class SlotDelivery:
     """A slot whose delivery has begun."""
 
     __slots__ = ("chain", "deletions", "done", "roll", "taken_back")
@@ -171,7 +173,7 @@ class TimerDelivery:
         self.pace = core.pace()
         self._timers = timers
         self._timer_puts = timer_puts
-        self.begun: dict[int, BegunSlot] = {}
+        self.begun: dict[int, SlotDelivery] = {}
         """Unfinished slots by their times: their delivery continues where it was."""
         self._far: list[int] = []
         """Times of slots that are too far ahead, the latest first."""
@@ -269,17 +271,17 @@ class TimerDelivery:
             await self.pace.rest()
         return True
 
-    async def _begin(self, time_ms: int, *, roll: bool) -> BegunSlot:
+    async def _begin(self, time_ms: int, *, roll: bool) -> SlotDelivery:
         chain = self._timers.chain(time_ms)
         assert chain is not None, time_ms
         while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
             await self.pace.rest()
         taken_back = None if roll else await self._taken_back(chain)
-        slot = self.begun[time_ms] = BegunSlot(chain, taken_back, roll=roll)
+        slot = self.begun[time_ms] = SlotDelivery(chain, taken_back, roll=roll)
         return slot
 
     def _put_all(
-        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot
+        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: SlotDelivery
     ) -> int:
         """Put timers, ordinary ones in a row together; returns how many are finished."""
         done = 0
@@ -295,17 +297,17 @@ class TimerDelivery:
         return done
 
     def _copies(
-        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot, at: int
+        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: SlotDelivery, at: int
     ) -> list[Copy]:
         """Copies of the ordinary timers from `at` on, up to the first of another kind."""
         if slot.roll or slot.taken_back is not None:
             return []
         return self._timer_puts.copies(zip(part[at:], views[at:], strict=True))
 
-    def _put(self, due: Due, view: memoryview | None, slot: BegunSlot) -> bool:
+    def _put(self, due: Due, view: memoryview | None, slot: SlotDelivery) -> bool:
         """Finish any timer; False: retry later."""
         record = _whole(view)
-        timed = None if record is None else Timed.of(record.properties)
+        timed = None if record is None else TimerProperties.of(record.properties)
         if record is None or timed is None or record.topic != WHEEL_TOPIC:
             self.lost += 1
             return True
@@ -340,7 +342,7 @@ class TimerDelivery:
             done += len(part)
             for view in await self._store.complete(partial(self._read, part)):
                 record = _whole(view)
-                timed = None if record is None else Timed.of(record.properties)
+                timed = None if record is None else TimerProperties.of(record.properties)
                 if record is not None and timed is not None:
                     found |= delete_keys(record.properties, timed.topic)
             await self.pace.rest()

@@ -17,7 +17,7 @@ import trio
 
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import SERVICE
-from aerobee.broker.timers.timer_properties import ROLLED, Timed, delete_keys
+from aerobee.broker.timers.timer_properties import ROLLED, TimerProperties, delete_keys
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import records
 from aerobee.store.format.tags import java_hash
@@ -54,7 +54,7 @@ class Recall(NamedTuple):
     out_ms: int
 
 
-def _recalls(record: Record, timed: Timed) -> list[Recall]:
+def _recalls(record: Record, timed: TimerProperties) -> list[Recall]:
     named = delete_keys(record.properties, timed.topic)
     return [Recall(topic, key, timed.out_ms) for topic, key in named]
 
@@ -161,7 +161,7 @@ class TimerEnqueue:
 
     def _note_recalls(self, result: GetResult) -> None:
         for record in records(result.views):
-            timed = Timed.of(record.properties)
+            timed = TimerProperties.of(record.properties)
             if timed is not None and timed.deletes and len(self.recalls_ahead) < RECALLS_AHEAD_MAX:
                 for recall in _recalls(record, timed):
                     self.recalls_ahead[recall] = record.queue_offset
@@ -198,7 +198,7 @@ class TimerEnqueue:
 
     def _take_one(self, record: Record, now_ms: int) -> bool:
         """Give a message its slot, or deliver it; False: retry later."""
-        timed = Timed.of(record.properties)
+        timed = TimerProperties.of(record.properties)
         if timed is None:
             self._store.aside.note(SERVICE, location_of(record), "it says no time or no target")
             return True
@@ -208,7 +208,7 @@ class TimerEnqueue:
             return timed.deletes or self._deliver(record, timed)
         return self._add(record, timed, now_ms)
 
-    def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
+    def _add(self, record: Record, timed: TimerProperties, now_ms: int) -> bool:
         """Give a timer its slot; False while that slot is used for another time."""
         timers = self._timers
         time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
@@ -224,12 +224,12 @@ class TimerEnqueue:
             stats.latency.add((timed.out_ms - record.store_timestamp) / 1000)
         return True
 
-    def _pass(self, record: Record, timed: Timed) -> None:
+    def _pass(self, record: Record, timed: TimerProperties) -> None:
         for recall in _recalls(record, timed):
             if self.recalls_ahead.get(recall) == record.queue_offset:
                 del self.recalls_ahead[recall]
 
-    def _deliver(self, record: Record, timed: Timed) -> bool:
+    def _deliver(self, record: Record, timed: TimerProperties) -> bool:
         """Deliver a late timer now, unless it is recalled. False: retry later."""
         if record.queue_offset >= self._searched_to or timed.out_ms >= self._searched_ms:
             self._search_due = True

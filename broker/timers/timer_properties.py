@@ -155,7 +155,7 @@ def _number(text: str) -> int | None:
 # ── In the wheel ──
 
 
-class Timed(NamedTuple):
+class TimerProperties(NamedTuple):
     """The timer properties of a record of the wheel topic."""
 
     out_ms: int
@@ -164,7 +164,7 @@ class Timed(NamedTuple):
     deletes: bool
 
     @classmethod
-    def of(cls, properties: bytes) -> Timed | None:
+    def of(cls, properties: bytes) -> TimerProperties | None:
         """None for a record that cannot be delivered: without time or target. Hot."""
         at = properties.rfind(_OUT_MARK)
         if at >= 0 and len(properties) - at <= KEPT_BYTES:
@@ -175,7 +175,7 @@ class Timed(NamedTuple):
         return cls._of_any(properties)
 
     @classmethod
-    def _of_any(cls, properties: bytes) -> Timed | None:
+    def _of_any(cls, properties: bytes) -> TimerProperties | None:
         """The same for properties in any order, as the Java broker writes them."""
         out = value_of(properties, _OUT_BYTES)
         topic = value_of(properties, _TOPIC_BYTES)
@@ -189,13 +189,13 @@ class Timed(NamedTuple):
 
 
 @lru_cache(maxsize=4_096)
-def _kept(end: bytes) -> Timed | None:
+def _kept(end: bytes) -> TimerProperties | None:
     """The timer properties at the begin of these, if the hook has written them."""
     usual = _AS_WRITTEN.match(end)
     if usual is None:
         return None
     out_digits, raw_topic, queue_digits = usual.groups()
-    return Timed(int(out_digits), raw_topic.decode(), int(queue_digits), deletes=False)
+    return TimerProperties(int(out_digits), raw_topic.decode(), int(queue_digits), deletes=False)
 
 
 @lru_cache(maxsize=64)

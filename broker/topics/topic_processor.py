@@ -143,7 +143,7 @@ class TopicProcessor:
     ) -> Steps:
         """GET_ALL_TOPIC_CONFIG: every topic, or one page of them."""
         table = self.topics.configs
-        asked = PageWanted(header.topic_seq, header.data_version, header.max_topic_num)
+        asked = PageRequest(header.topic_seq, header.data_version, header.max_topic_num)
         configs = page_of(table, asked, self.topics.version, self.page)
         total = headers.GetAllTopicConfigResponse(total_topic_num=len(table))
         around = TopicConfigSerializeWrapper(data_version=self.topics.version).to_bytes()
@@ -164,7 +164,7 @@ async def when_saved(saved: Durable, what: str, answer: Answer = DONE) -> Answer
     return answer
 
 
-class PageWanted(NamedTuple):
+class PageRequest(NamedTuple):
     """The part of a table that a client asks for; by default all of it."""
 
     first: int | None = None
@@ -174,7 +174,7 @@ class PageWanted(NamedTuple):
 
 def page_of(
     table: Mapping[str, T],
-    asked: PageWanted,
+    asked: PageRequest,
     version: DataVersion,
     page: int,
 ) -> dict[str, T]:
@@ -183,7 +183,7 @@ def page_of(
     A client that names no page gets everything; one with an outdated data version starts again.
     """
     first, data_version, wanted = asked
-    if asked == PageWanted():
+    if asked == PageRequest():
         return dict(table)
     begin = max(0, first or 0)
     if begin and not same_version(data_version, version):

@@ -19,7 +19,7 @@ from aerobee.broker.core.drafts import QUEUE_ID_MAX
 from aerobee.broker.delay.delay_levels import target_of
 from aerobee.broker.pop.pop_records import Ack, CheckPoint
 from aerobee.broker.pop.revive_queue import ReviveQueue
-from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
+from aerobee.broker.timers.timer_properties import TimerProperties, come_back, delete_keys
 from aerobee.broker.transactions.half_messages import (
     HALF_TOPIC,
     OP_TOPIC,
@@ -293,7 +293,7 @@ odd_properties = st.binary(max_size=80) | st.dictionaries(
 def test_no_property_string_makes_a_word_fail(properties: bytes) -> None:
     target = target_of(properties)
     assert target is None or 0 <= target.queue_id <= QUEUE_ID_MAX
-    timed = Timed.of(properties)
+    timed = TimerProperties.of(properties)
     assert timed is None or 0 <= timed.queue_id <= QUEUE_ID_MAX
     come_back(properties, NOW_MS, NOW_MS)
     come_back(properties, NOW_MS, NOW_MS, roll=True)

@@ -9,7 +9,7 @@ from aerobee.broker.consumers.consumer_offsets import (
     LEAST_OF_GROUP,
     NO_OFFSET,
     OWN_GROUPS,
-    Clamped,
+    ClampedOffset,
     ConsumerOffsetTable,
     share,
 )
@@ -157,7 +157,7 @@ def test_offsets_beyond_the_end_of_a_queue_are_pulled_back() -> None:
     for queue_id, at in enumerate((5, 10, 11, -1)):
         offsets.commit("g", "t", queue_id, at, 0)
     cut = offsets.clamp(lambda topic, queue_id: 10)
-    assert cut == [Clamped("t", "g", 2, 11, 10)]
+    assert cut == [ClampedOffset("t", "g", 2, 11, 10)]
     assert offsets.queues("g", "t") == {0: 5, 1: 10, 2: 10, 3: -1}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.delay.delay_offsets import DelayOffsetTable, Moved
+from aerobee.broker.delay.delay_offsets import DelayOffsetTable, MovedOffset
 from aerobee.remoting.wire import relaxed_json
 
 
@@ -46,5 +46,5 @@ def test_the_version_moves_with_every_200th_message_and_the_changes_with_each_sl
 def test_what_lies_outside_its_queue_is_pulled_to_the_nearer_end() -> None:
     made = table(**{"1": 5, "2": 50, "3": 500, "19": 1})
     moved = made.clamp(lambda level: 10 if level < 19 else 0, lambda level: 100 * (level < 19))
-    assert moved == [Moved(1, 5, 10), Moved(3, 500, 100), Moved(19, 1, 0)]
+    assert moved == [MovedOffset(1, 5, 10), MovedOffset(3, 500, 100), MovedOffset(19, 1, 0)]
     assert made.offsets == {1: 10, 2: 50, 3: 100, 19: 0}

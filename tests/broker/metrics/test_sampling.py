@@ -9,7 +9,7 @@ import trio
 
 from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.metrics.samples import DAY, HOUR
-from aerobee.broker.metrics.sampling import Morning, Sampling
+from aerobee.broker.metrics.sampling import MidnightTotals, Sampling
 from aerobee.store.stats import StoreStats
 from tests.broker.peers import HandClock
 
@@ -62,14 +62,20 @@ def test_mornings_are_what_stood_there_when_the_day_changed_without_system_topic
     desk.put("sys", 100)
     desk.stats.group_out("g", "t").messages_out += 2
     desk.sampling.look()
-    assert (desk.sampling.yesterday, desk.sampling.today) == (Morning(), Morning())
+    assert (desk.sampling.yesterday, desk.sampling.today) == (MidnightTotals(), MidnightTotals())
     desk.clock.pass_ms(DAY_MS)
     desk.sampling.look()
-    assert (desk.sampling.yesterday, desk.sampling.today) == (Morning(), Morning(3, 2))
+    assert (desk.sampling.yesterday, desk.sampling.today) == (
+        MidnightTotals(),
+        MidnightTotals(3, 2),
+    )
     desk.put("t", 4)
     desk.clock.pass_ms(DAY_MS)
     desk.sampling.look()
-    assert (desk.sampling.yesterday, desk.sampling.today) == (Morning(3, 2), Morning(7, 2))
+    assert (desk.sampling.yesterday, desk.sampling.today) == (
+        MidnightTotals(3, 2),
+        MidnightTotals(7, 2),
+    )
 
 
 @pytest.mark.trio

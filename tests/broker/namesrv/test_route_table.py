@@ -12,8 +12,8 @@ from aerobee.broker.namesrv.registrations import (
     LiveKey,
     LostBrokers,
     MinIdChange,
-    Registered,
     Registration,
+    RegistrationAnswer,
     timeout_ms,
 )
 from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, RouteTable
@@ -70,7 +70,7 @@ def addresses(routes: RouteTable, broker: str = "py-a") -> dict[int, str]:
 
 def test_a_registered_broker_has_routes() -> None:
     routes = RouteTable()
-    assert finished(routes.register(registration(), 0)) == Registered()
+    assert finished(routes.register(registration(), 0)) == RegistrationAnswer()
     route = routes.route("T1")
     assert route is not None
     [data] = route.broker_datas
@@ -97,9 +97,11 @@ def test_brokers_of_a_route_come_in_the_same_order_whoever_registered_first() ->
 
 def test_a_slave_learns_where_its_master_is() -> None:
     routes = RouteTable()
-    assert finished(routes.register(slave(), 0)) == Registered()
+    assert finished(routes.register(slave(), 0)) == RegistrationAnswer()
     finished(routes.register(registration(), 0))
-    assert finished(routes.register(slave(), 0)) == Registered("127.0.0.1:30912", "127.0.0.1:30911")
+    assert finished(routes.register(slave(), 0)) == RegistrationAnswer(
+        "127.0.0.1:30912", "127.0.0.1:30911"
+    )
     assert addresses(routes) == {0: "127.0.0.1:30911", 1: "127.0.0.1:30931"}
 
 
@@ -192,7 +194,7 @@ def test_an_address_of_an_older_state_does_not_take_an_id() -> None:
     routes = RouteTable()
     finished(routes.register(registration(version=version(state_version=2)), 0))
     other = registration(address="127.0.0.1:9", version=version(state_version=1))
-    assert finished(routes.register(other, 0)) == Registered()
+    assert finished(routes.register(other, 0)) == RegistrationAnswer()
     assert addresses(routes) == {0: "127.0.0.1:30911"}
     finished(
         routes.register(registration(address="127.0.0.1:9", version=version(state_version=3)), 0)
@@ -557,7 +559,7 @@ def test_names_beyond_measure_are_refused_and_leave_nothing(fields: dict[str, An
 MANY = [topic(f"T{number:04}") for number in range(2_000)]
 
 
-def begun(routes: RouteTable, request: Registration) -> Generator[None, None, Registered]:
+def begun(routes: RouteTable, request: Registration) -> Generator[None, None, RegistrationAnswer]:
     """A registration of which some topics are in."""
     steps = routes.register(request, 0)
     while not routes.queues.table:
@@ -574,7 +576,7 @@ def test_a_registration_that_goes_on_shows_whole_routes_and_no_data_version() ->
         assert route is not None
         assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:30911"}
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()
-    assert finished(steps) == Registered()
+    assert finished(steps) == RegistrationAnswer()
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version()
     assert len(routes.queues.table) == len(MANY)
 

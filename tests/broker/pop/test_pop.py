@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from aerobee.broker.pop.pop_reader import Found, Wanted
+    from aerobee.broker.pop.pop_reader import PopResult, PopScope
     from aerobee.store.format.record import Record
     from tests.broker.pops import Pops
 
@@ -662,7 +662,7 @@ async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
         reader = pops.desk.pop_reader
         read_all = reader.read
 
-        def read_unless_broken(wanted: Wanted) -> Found:
+        def read_unless_broken(wanted: PopScope) -> PopResult:
             if wanted.group == "broken":
                 raise ValueError("a message that this pop cannot be given")
             return read_all(wanted)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.pop.pop_records import PopKey
-from aerobee.broker.pop.revive_log import FreshPops, Written
+from aerobee.broker.pop.revive_log import FreshPops, PopIdentity
 from aerobee.remoting.wire.bodies.pop import BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.format.properties import decode, encode
@@ -240,7 +240,7 @@ async def test_a_batch_in_any_order_with_duplicates_and_strangers_is_its_parts_o
 
 # ── FreshPops ──
 
-KEYS = [Written(PopKey("t", "g", 0, start, 1, "b"), 0, 9) for start in range(3)]
+KEYS = [PopIdentity(PopKey("t", "g", 0, start, 1, "b"), 0, 9) for start in range(3)]
 
 
 @settings(max_examples=60)
@@ -257,12 +257,12 @@ KEYS = [Written(PopKey("t", "g", 0, start, 1, "b"), 0, 9) for start in range(3)]
     )
 )
 def test_records_become_needless_together_and_only_unread_ones_of_pops_that_are_over(
-    steps: list[tuple[str, Written | int, set[int]]],
+    steps: list[tuple[str, PopIdentity | int, set[int]]],
 ) -> None:
     end = read_to = 0
     needless: set[int] = set()
     fresh = FreshPops(lambda: read_to, needless)
-    written: list[tuple[str, Written, set[int]]] = []
+    written: list[tuple[str, PopIdentity, set[int]]] = []
     for kind, what, offsets in steps:
         if isinstance(what, int):
             read_to = min(end, read_to + what)

@@ -8,8 +8,8 @@ from aerobee.broker.delay.delay_levels import delay_hook
 from aerobee.broker.errors import Refused
 from aerobee.broker.timers.timer_properties import (
     RecallHandle,
-    Timed,
     TimerHook,
+    TimerProperties,
     come_back,
     delete_keys,
     handle_of,
@@ -125,14 +125,14 @@ def test_a_record_of_the_wheel_is_read_in_any_order(order: int) -> None:
         "TIMER_DEL_UNIQKEY": "k",
     }
     properties = encode(dict(list(given.items())[::order])).encode()
-    assert Timed.of(properties) == Timed(5000, "T", 7, True)
+    assert TimerProperties.of(properties) == TimerProperties(5000, "T", 7, True)
 
 
 @pytest.mark.parametrize("missing", ["TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID"])
 @pytest.mark.parametrize("value", ["", "x y"])
 def test_a_record_without_time_or_target_is_none(missing: str, value: str) -> None:
     given = {"a": "b", "TIMER_OUT_MS": "5000", "REAL_TOPIC": "T", "REAL_QID": "7"}
-    found = Timed.of(encode({**given, missing: value}).encode())
+    found = TimerProperties.of(encode({**given, missing: value}).encode())
     assert found is None or (missing == "REAL_TOPIC" and found.topic == value)
 
 
