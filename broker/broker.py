@@ -27,6 +27,7 @@ from aerobee.broker.pools.pool_watch import PoolWatch
 from aerobee.broker.pop.feature import PopFeature
 from aerobee.broker.pull.feature import PullFeature
 from aerobee.broker.query.feature import QueryFeature
+from aerobee.broker.replication.feature import ReplicationFeature
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.send.feature import SendFeature
 from aerobee.broker.timers.feature import TimersFeature
@@ -96,6 +97,7 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
+        self.replication = add(ReplicationFeature(core))
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
         self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))

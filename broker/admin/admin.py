@@ -18,7 +18,6 @@ from aerobee.remoting.wire.bodies.statistics import (
     Connection,
     ConsumerConnection,
     ConsumerSubscription,
-    HARuntimeInfo,
     ProducerConnection,
     StatsSnapshot,
 )
@@ -62,7 +61,7 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Too
 
 
 class AdminProcessor:
-    """Handles the codes 28, 203, 204, 315, 328, 345 and 907."""
+    """Handles the codes 28, 203, 204, 315, 328 and 345."""
 
     def __init__(
         self,
@@ -175,13 +174,6 @@ class AdminProcessor:
     ) -> Answer:
         """GET_BROKER_RUNTIME_INFO."""
         return Answer(body=KVTable(await self.runtime_info.figures()).to_bytes())
-
-    def ha_status(
-        self, header: headers.GetBrokerHaStatus, command: Command, connection: Peer
-    ) -> Answer:
-        """GET_BROKER_HA_STATUS: always a master without slaves."""
-        status = HARuntimeInfo(master_commit_log_max_offset=self.store.commit_log.max_offset)
-        return Answer(body=status.to_bytes())
 
 
 def connected(client: Client) -> Connection:

@@ -64,7 +64,6 @@ class AdminFeature(Feature):
             Route(admin.GetConsumerRunningInfo, calls.running_info, "client_manager"),
             Route(admin.ConsumeMessageDirectly, calls.consume_directly, "client_manager"),
             Route(admin.CloseClient, calls.close, "admin"),
-            Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),
             Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),
             Route(cleanup.CleanExpiredConsumeQueue, clean.clean_expired_queues, "admin"),

@@ -66,6 +66,8 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     default("metricsPromExporterHost", values["bindAddress"])
     port = int(values.get("listenPort", SCHEMA["listenport"].default))
     default("vipListenPort", max(port - 2, 0))
+    if not values.get("haListenPort"):
+        values["haListenPort"] = port + 1 if port < 65_535 else 0
     root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/")
     default("kvConfigPath", f"{root}/config/kvConfig.json")
     default("aclConfigDir", machine.conf or f"{root}/conf")
@@ -239,6 +241,8 @@ def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
         yield "namesrvListenPort", config.namesrv.namesrv_listen_port
     if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:
         yield "metricsPromExporterPort", config.metrics.metrics_prom_exporter_port
+    if config.replication.is_on:
+        yield "haListenPort", config.replication.ha_listen_port
 
 
 def hints(
@@ -256,7 +260,9 @@ def hints(
     if given.get("brokerId"):
         yield "brokerId", "ignored: a master has the id 0"
     if config.broker.broker_role is BrokerRole.SYNC_MASTER:
-        yield "brokerRole", "SYNC_MASTER waits for nobody: there is no replication yet"
+        yield "brokerRole", "SYNC_MASTER waits for nobody: a send is answered before slaves have it"
+    if given.get("haListenPort") and not config.replication.is_on:
+        yield "haListenPort", "without haPeers nobody may copy the log: the port is not opened"
     for name, value in given.items():
         key = SCHEMA[canon(name)]
         if key.declaration.kind == "path" and str(value).startswith("./~"):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TITLES = {
     "broker": "The broker",
     "store": "The store",
+    "replication": "Replication",
     "remoting": "The network",
     "tls": "TLS",
     "namesrv": "The name server",

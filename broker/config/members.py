@@ -44,11 +44,12 @@ def member_ports(config: BrokerConfig, number: int) -> dict[str, int]:
 
     The HTTP listener of a member is on the loopback, and for the supervisor.
     """
-    remoting, metrics = config.remoting, config.metrics
+    remoting, metrics, ha = config.remoting, config.metrics, config.replication
     http = metrics.metrics_prom_exporter_port
     served = http and metrics.metrics_exporter_type is MetricsExporterType.PROM
     above = number * PORT_STEP
-    return {
+    replicated = {"haListenPort": ha.ha_listen_port + above} if ha.is_on else {}
+    return replicated | {
         "listenPort": remoting.listen_port + above,
         "vipListenPort": remoting.vip_listen_port and remoting.vip_listen_port + above,
         "metricsPromExporterPort": http + above + PORT_STEP if served else 0,

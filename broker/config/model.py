@@ -10,6 +10,7 @@ from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
+from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.tls_config import TlsConfig
 from aerobee.store.config import StoreConfig
@@ -25,6 +26,7 @@ class BrokerConfig:
 
     broker: BrokerOptions = field(default_factory=BrokerOptions)
     store: StoreConfig = field(default_factory=StoreConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)

@@ -19,6 +19,7 @@ from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
+from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.tls_config import TlsConfig
 from aerobee.setting import KEY, Declaration
@@ -42,7 +43,7 @@ SECRET = frozenset(
 )
 """Keys whose value is never printed."""
 
-YAML_SECTIONS = {"metrics": "broker", "process": "broker"}
+YAML_SECTIONS = {"metrics": "broker", "process": "broker", "replication": "store"}
 """The section of each part that has no section of its own in a file."""
 
 
@@ -121,6 +122,7 @@ def declared(part: str, cls: type[Any]) -> Iterator[Key]:
 SECTIONS: Mapping[str, type[Any]] = {
     "broker": BrokerOptions,
     "store": StoreConfig,
+    "replication": ReplicationConfig,
     "remoting": RemotingConfig,
     "tls": TlsConfig,
     "namesrv": NamesrvConfig,

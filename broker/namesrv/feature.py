@@ -74,8 +74,9 @@ class NamesrvFeature(Feature):
 
 def identity(config: BrokerConfig, address: str) -> Identity:
     """The identity of this broker in registrations."""
-    broker, remoting = config.broker, config.remoting
-    ha_port = remoting.listen_port + 1 if remoting.listen_port < 65_535 else 0
+    broker, listen_port = config.broker, config.remoting.listen_port
+    beside = listen_port + 1 if listen_port < 65_535 else 0
+    ha_port = config.replication.ha_listen_port or beside
     return Identity(
         cluster=broker.broker_cluster_name,
         broker=broker.broker_name,

@@ -73,6 +73,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "revive_log",
         ),
         "process": ("listener_tls", "loop_ticker"),
+        "replication": ("slaves",),
         "pull": (
             "hold",
             "protection",
@@ -126,6 +127,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "pull",
         ),
         "query": ("key_queries", "query"),
+        "replication": ("status",),
         "send": (
             "dead_letters",
             "destinations",

@@ -15,7 +15,7 @@ FAMILIES: Final[tuple[tuple[str, str], ...]] = (
         "rocksdb|storeType|combine|bottomMost|memTable|KVService|FSService|timeline",
     ),
     (
-        "replication, controller and acting masters are not there",
+        "of replication only the master is there: no slave, no controller, no acting master",
         "controller|d_?leger|DLedger|syncstate|replica|^ha[A-Z]|HaTransfer|slave|electionPriority|preferredLeader"
         "|asyncLearner|epoch|BrokerIdentity|syncBroker|offsetCheck|syncMaster|syncFrom|duplication"
         "|inSync|preOnline|brokerHeartbeat|brokerNotActive|sendHeartbeatTimeout|oldNameSrv"

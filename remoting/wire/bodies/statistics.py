@@ -151,11 +151,22 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     transferred_byte_in_second: int = 0
 
 
+class HAConnectionInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """One slave, as its master sees it."""
+
+    addr: str
+    diff: int = 0
+    in_sync: bool = False
+    slave_ack_offset: int = 0
+    transfer_from_where: int = 0
+    transferred_byte_in_second: int = 0
+
+
 class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     """Body of GET_BROKER_HA_STATUS; the connections are those of slaves."""
 
     ha_client_runtime_info: HAClientRuntimeInfo = msgspec.field(default_factory=HAClientRuntimeInfo)
-    ha_connection_info: list[dict[str, object]] = []
+    ha_connection_info: list[HAConnectionInfo] = []
     in_sync_slave_nums: int = 0
     master: bool = True
     master_commit_log_max_offset: int

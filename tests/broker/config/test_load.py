@@ -230,13 +230,19 @@ def test_listeners_that_do_not_open_take_no_port() -> None:
 
 def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
     config = load(
-        overrides=["brokerId=3", "brokerRole=SYNC_MASTER", "haListenPort=1", "data=x"][:3]
+        overrides=[
+            "brokerId=3",
+            "brokerRole=SYNC_MASTER",
+            "haListenPort=1",
+            "haMasterAddress=10.0.0.2:10912",
+        ]
     )
     assert config.broker.broker_id == 0
     texts = " ".join(config.warnings)
     assert "a master has the id 0" in texts
-    assert "there is no replication yet" in texts
-    assert "kept, but without effect here: haListenPort" in texts
+    assert "SYNC_MASTER waits for nobody" in texts
+    assert "kept, but without effect here: haMasterAddress" in texts
+    assert "haListenPort: without haPeers nobody may copy the log" in texts
 
 
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:

@@ -1,0 +1,57 @@
+"""The settings of replication. Source: configuration §3.5."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from aerobee.setting import setting
+
+HA_PEERS_MAX = 256
+
+
+def peers(text: str) -> str:
+    """Check addresses and networks, and join them by `;`. Raises: ValueError."""
+    given = [part.strip() for part in text.split(";") if part.strip()]
+    if len(given) > HA_PEERS_MAX:
+        raise ValueError(f"{len(given)} addresses and networks, {HA_PEERS_MAX} are possible")
+    for one in given:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError as error:
+            raise ValueError(f"{one} is no address and no network: {error}") from None
+    return ";".join(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationConfig:
+    """Which slaves may copy the log, and the times of their connections."""
+
+    ha_peers: str = setting("haPeers", "", own=True, separator=";", kind="peers")
+    """Addresses and networks of the slaves that may copy the log, which holds every message. Empty:
+    no replication, and haListenPort is not opened.
+    """
+    ha_listen_port: int = setting("haListenPort", 0, ge=0, le=65_535, derived="listenPort + 1")
+    """Port to which slaves connect, on bindAddress; with haPeers only."""
+    ha_send_heartbeat_interval_ms: int = setting(
+        "haSendHeartbeatInterval", 5_000, ge=100, le=60_000, unit="ms"
+    )
+    """After so long without anything to send, a slave is told that this broker lives."""
+    ha_housekeeping_interval_ms: int = setting(
+        "haHousekeepingInterval", 20_000, ge=1_000, le=600_000, unit="ms"
+    )
+    """A slave that is silent for so long is left."""
+    ha_transfer_batch_size_bytes: int = setting(
+        "haTransferBatchSize", 32_768, ge=4_096, le=4_194_292, unit="B"
+    )
+    """The most bytes of the log in one frame; a Java slave takes no more than the greatest value.
+    """
+    ha_max_gap_not_in_sync_bytes: int = setting(
+        "haMaxGapNotInSync", 268_435_456, ge=4_096, le=17_179_869_184, unit="B"
+    )
+    """A slave that is further behind is shown as not in sync (code 907)."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether slaves may copy the log."""
+        return bool(self.ha_peers)

@@ -1,0 +1,1 @@
+"""Replication: slaves that copy the log of this broker."""

@@ -1,0 +1,21 @@
+"""Which addresses may copy the log: a list of addresses and networks."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+
+class Peers:
+    """The allow-list of slaves."""
+
+    __slots__ = ("_networks",)
+
+    def __init__(self, text: str) -> None:
+        self._networks = [ip_network(one) for one in text.split(";") if one]
+
+    def admits(self, host: str) -> bool:
+        """Whether a slave of this address is allowed; an IPv4 address may come as an IPv6 one."""
+        address = ip_address(host.partition("%")[0])
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)

@@ -1,0 +1,95 @@
+"""Accepts the connections of slaves and gives each to the store, which sends them the log."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.replication.peers import Peers
+from aerobee.store.replication.log_out import Pace
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.core import Core
+
+BACKLOG: Final = 64
+SLAVES_MAX: Final = 64
+"""So many connections of slaves at once; one more is closed."""
+ACCEPT_PAUSE_S: Final = 0.1
+"""How long accepting pauses when the system is out of descriptors or buffers."""
+OVERLOADED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def pace_of(core: Core) -> Pace:
+    """The times of the connections, from the settings."""
+    config = core.config.replication
+    return Pace(
+        config.ha_send_heartbeat_interval_ms / 1000,
+        config.ha_housekeeping_interval_ms / 1000,
+        config.ha_transfer_batch_size_bytes,
+    )
+
+
+class Slaves:
+    """The port of the replication; without `haPeers` there is none."""
+
+    def __init__(self, core: Core) -> None:
+        self._config = core.config
+        self._peers = Peers(core.config.replication.ha_peers)
+        self._log_out = core.store.log_out
+        self._log_out.pace = pace_of(core)
+        self._sock: socket.socket | None = None
+        self.refused = 0
+        """Connections that were closed at once."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> NoReturn:
+        """Serve slaves until cancelled; the port is open."""
+        assert self._sock is not None
+        async with trio.open_nursery() as nursery:
+            with trio.socket.from_stdlib_socket(self._sock) as listener:
+                task_status.started()
+                while True:
+                    try:
+                        sock, address = await listener.accept()
+                    except OSError as error:
+                        if error.errno in OVERLOADED:
+                            await trio.sleep(ACCEPT_PAUSE_S)
+                        continue
+                    self._accepted(nursery, sock, str(address[0]), int(address[1]))
+
+    def open(self) -> None:
+        """Open the port. Raises: OSError naming the key."""
+        host, port = self._config.remoting.bind_address, self._config.replication.ha_listen_port
+        [(family, kind, *_, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        sock = socket.socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError as error:
+            sock.close()
+            raise OSError(error.errno, f"haListenPort is {port}: {error.strerror}") from error
+        self._sock = sock
+
+    def _accepted(
+        self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int
+    ) -> None:
+        peer = f"{host}:{port}"
+        reason = ""
+        if not self._peers.admits(host):
+            reason = "haPeers does not list it"
+        elif len(self._log_out.followers) >= SLAVES_MAX:
+            reason = f"{SLAVES_MAX} slaves are connected"
+        if reason:
+            self.refused += 1
+            log.warning("replication.slave_refused", peer=peer, reason=reason)
+            sock.close()
+            return
+        nursery.start_soon(self._log_out.serve, trio.SocketStream(sock), host, peer)

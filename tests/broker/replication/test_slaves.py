@@ -1,0 +1,121 @@
+"""The port of the replication, with a store behind it and sockets in front."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from aerobee.broker.config.load import load_config
+from aerobee.broker.replication.slaves import SLAVES_MAX, Slaves
+from aerobee.broker.replication.status import StatusProcessor
+from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.ha import FrameReader, encode_report
+from tests.kit.ports import HOST, free_block
+from tests.kit.running_store import running_store
+from tests.kit.store_model import draft
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.broker.core.core import Core
+    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.wire.command import Command
+    from tests.kit.ports import PortBlock
+
+
+def config_of(ports: PortBlock, peers: str) -> BrokerConfig:
+    overrides = [f"haPeers={peers}", f"listenPort={ports.listen}"]
+    return load_config(
+        None, environ={}, overrides=overrides, cpu_count=2, host_addresses=[], host_name="h"
+    )
+
+
+@asynccontextmanager
+async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, int]]:
+    """A store whose slaves may connect, and its port."""
+    ports = free_block()
+    config = config_of(ports, peers)
+    async with running_store(root, Disk()) as store, trio.open_nursery() as nursery:
+        core = cast("Core", SimpleNamespace(config=config, store=store))
+        slaves = Slaves(core)
+        slaves.open()
+        await nursery.start(slaves.run)
+        assert config.replication.ha_listen_port == ports.ha
+        yield core, ports.ha
+        nursery.cancel_scope.cancel()
+
+
+async def status_of(core: Core) -> dict[str, object]:
+    processor = StatusProcessor(core)
+    answer = processor.ha_status(GetBrokerHaStatus(), cast("Command", None), cast("Peer", None))
+    status: dict[str, object] = msgspec.json.decode(cast("bytes", answer.body))
+    return status
+
+
+@pytest.mark.trio
+async def test_a_slave_gets_the_log_and_is_shown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (core, port):
+        end = core.store.put(draft()).end_offset
+        core.store.dispatch()
+        async with await trio.open_tcp_stream(HOST, port) as slave:
+            await slave.send_all(encode_report(0))
+            reader, got = FrameReader(), b""
+            while len(got) < end:
+                for frame in reader.feed(await slave.receive_some()):
+                    got += frame.data
+            assert got == bytes(core.store.commit_log.view(0, end) or b"")
+            told = trio.Event()
+            core.store.log_out.after_report.add(told.set)
+            await slave.send_all(encode_report(end))
+            await told.wait()
+            status = await status_of(core)
+            assert status["masterCommitLogMaxOffset"] == end
+            assert status["inSyncSlaveNums"] == 1
+            [shown] = cast("list[dict[str, object]]", status["haConnectionInfo"])
+            assert (shown["slaveAckOffset"], shown["diff"], shown["inSync"]) == (end, 0, True)
+
+
+@pytest.mark.trio
+async def test_who_is_not_listed_is_closed_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, "10.0.0.2;::1") as (core, port):
+        async with await trio.open_tcp_stream(HOST, port) as stranger:
+            assert await stranger.receive_some() == b""
+        assert not core.store.log_out.followers
+
+
+@pytest.mark.trio
+async def test_one_slave_too_many_is_closed_and_the_others_stay(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with serving(tmp_path) as (core, port):
+        streams = [await trio.open_tcp_stream(HOST, port) for _ in range(SLAVES_MAX)]
+        await wait_all_tasks_blocked()
+        while len(core.store.log_out.followers) < SLAVES_MAX:
+            await trio.lowlevel.checkpoint()
+        async with await trio.open_tcp_stream(HOST, port) as last:
+            assert await last.receive_some() == b""
+        assert len(core.store.log_out.followers) == SLAVES_MAX
+        for stream in streams:
+            await stream.aclose()
+
+
+def test_a_port_in_use_is_refused_with_its_key(tmp_path: Path) -> None:
+    ports = free_block()
+    config = config_of(ports, HOST)
+    store = SimpleNamespace(log_out=SimpleNamespace(pace=None))
+    core = cast("Core", SimpleNamespace(config=config, store=store))
+    with (
+        socket.create_server((HOST, ports.ha)),
+        pytest.raises(OSError, match=f"haListenPort is {ports.ha}"),
+    ):
+        Slaves(core).open()
