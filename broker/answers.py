@@ -8,7 +8,7 @@ from aerobee.broker.errors import PutPostponed, Refused
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import StoreError
-from aerobee.store.results import GetStatus, PutStatus
+from aerobee.store.results import GetStatus, Kept, PutStatus
 
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
@@ -37,6 +37,14 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
         PutPostponed.REMARK,
     ),
 }
+
+KEPT_CODES: Final[dict[Kept, int]] = {
+    Kept.DURABLE: int(ResponseCode.SUCCESS),
+    Kept.DISK_LATE: int(ResponseCode.FLUSH_DISK_TIMEOUT),
+    Kept.SLAVE_LATE: int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+    Kept.NO_SLAVE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
+}
+"""To be asked with what `MessageStore.when_durable` calls back with: True and False are keys."""
 
 PULL_CODES: Final[dict[GetStatus, int]] = {
     GetStatus.FOUND: int(ResponseCode.SUCCESS),

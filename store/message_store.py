@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 import trio
@@ -37,7 +37,8 @@ from aerobee.store.recovery.last_stop import LastStop, LastStopFile
 from aerobee.store.recovery.recovery import recover
 from aerobee.store.replication.log_in import LogIn
 from aerobee.store.replication.log_out import LogOut
-from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.replication.replica_waits import ReplicaWaits
+from aerobee.store.results import GetResult, GetStatus, Kept
 from aerobee.store.set_aside import SetAside
 from aerobee.store.shared import Contents, Runtime
 from aerobee.store.space.store_space import StoreSpace
@@ -53,6 +54,14 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
 
 log = structlog.get_logger(__name__)
+
+
+class WhenDurable(Protocol):
+    """Calls back with a `Kept`, or with whether it is on disk where nothing else counts."""
+
+    def __call__(
+        self, end_offset: int, callback: Callable[[Any], None], *, background: bool = False
+    ) -> None: ...
 
 
 class MessageStore:
@@ -136,11 +145,13 @@ class MessageStore:
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
-        self.when_durable = self._log_flush.when_durable
+        self.when_durable: WhenDurable = self._log_flush.when_durable
         """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
         self.log_out = LogOut(log, self.reader)
         """Sends the log to slaves; without a connection it costs nothing."""
+        self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
+        """Senders that wait for slaves, where `wait_for_slaves` was called."""
         self.log_in = LogIn(log, self.space.allocator, self._log_flush, self.stats)
         """Takes the log of a master; nothing else may put anything then."""
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
@@ -266,6 +277,8 @@ class MessageStore:
             nursery.start_soon(self.space.run)
             nursery.start_soon(self._dispatch_service.run)
             nursery.start_soon(self.index.service.run)
+            if self.replicas.needed:
+                nursery.start_soon(self.replicas.run)
             task_status.started()
 
     async def close(self) -> bool:
@@ -346,6 +359,41 @@ class MessageStore:
         confirm = self.confirm_offset
         if self.dispatcher.advance(confirm):
             self._dispatch_service.go_on()
+
+    def wait_for_slaves(self, needed: int, timeout_s: float) -> None:
+        """From now on `when_durable` is about so many slaves as well; before `run`."""
+        self.replicas.configure(needed, timeout_s)
+        self.when_durable = self._when_kept
+
+    def _when_kept(
+        self, end_offset: int, callback: Callable[[Any], None], *, background: bool = False
+    ) -> None:
+        """`when_durable` with slaves: they and the disk are waited for side by side. Hot.
+
+        In the background nobody waits for slaves. Of two that are late the slave is told.
+        """
+        if background:
+            self._log_flush.when_durable(end_offset, callback, background=True)
+        elif not self._log_flush.groups:
+            self.replicas.when_held(end_offset, callback)
+        else:
+            on_disk: list[bool] = []
+            held: list[Kept] = []
+
+            def ended() -> None:
+                if on_disk and held:
+                    callback(held[0] if on_disk[0] or not held[0] else Kept.DISK_LATE)
+
+            def flushed(durable: bool) -> None:
+                on_disk.append(durable)
+                ended()
+
+            def kept(result: Kept) -> None:
+                held.append(result)
+                ended()
+
+            self._log_flush.when_durable(end_offset, flushed)
+            self.replicas.when_held(end_offset, kept)
 
     def _flushed(self) -> None:
         if (tell := self.after_flush.tell) is not None:

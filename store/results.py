@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003  (read at run time by msgspec)
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -28,6 +28,25 @@ class PutStatus(Enum):
     SEGMENT_LATE = auto()
     """Ours. Not stored: the next segment is still being allocated, `MessageStore.after_wait` tells
     when to put again."""
+
+
+class Kept(IntEnum):
+    """Where a message is that was put, when its sender has waited; only DURABLE is true.
+
+    The first two are those of the disk, and equal to False and True.
+    """
+
+    DISK_LATE = 0
+    """In the log, but not known to be on disk within the timeout."""
+    DURABLE = 1
+    """Everywhere where it should be."""
+    SLAVE_LATE = 2
+    """In the log, but no slave has said so within the timeout, or not enough of them."""
+    NO_SLAVE = 3
+    """In the log, and there are not enough slaves to wait for."""
+
+    def __bool__(self) -> bool:
+        return self is Kept.DURABLE
 
 
 UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})

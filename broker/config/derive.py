@@ -163,6 +163,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             )
     if broker.broker_role is BrokerRole.SLAVE:
         yield "brokerRole", "SLAVE asks for something that this broker does not do"
+    if config.needed_slaves and not config.replication.is_on:
+        yield "inSyncReplicas", "sends would wait for slaves that may not connect: set haPeers"
     if config.metrics.metrics_exporter_type in (
         MetricsExporterType.OTLP_GRPC,
         MetricsExporterType.LOG,
@@ -259,8 +261,11 @@ def hints(
         )
     if given.get("brokerId"):
         yield "brokerId", "ignored: a master has the id 0"
-    if config.broker.broker_role is BrokerRole.SYNC_MASTER:
-        yield "brokerRole", "SYNC_MASTER waits for nobody: a send is answered before slaves have it"
+    if config.broker.broker_role is BrokerRole.SYNC_MASTER and not config.needed_slaves:
+        yield "brokerRole", "SYNC_MASTER waits for nobody as long as inSyncReplicas is 1"
+    synchronous = config.broker.broker_role is BrokerRole.SYNC_MASTER
+    if config.replication.in_sync_replicas > 1 and not synchronous:
+        yield "inSyncReplicas", "without brokerRole SYNC_MASTER no send waits for slaves"
     if given.get("haListenPort") and not config.replication.is_on:
         yield "haListenPort", "without haPeers nobody may copy the log: the port is not opened"
     for name, value in given.items():

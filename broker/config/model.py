@@ -6,7 +6,7 @@ from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read a
 from dataclasses import dataclass, field
 
 from aerobee.broker.config.settings.auth import AuthConfig
-from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.config.settings.broker import BrokerOptions, BrokerRole
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -41,3 +41,14 @@ class BrokerConfig:
     """Runs in the container image, where a data directory without a volume is refused."""
     member: bool = False
     """One of several brokers with one configuration: a supervisor has started this process."""
+
+    @property
+    def needed_slaves(self) -> int:
+        """So many slaves must have a message before its send is answered."""
+        synchronous = self.broker.broker_role is BrokerRole.SYNC_MASTER
+        return self.replication.in_sync_replicas - 1 if synchronous else 0
+
+    @property
+    def answers_wait(self) -> bool:
+        """Whether a send is answered only when it is on disk, or on slaves."""
+        return self.store.sync_flush or self.needed_slaves > 0

@@ -152,9 +152,9 @@ class Puts:
         done = trio.Event()
         on_disk = True
 
-        def reached(durable: bool) -> None:
+        def reached(durable: object) -> None:
             nonlocal on_disk
-            on_disk = durable
+            on_disk = bool(durable)
             done.set()
 
         end = self._store.commit_log.max_offset

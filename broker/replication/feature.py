@@ -19,11 +19,9 @@ class ReplicationFeature(Feature):
 
     def __init__(self, core: Core) -> None:
         self.routes = (Route(headers.GetBrokerHaStatus, StatusProcessor(core).ha_status, "admin"),)
-        self._slaves = Slaves(core) if core.config.replication.is_on else None
-        if self._slaves is not None:
-            self.services = (self._slaves,)
-
-    def load(self) -> None:
-        """Open the port: a start that is refused is refused early. Raises: OSError."""
-        if self._slaves is not None:
-            self._slaves.open()
+        config = core.config
+        if config.needed_slaves:
+            timeout_s = config.replication.slave_timeout_ms / 1000
+            core.store.wait_for_slaves(config.needed_slaves, timeout_s)
+        if config.replication.is_on:
+            self.services = (Slaves(core),)

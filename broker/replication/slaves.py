@@ -43,15 +43,13 @@ class Slaves:
         self._peers = Peers(core.config.replication.ha_peers)
         self._log_out = core.store.log_out
         self._log_out.pace = pace_of(core)
-        self._sock: socket.socket | None = None
         self.refused = 0
         """Connections that were closed at once."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> NoReturn:
-        """Serve slaves until cancelled; the port is open."""
-        assert self._sock is not None
+        """Serve slaves until cancelled. Raises: OSError when the port cannot be opened."""
         async with trio.open_nursery() as nursery:
-            with trio.socket.from_stdlib_socket(self._sock) as listener:
+            with trio.socket.from_stdlib_socket(self.listener()) as listener:
                 task_status.started()
                 while True:
                     try:
@@ -62,8 +60,8 @@ class Slaves:
                         continue
                     self._accepted(nursery, sock, str(address[0]), int(address[1]))
 
-    def open(self) -> None:
-        """Open the port. Raises: OSError naming the key."""
+    def listener(self) -> socket.socket:
+        """The opened port. Raises: OSError naming the key."""
         host, port = self._config.remoting.bind_address, self._config.replication.ha_listen_port
         [(family, kind, *_, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -76,7 +74,7 @@ class Slaves:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"haListenPort is {port}: {error.strerror}") from error
-        self._sock = sock
+        return sock
 
     def _accepted(
         self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int

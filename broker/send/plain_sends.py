@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from aerobee.broker.answers import KEPT_CODES
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.send.destinations import WRITE_BIT
 from aerobee.broker.send.send import GROUP_MARK, NOT_PLAIN, TRANSACTION_BITS
@@ -21,6 +22,7 @@ from aerobee.remoting.wire.headers.send import SendMessageResponse
 from aerobee.store.format.properties import append, decode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
+from aerobee.store.results import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +51,6 @@ KNOWN_CHARS: Final = 256
 UNIQUE: Final = "UNIQ_KEY\x01"
 KEYS: Final = "KEYS\x01"
 SUCCESS: Final = int(ResponseCode.SUCCESS)
-FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class PropertyTemplate(NamedTuple):
@@ -78,7 +79,7 @@ class PlainSends:
         self._send = send
         self._topics = topics
         self._topic_file = topic_file
-        self._waits_for_disk = core.config.store.sync_flush
+        self._waits = core.config.answers_wait
         self._pool = core.rounds.reactor.pools["send"]
         """The pool of the routes."""
         self.settings_changed()
@@ -96,9 +97,10 @@ class PlainSends:
             trace_on=send.trace_on,
         )
         fields = {**answer.ext(), "queueId": "%d", "queueOffset": "%d"}
-        self._stored, self._late = (
-            b"%d".join(answer_around(code, None, fields)) for code in (SUCCESS, FLUSH_DISK_TIMEOUT)
-        )
+        self._templates = {
+            kept: b"%d".join(answer_around(code, None, fields)) for kept, code in KEPT_CODES.items()
+        }
+        self._stored = self._templates[Kept.DURABLE]
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
 
     def serve(self, requests: Requests) -> int:
@@ -112,7 +114,7 @@ class PlainSends:
             return 0
         sends: Sends = []
         drafts: list[MessageDraft] = []
-        size, waits, pool = 0, self._waits_for_disk, self._pool
+        size, waits, pool = 0, self._waits, self._pool
         for command, header, connection in requests:
             unique, draft = self._draft(header, command, connection)
             if draft is None:
@@ -198,7 +200,7 @@ class PlainSends:
         unique = properties.get("UNIQ_KEY", "").encode()
         if not unique.isalnum() or not NOT_PLAIN.isdisjoint(properties):
             return None
-        if self._waits_for_disk and properties.get("WAIT", "true").lower() != "true":
+        if self._waits and properties.get("WAIT", "true").lower() != "true":
             return None
         stored = append(text, self._send.added).encode()
         return unique, stored, tags_code(properties.get("TAGS"))
@@ -221,21 +223,22 @@ class PlainSends:
             self._send.stages.appended(first.arrived, peer.context.now)
 
     def _answer_when_durable(self, stored: list[DispatchRequest], sends: Sends) -> None:
-        """Answer once the last of them is on disk, or all of them with FLUSH_DISK_TIMEOUT."""
+        """Answer once the last of them is on disk and on slaves, or all of them with a timeout."""
         (first, peer, _), last = sends[0], stored[-1]
-        answers, late = _answers(self._stored, stored, sends), self._late
+        answers, templates = _answers(self._stored, stored, sends), self._templates
         pool, count = self._pool, len(sends)
         for command, _, _ in sends:
             command.release()
 
-        def durable(on_disk: bool) -> None:
+        def durable(kept: Kept) -> None:
             pool.depth -= count
-            if on_disk:
+            if kept:
                 _send(answers, first.code, SUCCESS)
             else:
-                _send(_answers(late, stored, sends), first.code, FLUSH_DISK_TIMEOUT)
+                late = _answers(templates[kept], stored, sends)
+                _send(late, first.code, KEPT_CODES[kept])
 
-        call: Callable[[bool], None] = durable
+        call: Callable[[Kept], None] = durable
         if self._send.stages.idle:
             call = self._send.stages.until_durable(first.arrived, peer.context.now, durable)
         pool.depth += count

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from aerobee.broker.answers import first_put_refused
+from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.results import PutResult
+    from aerobee.store.results import Kept, PutResult
 
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
@@ -61,7 +61,6 @@ TRANSACTION_BITS: Final = 0x0C
 MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 SUCCESS: Final = int(ResponseCode.SUCCESS)
-FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 SHORT_BATCH_BYTES: Final = 64 << 10
 """A batch up to this size is stored in one step."""
 IDS_STEP: Final = 2_000
@@ -97,7 +96,7 @@ class Send:
         self._transactions = transactions
         self._dead_letters = dead_letters
         self._deduped = {} if dedupe is None else dict.fromkeys(dedupe.topics, dedupe)
-        self._waits_for_disk = core.config.store.sync_flush
+        self._waits = core.config.answers_wait
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -156,7 +155,7 @@ class Send:
                 queue_id = draft.queue_id
         except Refused as refused:
             raise self._with_region(refused) from None
-        waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
+        waits = self._waits and properties.get("WAIT", "true").lower() == "true"
         return self._answer(
             result,
             draft,
@@ -222,7 +221,7 @@ class Send:
             _refuse_in_batch(header, properties)
         except Refused as refused:
             raise self._with_region(refused) from None
-        waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
+        waits = self._waits and properties.get("WAIT", "true").lower() == "true"
         return self._draft(header, command, connection, queue_id), topic, waits
 
     # ── Halves ──
@@ -326,10 +325,10 @@ class Send:
                 stages.appended(command.arrived, connection.context.now)
             return Answer(SUCCESS, response)
 
-        def durable(on_disk: bool) -> None:
-            connection.answer(command, _stored(response, on_disk=on_disk))
+        def durable(kept: Kept) -> None:
+            connection.answer(command, Answer(KEPT_CODES[kept], response))
 
-        call: Callable[[bool], None] = durable
+        call: Callable[[Kept], None] = durable
         if stages.idle:
             call = stages.until_durable(command.arrived, connection.context.now, durable)
         self._store.when_durable(result.end_offset, call)
@@ -350,8 +349,8 @@ class Send:
         done = trio.Event()
         answers: list[Answer] = []
 
-        def durable(on_disk: bool) -> None:
-            answers.append(_stored(response, on_disk=on_disk))
+        def durable(kept: Kept) -> None:
+            answers.append(Answer(KEPT_CODES[kept], response))
             done.set()
 
         self._store.when_durable(result.end_offset, durable)
@@ -367,10 +366,6 @@ class Send:
         if result.offsets:
             return offset_ids(self._store_host, result.offsets)
         return offset_id(self._store_host, result.physical_offset)
-
-
-def _stored(response: SendMessageResponse, *, on_disk: bool) -> Answer:
-    return Answer(SUCCESS if on_disk else FLUSH_DISK_TIMEOUT, response)
 
 
 def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:

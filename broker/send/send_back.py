@@ -74,7 +74,7 @@ class SendBack:
         self._topics = topics
         self._groups = groups
         self._random_queue = random_queue
-        self._waits_for_disk = core.config.store.sync_flush
+        self._waits = core.config.answers_wait
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection
@@ -95,7 +95,7 @@ class SendBack:
         except NotInMemory:
             return self._from_disk(look_up, header, topic, limit)
         self._store_again(found, header, topic, limit)
-        return Begun(self._when_durable()) if self._waits_for_disk else DONE
+        return Begun(self._when_durable()) if self._waits else DONE
 
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
@@ -188,7 +188,7 @@ class SendBack:
     ) -> Answer:
         self._store_again(await self._store.complete(look_up), header, topic, limit)
         self._puts.finish_round()
-        return await self._when_durable() if self._waits_for_disk else DONE
+        return await self._when_durable() if self._waits else DONE
 
     async def _when_durable(self) -> Answer:
         """The answer once what was stored is on disk. Raises: Refused."""

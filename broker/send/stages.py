@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.remoting.latency import Latencies
+    from aerobee.store.results import Kept
 
 STAGES: Final = ("queued", "appended", "flushed", "answered")
 BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -48,19 +49,19 @@ class SendStages:
         self._latencies.when_sent.append(self._sent)
 
     def until_durable(
-        self, arrived: float, turn: float, durable: Callable[[bool], None]
-    ) -> Callable[[bool], None]:
+        self, arrived: float, turn: float, durable: Callable[[Kept], None]
+    ) -> Callable[[Kept], None]:
         """The same for an answer that waits for the disk; to be called instead of `durable`."""
         self.idle = False
         self._since = appended = self._clock()
         self.durations["queued"].add(max(turn - arrived, 0.0))
         self.durations["appended"].add(appended - turn)
 
-        def flushed(on_disk: bool) -> None:
+        def flushed(kept: Kept) -> None:
             self._since = self._clock()
             self.durations["flushed"].add(self._since - appended)
             self._latencies.when_sent.append(self._sent)
-            durable(on_disk)
+            durable(kept)
 
         return flushed
 

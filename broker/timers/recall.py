@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.answers import KEPT_CODES
 from aerobee.broker.core.names import RETRY_PREFIX, check_sendable
 from aerobee.broker.errors import NoPermission, PutPostponed, Refused, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
+    from aerobee.store.results import Kept
 
 TAG: Final = "_RECALL_TAG_"
 BODY: Final = b"0"
@@ -41,7 +43,7 @@ class RecallProcessor:
         self._clock = core.clock
         self._store_host = core.store_host
         self._topics = topics
-        self._waits_for_disk = core.config.store.sync_flush
+        self._waits = core.config.answers_wait
 
     def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
         """Store the recall. Raises: Refused."""
@@ -54,12 +56,11 @@ class RecallProcessor:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed: {cause}")
         region = self._config.broker.region_id
         response = RecallMessageResponse(msg_id=handle.unique_key, region=region)
-        if not self._waits_for_disk:
+        if not self._waits:
             return Answer(ResponseCode.SUCCESS, response)
 
-        def durable(on_disk: bool) -> None:
-            code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
-            connection.answer(command, Answer(code, response))
+        def durable(kept: Kept) -> None:
+            connection.answer(command, Answer(KEPT_CODES[kept], response))
 
         self._store.when_durable(result.end_offset, durable)
         return PARKED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.answers import first_put_refused
+from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
 from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, late_end, op_draft
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.transaction import EndTransaction
+    from aerobee.store.results import Kept
 
     MayEnd: TypeAlias = Callable[[Connection, str], bool]
 
 UNKNOWN: Final = 0
 DONE: Final = Answer()
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
-FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class TransactionProcessor:
@@ -50,7 +50,7 @@ class TransactionProcessor:
         self._clock = core.clock
         self._store_host = core.store_host
         self._transactions = transactions
-        self._waits_for_disk = core.config.store.sync_flush
+        self._waits = core.config.answers_wait
         self.may_end: MayEnd | None = None
         """Whether who sent a request over this connection may end halves of a topic; None: all may.
         """
@@ -123,11 +123,11 @@ class TransactionProcessor:
         at = self._transactions.newest(half)
         if at is not None:
             self._decide(half, at, commit=header.commit_or_rollback == TRANSACTION_COMMIT)
-        if command.flag & ONEWAY or not self._waits_for_disk:
+        if command.flag & ONEWAY or not self._waits:
             return DONE
 
-        def durable(on_disk: bool) -> None:
-            connection.answer(command, DONE if on_disk else Answer(FLUSH_DISK_TIMEOUT))
+        def durable(kept: Kept) -> None:
+            connection.answer(command, DONE if kept else Answer(KEPT_CODES[kept]))
 
         self._store.when_durable(self._store.commit_log.max_offset, durable)
         return PARKED

@@ -1,9 +1,11 @@
 """A Java broker as slave of ours: its log and its queues are ours, byte for byte.
 
-Over rolls and blanks, over a kill of either side; the slave has its topics from this broker, and
-serves what it has when the master is gone.
+Over rolls and blanks, over a kill of either side; and what was acknowledged under SYNC_MASTER is
+there at that moment.
 """
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,9 @@ TOPIC, QUEUES = "copied", 4
 SEGMENT = 262_144
 COPIED_WITHIN_S = 60.0
 
-CREATE_TOPIC, SEND, PULL, RUNTIME_INFO = 17, 310, 11, 28
+UNIT_BYTES = 20
+CREATE_TOPIC, SEND, RUNTIME_INFO = 17, 310, 28
+SUCCESS, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 0, 11, 12
 
 
 @pytest.fixture(params=VERSIONS)
@@ -36,12 +40,13 @@ def master(tmp_path: Path) -> Iterator[BrokerProcess]:
     settings = {
         "brokerName": "broker-a",
         "brokerIP1": HOST,
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": 2,
         "haPeers": HOST,
         "mappedFileSizeCommitLog": SEGMENT,
         "fileReservedTime": 48,
     }
     with BrokerProcess(data=tmp_path / "master", settings=settings) as broker:
-        broker.start()
         yield broker
 
 
@@ -59,20 +64,17 @@ def slave(tmp_path: Path, master: BrokerProcess, slave_version: str) -> Iterator
     java = toolkit(slave_version)
     home = tmp_path / "java"
     with JavaBroker(toolkit=java, data=tmp_path / "slave", home=home, settings=settings) as broker:
-        broker.start()
         yield broker
 
 
-def send(master: BrokerProcess, count: int, first: int) -> dict[tuple[int, int], bytes]:
-    """Messages of many sizes; (queue, queue offset) → body of those that were acknowledged."""
-    acknowledged = {}
+def send(master: BrokerProcess, numbers: range) -> list[int]:
+    """Messages of many sizes; the codes of their answers."""
+    codes = []
     with RawConnection(master.address) as connection:
-        for number in range(first, first + count):
+        for number in numbers:
             body = b"%d " % number * (1 + number * 37 % 900)
-            answer = connection.call(SEND, send_fields(TOPIC, number % QUEUES), body)
-            assert answer.code == 0, answer
-            acknowledged[number % QUEUES, int(answer.ext["queueOffset"])] = body
-    return acknowledged
+            codes.append(connection.call(SEND, send_fields(TOPIC, number % QUEUES), body).code)
+    return codes
 
 
 def log_end(address: str) -> int:
@@ -97,29 +99,55 @@ def expect_equal(master: BrokerProcess, slave: JavaBroker) -> int:
     return end
 
 
+def wait_for_the_slave(master: BrokerProcess) -> None:
+    eventually(
+        lambda: send(master, range(1)) == [SUCCESS],
+        within_s=COPIED_WITHIN_S,
+        what="a send that a slave has",
+    )
+
+
 def test_the_log_of_a_java_slave_is_ours_over_rolls_blanks_and_kills(
     master: BrokerProcess, slave: JavaBroker
 ) -> None:
     with RawConnection(master.address) as connection:
         assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, QUEUES)).code == 0
-    send(master, 150, 0)
-    assert expect_equal(master, slave) > SEGMENT
+    wait_for_the_slave(master)
+    assert set(send(master, range(150))) == {SUCCESS}
+    # What was acknowledged is there, now.
+    assert log_end(slave.address) == log_end(master.address) > SEGMENT
+    expect_equal(master, slave)
 
     slave.kill()
-    send(master, 150, 150)
+    eventually(
+        lambda: send(master, range(1)) == [SLAVE_NOT_AVAILABLE],
+        within_s=10,
+        what="a send that no slave has",
+    )
+    send(master, range(150, 300))
     slave.start()
+    wait_for_the_slave(master)
     assert expect_equal(master, slave) > 2 * SEGMENT
 
+    os.kill(slave.child.pid, signal.SIGSTOP)
+    try:
+        assert send(master, range(1)) == [FLUSH_SLAVE_TIMEOUT]
+    finally:
+        os.kill(slave.child.pid, signal.SIGCONT)
+    wait_for_the_slave(master)
+
+    assert set(send(master, range(300, 400))) == {SUCCESS}
+    end = log_end(master.address)
     master.kill()
+    assert log_end(slave.address) == end > 3 * SEGMENT
     master.start()
-    send(master, 100, 300)
-    end = expect_equal(master, slave)
-    assert end > 3 * SEGMENT
+    wait_for_the_slave(master)
+    expect_equal(master, slave)
     for queue in range(QUEUES):
         ours = master.data / "consumequeue" / TOPIC / str(queue)
         theirs = slave.data / "consumequeue" / TOPIC / str(queue)
         names = sorted(path.name for path in ours.iterdir())
-        size = 100 * 20
+        size = 90 * UNIT_BYTES
         assert [(theirs / name).read_bytes()[:size] for name in names] == [
             (ours / name).read_bytes()[:size] for name in names
         ]

@@ -244,6 +244,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "replication": (
             "log_in",
             "log_out",
+            "replica_waits",
         ),
         "space": (
             "cleanup",

@@ -51,7 +51,7 @@ class BrokerOptions:
     )
     """0 is a master, others are slaves."""
     broker_role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER)
-    """ASYNC_MASTER, or SYNC_MASTER as long as no replica is asked for."""
+    """ASYNC_MASTER, or SYNC_MASTER: sends wait for slaves, see inSyncReplicas."""
     broker_ip1: str = setting(
         "brokerIP1",
         "127.0.0.1",

@@ -51,6 +51,13 @@ class ReplicationConfig:
     )
     """A slave that is further behind is shown as not in sync (code 907)."""
 
+    in_sync_replicas: int = setting("inSyncReplicas", 1, ge=1, le=64)
+    """Copies of a message, that of this broker among them, before its send is answered: with
+    brokerRole SYNC_MASTER only. 1 waits for nobody.
+    """
+    slave_timeout_ms: int = setting("slaveTimeout", 3_000, ge=100, le=60_000, unit="ms")
+    """How long such a send waits for slaves before it is answered with FLUSH_SLAVE_TIMEOUT."""
+
     @property
     def is_on(self) -> bool:
         """Whether slaves may copy the log."""

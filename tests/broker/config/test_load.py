@@ -245,6 +245,17 @@ def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
     assert "haListenPort: without haPeers nobody may copy the log" in texts
 
 
+def test_sends_wait_for_slaves_only_where_slaves_may_connect() -> None:
+    synchronous = ["brokerRole=SYNC_MASTER", "inSyncReplicas=2"]
+    with pytest.raises(ConfigurationError, match=r"inSyncReplicas: .* set haPeers"):
+        load(overrides=synchronous)
+    config = load(overrides=[*synchronous, "haPeers=10.0.0.2"])
+    assert (config.needed_slaves, config.answers_wait, config.warnings) == (1, True, ())
+    config = load(overrides=["inSyncReplicas=2", "haPeers=10.0.0.2"])
+    assert (config.needed_slaves, config.answers_wait) == (0, False)
+    assert "without brokerRole SYNC_MASTER no send waits" in config.warnings[0]
+
+
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:
     config = load(overrides=["storePathRootDir=~/data"])
     assert config.store.store_path_root_dir == "./~/data"
@@ -290,9 +301,9 @@ def test_a_file_that_java_wrote_back_keeps_what_means_nothing_here(write: Any) -
 
 
 def test_what_is_asked_for_in_vain_is_said_once(write: Any) -> None:
-    lines = BUNDLED + "inSyncReplicas=2\ntotalReplicas=3\n"
+    lines = BUNDLED + "minInSyncReplicas=2\ntotalReplicas=3\n"
     config = load(write("broker.conf", lines))
-    assert config.warnings == ("kept, but without effect here: inSyncReplicas, totalReplicas",)
+    assert config.warnings == ("kept, but without effect here: minInSyncReplicas, totalReplicas",)
 
 
 def test_of_many_keys_without_effect_a_few_are_named() -> None:

@@ -48,7 +48,6 @@ async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, in
     async with running_store(root, Disk()) as store, trio.open_nursery() as nursery:
         core = cast("Core", SimpleNamespace(config=config, store=store))
         slaves = Slaves(core)
-        slaves.open()
         await nursery.start(slaves.run)
         assert config.replication.ha_listen_port == ports.ha
         yield core, ports.ha
@@ -118,4 +117,4 @@ def test_a_port_in_use_is_refused_with_its_key(tmp_path: Path) -> None:
         socket.create_server((HOST, ports.ha)),
         pytest.raises(OSError, match=f"haListenPort is {ports.ha}"),
     ):
-        Slaves(core).open()
+        Slaves(core).listener()

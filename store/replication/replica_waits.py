@@ -1,0 +1,139 @@
+"""Senders that are answered once enough slaves have their messages.
+
+Source: store format §8 (GroupTransferService). One report answers all messages in front of its
+offset, in the order of the log; nobody waits behind one that is late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+import trio
+
+from aerobee.store.results import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.replication.log_out import LogOut
+
+ANSWER_S: Final = 0.001
+"""How long senders are called back in one step."""
+STRIDE: Final = 16
+"""Senders between two checks of the clock."""
+
+log = structlog.get_logger(__name__)
+
+
+class Sender(msgspec.Struct, eq=False):
+    """A sender that waits until slaves have the log up to `end_offset`."""
+
+    end_offset: int
+    deadline: float
+    """By the monotonic clock."""
+    callback: Callable[[Any], None] | None
+    """None once it was answered."""
+
+
+class ReplicaWaits:
+    """Waits for slaves; off while `needed` is 0."""
+
+    def __init__(self, log_out: LogOut, clock: Clock, on_answered: Callable[[], None]) -> None:
+        """`on_answered`: senders were called back."""
+        self._log_out = log_out
+        self._clock = clock
+        self._on_answered = on_answered
+        self.needed = 0
+        """So many slaves must have a message."""
+        self.timeout_s = 3.0
+        self._by_end: list[tuple[int, int, Sender]] = []
+        self._by_deadline: deque[Sender] = deque()
+        self._numbers = count()
+        self._waited = trio.Event()
+        self._left = trio.Event()
+
+    def configure(self, needed: int, timeout_s: float) -> None:
+        """Wait for so many slaves, for so long."""
+        assert needed > 0, needed
+        self.needed, self.timeout_s = needed, timeout_s
+        self._log_out.after_report.add(self.answer)
+
+    def when_held(self, end_offset: int, callback: Callable[[Any], None]) -> None:
+        """Call back once enough slaves have the log up to there, or that cannot be. Hot.
+
+        Without enough slaves that follow it is called at once: nothing is there to wait for.
+        """
+        held = self._log_out.held_by(self.needed)
+        if held >= end_offset:
+            callback(Kept.DURABLE)
+        elif held < 0:
+            callback(Kept.NO_SLAVE)
+        else:
+            deadline = self._clock.monotonic() + self.timeout_s
+            sender = Sender(end_offset, deadline, callback)
+            heappush(self._by_end, (end_offset, next(self._numbers), sender))
+            self._by_deadline.append(sender)
+            self._waited.set()
+
+    def answer(self) -> None:
+        """Answer those whose messages enough slaves have, for a while. Hot."""
+        waiting, monotonic = self._by_end, self._clock.monotonic
+        held, ends, left, told = self._log_out.held_by(self.needed), 0.0, STRIDE, False
+        while waiting and waiting[0][0] <= held:
+            if not left:
+                left, now = STRIDE, monotonic()
+                ends = ends or now + ANSWER_S
+                if now > ends:
+                    self._left.set()
+                    break
+            left -= 1
+            told = True
+            self._tell(heappop(waiting)[2], Kept.DURABLE)
+        if told:
+            self._on_answered()
+
+    def _tell(self, sender: Sender, kept: Kept) -> None:
+        callback, sender.callback = sender.callback, None
+        if callback is not None:
+            callback(kept)
+
+    async def run(self) -> None:
+        """Time out senders, and answer those that one step left; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._go_on)
+            while True:
+                await self._expire()
+
+    async def _go_on(self) -> None:
+        while True:
+            await self._left.wait()
+            self._left = trio.Event()
+            await trio.lowlevel.checkpoint()
+            self.answer()
+
+    async def _expire(self) -> None:
+        """Answer those that have waited for too long; what they sent is in the log all the same."""
+        line = self._by_deadline
+        while line and line[0].callback is None:
+            line.popleft()
+        if not line:
+            self._waited = trio.Event()
+            await self._waited.wait()
+            return
+        await trio.sleep(max(0.0, line[0].deadline - self._clock.monotonic()))
+        now, late = self._clock.monotonic(), 0
+        while line and line[0].deadline <= now:
+            sender = line.popleft()
+            late += sender.callback is not None
+            self._tell(sender, Kept.SLAVE_LATE)
+        # The answered ones among those that are left must not outlive their answer for long.
+        self._by_end = [one for one in sorted(self._by_end) if one[2].callback is not None]
+        if late:
+            log.warning("replication.timed_out", messages=late)
+            self._on_answered()
