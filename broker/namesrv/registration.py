@@ -103,6 +103,7 @@ class Registration:
                 broker=self.identity.broker,
                 broker_id=self.identity.broker_id,
                 address=self.identity.address,
+                ha_address=self.identity.ha_address,
                 topics=map(self.visible, self.topics.configs.values()),
             )
 

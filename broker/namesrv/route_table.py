@@ -81,6 +81,7 @@ class RouteTable:
         self.min_id_changed = min_id_changed
         self.deletes_missing = deletes_missing
         self.own: OwnBroker | None = None
+        self.own_ha_address = ""
         self.settle = self.queues.settle
 
     # ── Our own broker ──
@@ -92,6 +93,7 @@ class RouteTable:
         broker: str,
         broker_id: int,
         address: str,
+        ha_address: str,
         topics: Iterable[TopicConfig],
     ) -> None:
         """Enter the broker of this process: nothing replaces, unregisters or expires it.
@@ -99,6 +101,7 @@ class RouteTable:
         `topics`, here and in later updates, have the permissions that clients are to see.
         """
         self.own = OwnBroker(broker, broker_id)
+        self.own_ha_address = ha_address
         entry = self.brokers.setdefault(broker, Broker(cluster, broker))
         entry.addresses[broker_id] = address
         self.update_own(topics)
@@ -302,6 +305,8 @@ class RouteTable:
         address = broker.addresses.get(MASTER_ID)
         if request.broker_id == MASTER_ID or address is None:
             return RegistrationAnswer()
+        if self.own == (broker.name, MASTER_ID):
+            return RegistrationAnswer(self.own_ha_address, address)
         live = self.live.get(LiveKey(request.cluster, address))
         return RegistrationAnswer(live.ha_address, address) if live else RegistrationAnswer()
 

@@ -298,6 +298,7 @@ BROKER_FOLDERS: Final = (
     "pull",
     "pop",
     "query",
+    "replication",
     "access",
     "users",
     "live_settings",

@@ -136,6 +136,7 @@ class Desk:
             broker="broker-a",
             broker_id=0,
             address="192.168.0.9:10911",
+            ha_address="192.168.0.9:10912",
             topics=[TopicConfig(topic_name="TopicTest", read_queue_nums=4, write_queue_nums=4)],
         )
 

@@ -323,8 +323,21 @@ def test_filter_servers_go_out_with_the_routes_of_their_broker() -> None:
 
 def own(routes: RouteTable, topics: Iterable[TopicConfig] = (topic("T1"),)) -> None:
     routes.register_own(
-        cluster="PyC", broker="own", broker_id=0, address="10.0.0.1:10911", topics=topics
+        cluster="PyC",
+        broker="own",
+        broker_id=0,
+        address="10.0.0.1:10911",
+        ha_address="10.0.0.1:10912",
+        topics=topics,
     )
+
+
+def test_a_slave_of_our_own_broker_is_told_where_its_master_is() -> None:
+    routes = RouteTable()
+    own(routes)
+    slave = registration(cluster="PyC", broker="own", broker_id=1, address="10.0.0.2:10911")
+    told = finished(routes.register(slave, 0))
+    assert (told.ha_address, told.master_address) == ("10.0.0.1:10912", "10.0.0.1:10911")
 
 
 def test_our_own_broker_never_expires() -> None:

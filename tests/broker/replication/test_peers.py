@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.replication.peers import Peers
 from aerobee.broker.config.settings.replication import HA_PEERS_MAX, peers
+from aerobee.broker.replication.peers import Peers
 
 
 def test_addresses_and_networks_are_admitted_and_no_others() -> None:
