@@ -21,7 +21,7 @@ from tests.kit.waiting import eventually
 pytestmark = pytest.mark.interop
 
 TOPIC, QUEUES = "copied", 4
-SEGMENT = 262_144
+SEGMENT = 131_072
 COPIED_WITHIN_S = 60.0
 
 UNIT_BYTES = 20
