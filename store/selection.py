@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import RecordHeader
     from aerobee.store.message_store import MessageStore
 
-Wanted: TypeAlias = "Callable[[bytes], bool]"
+PropertyFilter: TypeAlias = "Callable[[bytes], bool]"
 """Whether a record with these encoded properties passes. Never raises."""
 
 SCAN_BYTES: Final = 4 << 20
@@ -45,7 +45,7 @@ class SelectiveReader:
         queue_id: int,
         queue_offset: int,
         max_messages: int,
-        wanted: Wanted,
+        wanted: PropertyFilter,
         *,
         max_bytes: int | None = None,
         max_count: int | None = None,
@@ -73,7 +73,7 @@ class SelectiveReader:
         return result
 
     def _select(
-        self, found: GetResult, wanted: Wanted, byte_limit: int, count_limit: int
+        self, found: GetResult, wanted: PropertyFilter, byte_limit: int, count_limit: int
     ) -> GetResult:
         """Filter the records, up to the limits; adjacent ones share a view. Hot."""
         result = GetResult(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.drafts import Target
     from aerobee.store.clock import Clock
-    from aerobee.store.format.copies import Stored
+    from aerobee.store.format.copies import StoredMessage
     from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore
 
@@ -41,7 +41,7 @@ NOWHERE: Final = PutResult(PutStatus.MESSAGE_ILLEGAL)
 class Copy(NamedTuple):
     """A stored message and its next queue; None: it gets into none, and `reason` may say why."""
 
-    message: Stored
+    message: StoredMessage
     properties: bytes
     target: Target | None
     reason: str = ""
@@ -133,7 +133,7 @@ class Puts:
                     return
                 run = run[at - end :] if at < end else run
 
-    def is_deleted(self, topic: str, waiting: Record | Stored) -> bool:
+    def is_deleted(self, topic: str, waiting: Record | StoredMessage) -> bool:
         """Whether the topic that a message waits for was deleted after the message was stored.
 
         To be asked before it is stored again: its queue would bring the topic back.

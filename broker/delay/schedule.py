@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
-    from aerobee.store.format.copies import Stored
+    from aerobee.store.format.copies import StoredMessage
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.results import GetResult
 
@@ -238,7 +238,7 @@ class Schedule:
             log.info("schedule.unblocked", level=level)
         return status is PUT_OK
 
-    def _copies(self, messages: Sequence[Stored]) -> list[Copy]:
+    def _copies(self, messages: Sequence[StoredMessage]) -> list[Copy]:
         """Messages with their targets; one without says why. Hot."""
         is_deleted = self._puts.is_deleted
         copies: list[Copy] = []

@@ -35,7 +35,7 @@ from aerobee.store.format.sql_tree import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.store.format.sql_parser import Parsed
+    from aerobee.store.format.sql_parser import FilterText
 
 Matches: TypeAlias = "Callable[[bytes | memoryview], bool]"
 """Whether a message with this encoded property string passes. Never raises."""
@@ -61,7 +61,7 @@ CLOSE: Final = b"\x02"
 IS: Final = b"\x01"
 
 
-def compiled(parsed: Parsed) -> Matches:
+def compiled(parsed: FilterText) -> Matches:
     """The function of a filter."""
     source, names = source_of(parsed)
     exec(compile(source, "<sql filter>", "exec"), names)
@@ -69,7 +69,7 @@ def compiled(parsed: Parsed) -> Matches:
     return matches
 
 
-def source_of(parsed: Parsed) -> tuple[str, dict[str, Any]]:
+def source_of(parsed: FilterText) -> tuple[str, dict[str, Any]]:
     """The source of a filter's function, and the values of the names in it."""
     coder = Coder(parsed.names)
     root = coder.value(parsed.root)

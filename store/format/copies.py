@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.layout import Buffer
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A stored message, as its copies need it."""
 
     size: int
@@ -81,7 +81,7 @@ _new = tuple.__new__
 _STORED_BYTES = 8
 
 
-def stored(buffer: Buffer, at: int = 0) -> Stored:
+def stored(buffer: Buffer, at: int = 0) -> StoredMessage:
     """The message at `buffer[at]`, its body a slice of the buffer; no checksum is looked at. Hot.
 
     Raises: RecordDamaged for anything but a whole record that has a place in a queue.
@@ -100,7 +100,7 @@ def stored(buffer: Buffer, at: int = 0) -> Stored:
     body_end = body_at + length_at(buffer, at)[0]
     # As Stored(…) does it, in half of its time.
     return _new(
-        Stored,
+        StoredMessage,
         (
             header.size,
             header.queue_offset,
@@ -116,7 +116,7 @@ def stored(buffer: Buffer, at: int = 0) -> Stored:
     )
 
 
-def stored_messages(views: Iterable[Buffer]) -> tuple[list[Stored], RecordDamaged | None]:
+def stored_messages(views: Iterable[Buffer]) -> tuple[list[StoredMessage], RecordDamaged | None]:
     """The messages in views of whole records, up to a damaged one."""
     found = []
     try:
@@ -131,14 +131,14 @@ def stored_messages(views: Iterable[Buffer]) -> tuple[list[Stored], RecordDamage
     return found, None
 
 
-def copy_bytes(topic: str, message: Stored, properties: bytes) -> int:
+def copy_bytes(topic: str, message: StoredMessage, properties: bytes) -> int:
     """The size of a copy. Raises: MessageIllegal."""
     fixed = FIXED_BYTES_OF_COLUMNS + len(message.born) + _STORED_BYTES + len(message.kept)
     return fixed + len(message.body) + len(topic_bytes(topic)[1]) + len(closed(properties))
 
 
 def encode_copies(
-    messages: Sequence[tuple[Stored, bytes]],
+    messages: Sequence[tuple[StoredMessage, bytes]],
     topic: str,
     queue_id: int,
     queue_offset: int,

@@ -75,7 +75,7 @@ class Heads(NamedTuple):
         )
 
 
-class Walked(NamedTuple):
+class RecordRun(NamedTuple):
     """Whole records one behind the other, and why there is no further one."""
 
     heads: Heads
@@ -86,7 +86,7 @@ class Walked(NamedTuple):
 
 def records_in(
     data: bytes, base: int, segment_end: int, at: int = 0, until: int | None = None
-) -> Walked:
+) -> RecordRun:
     """Pass whole records from `data[at]` on, while they begin before `data[until]`.
 
     `base` is the physical offset of `data[0]`, `segment_end` that of the end of the segment. Never
@@ -115,8 +115,8 @@ def records_in(
         at = starts[count]
         heads = heads.chosen(slice(count))
     if at >= until:
-        return Walked(heads, names, Stop(END, base + at))
-    return Walked(heads, names, stop_at(data, at, base + at, segment_end))
+        return RecordRun(heads, names, Stop(END, base + at))
+    return RecordRun(heads, names, stop_at(data, at, base + at, segment_end))
 
 
 def heads_of(data: bytes, starts: Ints, ends: Ints, physical_offsets: Ints) -> Heads:

@@ -51,7 +51,7 @@ CONSTANTS: Final = {"TRUE": Boolean(True), "FALSE": Boolean(False), "NULL": Bool
 SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
-class Parsed(NamedTuple):
+class FilterText(NamedTuple):
     """What a filter says."""
 
     root: Node
@@ -61,14 +61,16 @@ class Parsed(NamedTuple):
     """Text behind the expression; usually nothing."""
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> FilterText:
     """The tree of a filter. Raises: SqlInvalid with what is wrong and where."""
     if len(text.encode("utf-8", "replace")) > EXPRESSION_BYTES_MAX:
         raise SqlInvalid(f"more than {EXPRESSION_BYTES_MAX} bytes")
     parser = Parser(text)
     root = condition(parser.disjunction())
     rest = parser.tokens.seen
-    return Parsed(root, parser.names, text[rest.position :] if rest.kind is not Kind.END else "")
+    return FilterText(
+        root, parser.names, text[rest.position :] if rest.kind is not Kind.END else ""
+    )
 
 
 class Parser:

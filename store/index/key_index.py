@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.flush.checkpoint_file import CheckpointFile
-    from aerobee.store.messages.checked_reads import Damaged
+    from aerobee.store.messages.checked_reads import Damage
     from aerobee.store.results import Recovery
     from aerobee.store.shared import Contents, Runtime
 
@@ -45,7 +45,7 @@ class KeyIndex:
         checkpoint: CheckpointFile,
         *,
         on_failed: Callable[[OSError], None],
-        report: Callable[[Damaged], None],
+        report: Callable[[Damage], None],
     ) -> None:
         """`on_failed` gets a failed sync, which is final for the run; `report` gets damage."""
         self._log = contents.commit_log

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.index.index_walk import IndexWalk
     from aerobee.store.log.commit_log import CommitLog, ReadLog
-    from aerobee.store.messages.checked_reads import Damaged
+    from aerobee.store.messages.checked_reads import Damage
 
 QUERY_BYTES_MAX: Final = 8 << 20
 """Bytes of messages in one answer; the first is always in it."""
@@ -79,7 +79,7 @@ class KeySearch:
         self._seen: set[int] = set()
         self._size = 0  # of what was found
         self._bytes = 0  # of what was examined
-        self.damaged: list[Damaged] = []
+        self.damaged: list[Damage] = []
         """Damaged messages: they are not in the answer."""
         self.done = question.max_messages <= 0
         self.complete = True

@@ -36,7 +36,7 @@ LOG_EVERY_S: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Damaged(NamedTuple):
+class Damage(NamedTuple):
     """A damaged record or unit; -1 and "" are unknown."""
 
     physical_offset: int
@@ -46,7 +46,7 @@ class Damaged(NamedTuple):
     reason: str
 
 
-_Taken: TypeAlias = tuple[int, int, int]
+_Entry: TypeAlias = tuple[int, int, int]
 """Queue offset, physical offset and size of a record that is returned if it is sound."""
 
 
@@ -74,8 +74,8 @@ class CheckedReads:
 
         Raises: NotInMemory, OSError.
         """
-        taken: list[_Taken] = []
-        damaged: list[Damaged] = []
+        taken: list[_Entry] = []
+        damaged: list[Damage] = []
         runs: list[ByteRange] = []
         segment: MappedFile | None = None
         begin = end = limit = 0  # of the adjacent records at hand; where their segment ends
@@ -96,7 +96,7 @@ class CheckedReads:
             elif (file := self._file_of(physical, size)) is None:
                 reason = f"a unit of size {size}, where no record begins"
                 location = (physical, queue.topic, queue.queue_id, following - 1)
-                damaged.append(Damaged(*location, reason))
+                damaged.append(Damage(*location, reason))
                 continue
             else:
                 if segment is not None:
@@ -137,9 +137,9 @@ class CheckedReads:
         self,
         result: GetResult,
         queue: ConsumeQueue,
-        taken: list[_Taken],
+        taken: list[_Entry],
         records: memoryview,
-        damaged: list[Damaged],
+        damaged: list[Damage],
     ) -> None:
         """Add sound records to the answer, adjacent ones in one view; others to the damaged."""
         topic, queue_id = queue.topic, queue.queue_id
@@ -156,7 +156,7 @@ class CheckedReads:
             ):
                 continue
             reason = _doubt(records[at - size : at], physical, found)
-            damaged.append(Damaged(physical, topic, queue_id, queue_offset, reason))
+            damaged.append(Damage(physical, topic, queue_id, queue_offset, reason))
             if begin < at - size:
                 result.views.append(records[begin : at - size])
             begin = at
@@ -174,7 +174,7 @@ class CheckedReads:
             self.report(found)
         return found is None
 
-    def report(self, damaged: Damaged) -> None:
+    def report(self, damaged: Damage) -> None:
         """Count it, and log it unless that was just done."""
         self._stats.records_damaged += 1
         now = self._clock.monotonic()
@@ -197,12 +197,12 @@ def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRec
     return f"it is message {found.queue_offset} of {found.topic}-{found.queue_id}"
 
 
-def damage_of(record: bytes | memoryview, physical_offset: int) -> Damaged | None:
+def damage_of(record: bytes | memoryview, physical_offset: int) -> Damage | None:
     """What is wrong with the body of a whole record; None: nothing."""
     if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
         return None
     reason = fault_at(record, 0, physical_offset).detail
     found = parse(record, 0, physical_offset)
     if isinstance(found, NoRecord):
-        return Damaged(physical_offset, "", -1, -1, reason)
-    return Damaged(physical_offset, found.topic, found.queue_id, found.queue_offset, reason)
+        return Damage(physical_offset, "", -1, -1, reason)
+    return Damage(physical_offset, found.topic, found.queue_id, found.queue_offset, reason)

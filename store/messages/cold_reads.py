@@ -42,8 +42,8 @@ TURN_S = 0.001
 """How long calls that were waited for may take together, until others run."""
 
 T = TypeVar("T")
-Known = dict["Path", list[tuple[int, bytes]]]
-_NONE: Known = {}
+PiecesRead = dict["Path", list[tuple[int, bytes]]]
+_NONE: PiecesRead = {}
 
 
 class ByteRange(NamedTuple):
@@ -98,7 +98,7 @@ class ColdReads:
 
         Raises: the errors of `call`, NotRepeatable, OSError.
         """
-        known: Known = {}
+        known: PiecesRead = {}
         lost: tuple[Piece, ...] = ()
         for _ in range(REPEATS_MAX):
             try:
@@ -118,7 +118,7 @@ class ColdReads:
                 known.setdefault(piece.path, []).append((piece.position, data))
         raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
 
-    async def _in_turn(self, call: Callable[[], T], known: Known) -> T:
+    async def _in_turn(self, call: Callable[[], T], known: PiecesRead) -> T:
         """Call once, with what is known; others run first if such calls have taken their time.
 
         Raises: the errors of `call`, NotInMemory.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.store.config import StoreConfig
     from aerobee.store.flags import RunningFlags
     from aerobee.store.format.batch import BatchRecords
-    from aerobee.store.format.copies import Stored
+    from aerobee.store.format.copies import StoredMessage
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.shared import Contents, Runtime
@@ -290,7 +290,7 @@ class Writer:
             yield closed
 
     def put_copies(
-        self, topic: str, queue_id: int, messages: Sequence[tuple[Stored, bytes]]
+        self, topic: str, queue_id: int, messages: Sequence[tuple[StoredMessage, bytes]]
     ) -> PutResult:
         """Append stored messages once more, in another queue and with these properties, in order.
 

@@ -37,7 +37,7 @@ def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
     return (queues[at : at + SLICE] for at in range(0, len(queues), SLICE))
 
 
-class Unsynced(NamedTuple):
+class UnsyncedFiles(NamedTuple):
     """Files with written bytes that were never synced, and directories with such names."""
 
     files: list[Path]
@@ -269,7 +269,7 @@ class ConsumeQueues:
             # An all-zero file after a power cut would be one message to other brokers.
             self._disk.create(write.path, self.file_size, units, sync=True).close()
 
-    def unsynced_of(self, queues: Iterable[ConsumeQueue]) -> Unsynced:
+    def unsynced_of(self, queues: Iterable[ConsumeQueue]) -> UnsyncedFiles:
         """What a sync of these queues has to reach."""
         files: list[Path] = []
         directories: dict[Path, None] = {}
@@ -278,9 +278,9 @@ class ConsumeQueues:
             if paths and not queue.named:
                 topic = queue.directory.parent
                 directories |= {queue.directory: None, topic: None, self.directory: None}
-        return Unsynced(files, list(directories))
+        return UnsyncedFiles(files, list(directories))
 
-    def sync(self, unsynced: Unsynced) -> None:
+    def sync(self, unsynced: UnsyncedFiles) -> None:
         """Make files and their names durable. For a thread. Raises: OSError."""
         side_by_side(self._sync_file, unsynced.files)
         side_by_side(self._disk.sync_directory, unsynced.directories)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.recovery.last_stop import LastStop, QueueEnds
-    from aerobee.store.recovery.recovery_start import Known
+    from aerobee.store.recovery.recovery_start import LastRun
 
 log = structlog.get_logger(__name__)
 
@@ -161,7 +161,7 @@ class _Recovery:
         self.last_stop: LastStop | None = None
         self.safe = 0
         """Every byte of the log before this one was on disk, by the last run's record."""
-        self.known_point: Known | None = None
+        self.known_point: LastRun | None = None
         self.killed = False
         self.queues_end = 0
         """Every message before this byte of the log has its unit on disk."""
@@ -201,7 +201,7 @@ class _Recovery:
         else:
             self.start = self._start_after_stop(reach)
 
-    def _start_at_point(self, known: Known) -> bool:
+    def _start_at_point(self, known: LastRun) -> bool:
         """Begin where the queues are known to be whole; False when they are not."""
         point, queues = known.point, self.queues
         synced = max(point.queues_end, self.log.min_offset)

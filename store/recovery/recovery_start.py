@@ -75,7 +75,7 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
     ]
 
 
-class Known(NamedTuple):
+class LastRun(NamedTuple):
     """What the last run has recorded, and whether only that run was killed."""
 
     point: RecoveryPoint
@@ -83,7 +83,7 @@ class Known(NamedTuple):
     """The system kept running: everything written is in the page cache, synced or not."""
 
 
-def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
+def known_of(commit_log: CommitLog, point: RecoveryPoint) -> LastRun | None:
     """The meaning of a recovery point for this log; None when it is of another. Raises: OSError."""
     if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
         return None
@@ -94,7 +94,7 @@ def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
             return None
         if commit_log.head_crc(point.last) != point.last_crc:
             return None
-    return Known(point, killed)
+    return LastRun(point, killed)
 
 
 def _in_memory(commit_log: CommitLog, physical_offset: int) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aerobee.broker.timers.timers import Timers
     from aerobee.remoting.wire.answer import Answer
     from aerobee.store.files.disk import Disk
-    from aerobee.store.format.copies import Stored
+    from aerobee.store.format.copies import StoredMessage
 
 START_MS = 1_700_000_000_000
 DAY_S = 86_400
@@ -562,7 +562,7 @@ async def test_a_slot_goes_on_where_the_store_refused(
             return put(draft) if next(rooms) else PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
         def put_while_room(
-            writer: Writer, topic: str, queue_id: int, run: list[tuple[Stored, bytes]]
+            writer: Writer, topic: str, queue_id: int, run: list[tuple[StoredMessage, bytes]]
         ) -> PutResult:
             fitting = len([*takewhile(lambda _: next(rooms), run)])
             result = put_copies(writer, topic, queue_id, run[:fitting])
@@ -600,7 +600,7 @@ async def test_long_timers_are_put_a_few_at_a_time(
     put_copies, sizes = Writer.put_copies, []
 
     def put(
-        writer: Writer, topic: str, queue_id: int, run: list[tuple[Stored, bytes]]
+        writer: Writer, topic: str, queue_id: int, run: list[tuple[StoredMessage, bytes]]
     ) -> PutResult:
         sizes.append(sum(message.size for message, _ in run))
         return put_copies(writer, topic, queue_id, run)
