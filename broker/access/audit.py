@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.requests import Checked, Gate
+    from aerobee.remoting.server.guard import Gate, Verdict
     from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -128,7 +128,7 @@ class Audit:
     def behind(self, gate: Gate) -> Gate:
         """The gate; changes that it refuses have a line."""
 
-        def check(command: Command, connection: Connection) -> Checked:
+        def check(command: Command, connection: Connection) -> Verdict:
             checked = gate(command, connection)
             if command.code not in CHANGES:
                 return checked

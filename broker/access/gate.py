@@ -187,13 +187,13 @@ class Gate:
     def _guessed(self, connection: Connection) -> None:
         """Count a wrong signature; of many, this one is answered later."""
         if not self._guesses.take(source_of(connection.host), connection.context.now * 1000):
-            hold_back(connection)
+            connection.postpone(to_sweep=True)
 
     def _shown(self, connection: Connection, access_key: str) -> None:
         """Note the account. A right guess is held back like a wrong one, which would tell it."""
         source, now_ms = source_of(connection.host), connection.context.now * 1000
         if not connection.accounts and self._guesses.spent(source, now_ms):
-            hold_back(connection)
+            connection.postpone(to_sweep=True)
         connection.accounts |= {access_key}
         admit(connection)
 
@@ -253,12 +253,6 @@ class Gate:
 def host_of(packed: bytes) -> Host:
     """The address of 4 or 16 bytes."""
     return ip_address(packed)
-
-
-def hold_back(connection: Connection) -> None:
-    """Serve the request that is being checked, and all behind it, after the next sweep."""
-    connection.postponed = True
-    connection.context.shared.held_back.append(connection.resume)
 
 
 def admit(connection: Connection) -> None:

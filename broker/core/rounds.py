@@ -12,8 +12,8 @@ from aerobee.broker import answers
 from aerobee.broker.pools.pools import make_pools, set_waits
 from aerobee.broker.pools.slow_rounds import SlowRounds
 from aerobee.broker.process.host import descriptor_limit
-from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.reactor import Reactor
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.server.shared import Limits
 
 if TYPE_CHECKING:

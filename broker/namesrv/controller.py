@@ -41,9 +41,9 @@ from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
 from aerobee.broker.users.feature import topics_open_to_accounts
 from aerobee.remoting.server import boss
-from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.lock_file import LockFile

@@ -25,7 +25,7 @@ from aerobee.remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from aerobee.remoting.server.connection import Connection, FrameHandler
+    from aerobee.remoting.server.connection import Connection, Serving
     from aerobee.remoting.server.peer import Newcomer
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.server.shared import Shared
@@ -200,7 +200,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 async def run(
     listener: socket.socket,
     name: str,
-    worker: FrameHandler,
+    worker: Serving,
     selectors: Sequence[Selector],
     limits: ConnectionLimits,
 ) -> NoReturn:
@@ -216,7 +216,7 @@ async def run(
 def accept_ready(
     listener: socket.socket,
     name: str,
-    worker: FrameHandler,
+    worker: Serving,
     selectors: Iterator[Selector],
     limits: ConnectionLimits,
 ) -> bool:
@@ -258,7 +258,7 @@ def adopt(
     sock: socket.socket,
     address: tuple[Any, ...],
     name: str,
-    worker: FrameHandler,
+    worker: Serving,
     selector: Selector,
 ) -> None:
     """Assign an accepted socket to a selector."""

@@ -1,12 +1,15 @@
-"""One connection: its decoder, its output queue and limits, its calls, its names.
+"""One connection: its state, what is left of its input, its output queue, its calls, its names.
 
-Bytes are sent by `write`, once per round; answers are only queued here. Nothing in this file waits.
+Bytes are sent by `write`, once per round; answers are only queued here. Nothing here waits.
+
+A connection belongs to a loop (`selector`), which gives it turns as its state allows (`states`),
+and to the serving of its protocol (`Serving`), which is asked what its bytes mean.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -15,42 +18,52 @@ from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESUL
 from aerobee.remoting.server.addresses import host_text, packed_host
 from aerobee.remoting.server.arrivals import Reading
 from aerobee.remoting.server.outbound import Uptake, drop_sent, send_queued
+from aerobee.remoting.server.states import CLOSED, OPENED, Event, Input
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
-from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from aerobee.remoting.errors import FrameError
     from aerobee.remoting.server.peer import Peer, Wire
     from aerobee.remoting.server.pools import Pool, Waiting
     from aerobee.remoting.server.read_ahead import Piece, ReadAhead
-    from aerobee.remoting.server.route_table import Unfinished
+    from aerobee.remoting.server.route_table import OpenRequest
     from aerobee.remoting.server.shared import SelectorContext
     from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.frame import Frame
     from aerobee.remoting.wire.header import Header
 
 
-class FrameHandler(Protocol):
-    """Serves the frames of a connection: the worker of its listener."""
+READING: Final = Input.READING
+LEFT_FRAME_BYTES: Final = 200
+"""The memory that a frame which is left takes beside its bytes."""
 
-    def serve(
-        self, connection: Connection, frames: Sequence[Frame], arrived: float, step: float
-    ) -> int:
-        """Serve frames in order, as far as the turn allows; returns how many that were.
 
-        Raises: FrameError when a header does not decode.
+class Serving(Protocol):
+    """What the bytes of a connection mean: the protocol of its listener.
+
+    The loop calls `take` and `go_on` in the turns of a connection, and nothing of it waits. After
+    each, what is left stands in the connection (`backlog`, `ahead`, `current`), and `settle` has
+    been called for it where something is.
+    """
+
+    def decoder(self) -> Decoder:
+        """What keeps the beginning of a message that has not come whole: one for a connection."""
+
+    def take(self, connection: Connection, data: memoryview, since: float, until: float) -> None:
+        """Serve what these bytes complete, as far as the turn allows, and keep the rest.
+
+        They came from `since` to `until`, on the loop's clock, and are valid during the call.
         """
+
+    def go_on(self, connection: Connection) -> None:
+        """Serve what an earlier turn has left, as far as this one allows."""
 
     def refuse_late(self, connection: Connection, piece: Piece) -> int:
         """Refuse its first requests that have waited too long; returns the place behind them."""
-
-    def go_on(self, connection: Connection) -> None:
-        """Run more steps of the unfinished request."""
 
     def readmit(self, peer: Peer) -> None:
         """Serve requests that were set aside until the peer reads."""
@@ -59,12 +72,26 @@ class FrameHandler(Protocol):
         """The answer to a request that raised an error."""
 
 
+class Decoder(Protocol):
+    """The bytes of one message that has not come whole."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many there are."""
+
+    def give_back(self) -> bytes | bytearray:
+        """Forget them: they will be fed again."""
+
+    def feed(self, data: memoryview | bytes) -> list[Any]:
+        """The messages that these bytes complete."""
+
+
 class Connection:
     """A client connection of the reactor; handlers get it as the origin of a request.
 
-    Invariant: `unsent` is the number of bytes in `out`. Above the high-water mark nothing more is
-    read or served until `unsent` falls below the low-water mark. `backlog` keeps complete frames
-    until then or until the next turn; while it is not empty, nothing more is read.
+    Invariant: `unsent` is the number of bytes in `out`. Between turns the state is POSTPONED or
+    STEPS while there is a `current` request, else TURN_OVER while there is a `backlog`, else AHEAD
+    while there are bytes `ahead`.
     """
 
     __slots__ = (
@@ -79,8 +106,8 @@ class Connection:
         "backlog",
         "bad",
         "budget",
-        "closed",
         "context",
+        "current",
         "decoder",
         "deferred",
         "dirty",
@@ -94,14 +121,11 @@ class Connection:
         "local_address",
         "on_close",
         "out",
-        "paused",
-        "postponed",
         "reading",
         "requests",
         "sock",
-        "starved",
+        "state",
         "tls",
-        "unfinished",
         "unsent",
         "uptake",
         "worker",
@@ -115,7 +139,7 @@ class Connection:
         listener: str,
         *,
         context: SelectorContext,
-        worker: FrameHandler,
+        worker: Serving,
         forget: Callable[[Connection, str], None],
     ) -> None:
         """`forget` is called once, with the reason, while the socket is still open."""
@@ -129,33 +153,28 @@ class Connection:
         self.host = packed_host(address)
         self.address = host_text(self.host)
         self.local_address = host_text(packed_host(sock.getsockname()))
-        limits = context.shared.limits
-        self.decoder = FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
+        self.state = OPENED
+        self.decoder = worker.decoder()
         self.out: deque[bytes | memoryview] = deque()
         self.unsent = 0
         self.dirty = False
-        self.paused = False
+        """Whether it is in the outbox."""
         self.backlog: deque[tuple[int, bytes, bytes, float]] = deque()
         """Encoding, header, body and arrival time of frames that were read and not served."""
         self.ahead: ReadAhead | None = None  # behind that, and not split into frames
-        self.unfinished: Unfinished | None = None
-        """The request whose steps continue in the next turn, before the backlog."""
-        self.postponed = False
-        """The unfinished request waits for `resume`; until then nothing else is read or served."""
+        self.current: OpenRequest | None = None
+        """The request that goes on in the next turn, before the backlog, or when it is resumed."""
         self.bad: FrameError | None = None  # after the backlog; it closes the connection
         self.working = 0
         self.deferred: deque[tuple[Waiting, Pool]] = deque()
-        self.closed = False
         self.encoding = 0
         self.requests = 0
         self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
         self.held = 0
         """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0
-        """Bytes of an incomplete frame; the inbound budget maintains this and `starved`."""
+        """Received bytes that are not served; the inbound budget maintains this."""
         self.budget = context.shared.unauthenticated or context.shared.inbound
-        self.starved = False
-        """Not read because the inbound budget is exhausted."""
         self.reading = Reading(context.now)
         """Estimates when its data arrived."""
         self.last_active = context.now
@@ -166,6 +185,140 @@ class Connection:
         self._next_opaque = 0
         self._announce: int | None = None
         self._forget = forget
+
+    # ── Its state ──
+
+    def on(self, event: Event) -> None:
+        """Change its state."""
+        after = self.state.after[event]
+        assert after is not None, f"{event.name} while {self.state!r}"
+        self.state = after
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self.state.closed
+
+    @property
+    def paused(self) -> bool:
+        """Whether its peer does not read what it was sent: it gets nothing that can be left out."""
+        return self.state.paused
+
+    @property
+    def postponed(self) -> bool:
+        """Whether its current request waits until it is resumed."""
+        return self.state.postponed
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was read has to be served before more is read."""
+        return self.state.waits
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether its peer would not read another answer now.
+
+        While anything is unsent, one request is at work: its answer comes on top.
+        """
+        return self.state.paused or (self.state.stalled and self.working > 0)
+
+    def watch(self) -> None:
+        """Tell the poller what its state wants to hear of.
+
+        Answers that `write` has not tried to send yet are sent at the end of the round and need no
+        event; an idle socket would report one in every round.
+        """
+        state = self.state
+        self.context.poller.interest(self.sock, read=state.reads, write=state.writes)
+
+    def settle(self) -> None:
+        """End a turn which may have left something: see to it that it is served."""
+        if self.state.input is READING:
+            if self.backlog:
+                self.on(Event.FRAMES_LEFT)
+            elif self.ahead is not None:
+                self.on(Event.BYTES_LEFT)
+            elif self.tls is not None and self.tls.pending:
+                self.on(Event.STAGE_LEFT)
+        state = self.state
+        if state.turns:
+            self.context.waiting[self.sock.fileno()] = None
+        elif not state.closed:
+            # Not only after an event: with very many ready sockets the poller names others.
+            self.watch()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether anything is unsent that the kernel does not take."""
+        return self.state.stalled
+
+    @property
+    def unserved_bytes(self) -> int:
+        """The approximate memory of what was read of it and is not served."""
+        size = self.decoder.pending_bytes
+        if self.current is not None:
+            size += len(self.current.command.body)
+        if self.ahead is not None:
+            size += self.ahead.size
+        for _, header, body, _ in self.backlog:
+            size += LEFT_FRAME_BYTES + len(header) + len(body)
+        return size
+
+    def note_left(self, *, renewed: bool) -> None:
+        """Tell the budget what is not served; `renewed`: nothing of it was there before. Hot."""
+        state = self.state
+        if state.closed:
+            return
+        if state.waits or self.ahead is not None:
+            pending = self.unserved_bytes
+        else:
+            pending = self.decoder.pending_bytes
+        if pending != self.inbound or (pending and renewed):
+            self.budget.note(self, pending, self.context.now, renewed=renewed)
+
+    def starve(self, *, starved: bool) -> None:
+        """Read no more until there is room for what it sends, or read on."""
+        self.on(Event.STARVED if starved else Event.FED)
+        self.watch()
+
+    @property
+    def starved(self) -> bool:
+        """Whether it is not read because the inbound budget is exhausted."""
+        return self.state.starved
+
+    def encrypt(self, stage: TlsSocket) -> None:
+        """Go on with a stage that encrypts and decrypts, now that the handshake is done."""
+        self.tls = self.sock = stage
+        if stage.pending:
+            self.on(Event.STAGE_LEFT)
+
+    def begin(self, request: OpenRequest) -> None:
+        """Go on with the steps of a request in this turn, and in the next ones."""
+        self.current = request
+        self.on(Event.BEGUN)
+
+    def end(self) -> None:
+        """Release the request whose steps have ended."""
+        if self.current is not None:
+            self.current = None
+            self.on(Event.ENDED)
+        self.context.shared.long_requests.leave(self)
+
+    def postpone(self, request: OpenRequest | None = None, *, to_sweep: bool = False) -> None:
+        """Serve this request again, or go on with the current one, before anything else: when the
+        reactor resumes such requests, or `to_sweep`, in the sweep of each second.
+        """
+        self.current = request or self.current
+        self.on(Event.POSTPONED)
+        shared = self.context.shared
+        (shared.postponed_to_sweep if to_sweep else shared.postponed).append(self.resume)
+
+    def resume(self, now: float) -> None:
+        """Let the postponed request be served with the next event, which comes at once."""
+        self.on(Event.RESUMED)
+        if not self.closed:
+            self.reading.resumed = now
+            self.watch()
 
     # ── Answers ──
 
@@ -181,7 +334,7 @@ class Connection:
             command.pool = None
         context = self.context
         ended = context.stats.latencies.ended
-        if command.flag & ONEWAY or self.closed:
+        if command.flag & ONEWAY or self.state is CLOSED:
             result = ONEWAY_RESULT if command.flag & ONEWAY else UNSENT_RESULT
             ended[command.code, answer.code, held, result].append(command.arrived)
             return
@@ -252,7 +405,7 @@ class Connection:
 
         Dropped when the peer has disconnected or does not read its data.
         """
-        if not self.paused:
+        if not self.state.paused:
             self._request(code, header, body, oneway=True)
 
     async def call(
@@ -302,7 +455,7 @@ class Connection:
     def write(self) -> None:
         """Send all queued answers once; what the kernel does not take waits for EPOLLOUT."""
         self.dirty = False
-        if self.closed or not self.unsent:
+        if self.state is CLOSED or not self.unsent:
             return
         out = self.out
         try:
@@ -317,93 +470,51 @@ class Connection:
         if sent == self.unsent:
             out.clear()
             self.unsent = 0
-            if self.uptake is not None or self.paused:
+            if self.state.stalled:
                 self._flowing()
         else:
             self._stalled(sent)
 
     def _stalled(self, sent: int) -> None:
-        shared, now = self.context.shared, self.context.now
+        shared = self.context.shared
         if self.uptake is None:
             self.uptake = Uptake()
         self.uptake.sent += sent
         self.unsent -= sent
         drop_sent(self.out, sent)
         outbound = shared.outbound
-        outbound.note(self, self.unsent, now)
+        self.on(Event.UNSENT)
+        outbound.note(self, self.unsent, self.context.now)
         if self.closed:
             return
-        high_water = outbound.high_water_bytes
+        high_water, was_paused = outbound.high_water_bytes, self.state.paused
         if self.unsent > high_water:
-            self.paused = True
+            self.on(Event.UNSENT_MUCH)
             shared.long_requests.leave(self)
-        elif self.paused and self.unsent <= min(shared.limits.low_water_bytes, high_water):
-            self._flow_again()
+        elif self.unsent <= min(shared.limits.low_water_bytes, high_water):
+            self.on(Event.UNSENT_LITTLE)
+            if was_paused:
+                self._flow_again()
         self.watch()
 
     def _flowing(self) -> None:
+        was_paused = self.state.paused
         self.uptake = None
+        self.on(Event.SENT)
         self.context.shared.outbound.note(self, 0, self.context.now)
-        if self.paused:
+        if was_paused:
             self._flow_again()
         elif self.deferred:
             self.worker.readmit(self)
         self.watch()
 
     def _flow_again(self) -> None:
-        self.paused = False
+        """Take up what was left while the peer did not read."""
         self.reading.resumed = self.context.now
-        if self.waits:
+        if self.state.waits:
             self.context.waiting[self.sock.fileno()] = None
         if self.deferred:
             self.worker.readmit(self)
-
-    def end_steps(self) -> None:
-        """Release the request whose steps have ended."""
-        self.unfinished = None
-        self.context.shared.long_requests.leave(self)
-
-    def postpone(self, request: Unfinished | None = None) -> None:
-        """After the reactor's next `resume` serve this again, or go on with its steps, first."""
-        self.unfinished = request or self.unfinished
-        self.postponed = True
-        self.context.shared.postponed.append(self.resume)
-
-    def resume(self, now: float) -> None:
-        """Let the postponed request be served with the next event, which comes at once."""
-        self.postponed = False
-        if not self.closed:
-            self.reading.resumed = now
-            self.watch()
-
-    @property
-    def backed_up(self) -> bool:
-        """Whether its peer would not read another answer now.
-
-        While anything is unsent, one request is at work: its answer comes on top.
-        """
-        return self.paused or (self.uptake is not None and self.working > 0)
-
-    @property
-    def waits(self) -> bool:
-        """Whether something that was read has to be served before more is read."""
-        if self.backlog or self.unfinished is not None or self.ahead is not None:
-            return True
-        return self.tls is not None and self.tls.pending and not self.starved
-
-    def watch(self) -> None:
-        """Update the poller's interest: nothing is read before the backlog has been served.
-
-        With a backlog the socket is watched for writing even when everything is sent: that event
-        continues the backlog. Answers that `write` has not tried to send yet are sent at the end of
-        the round and need no event; an idle socket would report one in every round.
-        """
-        waits = self.waits
-        self.context.poller.interest(
-            self.sock,
-            read=not (self.paused or waits or self.starved),
-            write=(waits and not self.postponed) or self.uptake is not None,
-        )
 
     # ── The end ──
 
@@ -411,7 +522,7 @@ class Connection:
         """Close now: unsent data is dropped, calls in flight fail, `on_close` runs once."""
         if self.closed:
             return
-        self.closed = True
+        self.on(Event.CLOSED)
         self._forget(self, reason)
         self.sock.close()
         self.out.clear()
@@ -421,7 +532,7 @@ class Connection:
         self.ahead = None
         while self.deferred:
             self.deferred.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
-        self.end_steps()
+        self.end()
         for waiting in self._calls.values():
             waiting.done.set()
         for callback in self.on_close:

@@ -81,7 +81,7 @@ class InboundBudget:
         else:
             self.held.pop(connection, None)
             if connection.starved:
-                self._starve(connection, starved=False)
+                connection.starve(starved=False)
         if self.leader is None and self.total <= self.limit_bytes:
             return
         if connection is self.leader and (renewed or pending < before):
@@ -104,7 +104,7 @@ class InboundBudget:
         """Remove an open connection, which another budget counts from its next bytes on."""
         self.forget(connection, now)
         if connection.starved:
-            self._starve(connection, starved=False)
+            connection.starve(starved=False)
 
     def sweep(self, now: float) -> None:
         """Check that the leader makes progress; if not, free part of the budget."""
@@ -147,9 +147,4 @@ class InboundBudget:
         for connection in self.held:
             starved = self.leader is not None and connection is not self.leader
             if connection.starved is not starved:
-                self._starve(connection, starved=starved)
-
-    @staticmethod
-    def _starve(connection: Peer, *, starved: bool) -> None:
-        connection.starved = starved
-        connection.watch()
+                connection.starve(starved=starved)

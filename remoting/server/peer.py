@@ -38,15 +38,27 @@ class Peer(Protocol):
 
     address: str
     inbound: int
-    """Received bytes that are not served; the inbound budget maintains this and `starved`."""
-    starved: bool
-    paused: bool
-    uptake: Any
-    """What it reads, while data is unsent that the kernel does not take; else None."""
+    """Received bytes that are not served; the inbound budget maintains this."""
     working: int
     """Requests of it that a pool works on; the worker maintains this and `deferred`."""
     deferred: deque[Any]
     """Requests set aside until the peer reads, each with its pool."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    @property
+    def starved(self) -> bool:
+        """Whether it is not read because the inbound budget is exhausted."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is not read because too much is unsent."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether anything is unsent that the kernel does not take."""
 
     @property
     def backed_up(self) -> bool:
@@ -56,8 +68,8 @@ class Peer(Protocol):
     def waits(self) -> bool:
         """Whether something that was read has to be served before more is read."""
 
-    def watch(self) -> None:
-        """Update the poller's interest."""
+    def starve(self, *, starved: bool) -> None:
+        """Read no more until there is room for what it sends, or read on."""
 
     def answer(self, command: Command, answer: Answer) -> None:
         """Queue an answer."""
@@ -76,6 +88,7 @@ class Newcomer(Peer, Protocol):
     """A connection as the boss sees it while it has shown nothing yet."""
 
     host: bytes
-    closed: bool
-    postponed: bool
-    """Whether a request of it waits for the store."""
+
+    @property
+    def postponed(self) -> bool:
+        """Whether a request of it waits until it is resumed."""

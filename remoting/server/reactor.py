@@ -9,11 +9,10 @@ import trio
 
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.arrivals import SlowRound
-from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.poller import EpollPoller
 from aerobee.remoting.server.route_table import resolve
-from aerobee.remoting.server.selector import ROUND_S, Selector
+from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
 from aerobee.remoting.server.shared import Shared
 from aerobee.remoting.server.tls_handshakes import Handshakes
 from aerobee.remoting.server.turns import in_slices
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.guard import Gate, LetsPass
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.server.requests import Gate, LetsPass
     from aerobee.remoting.server.routes import Route
     from aerobee.remoting.server.shared import Limits
     from aerobee.remoting.wire.answer import Answer
@@ -156,11 +155,11 @@ class Reactor:
         for resume in postponed:
             resume(monotonic())
 
-    def resume_held_back(self) -> Iterator[None]:
-        """Serve the requests that the gate has held back, a few in each turn."""
+    def resume_of_sweep(self) -> Iterator[None]:
+        """Serve the requests that the gate has postponed, a few in each turn."""
         shared = self.shared
-        held_back, shared.held_back = shared.held_back, []
-        for resume in held_back:
+        postponed, shared.postponed_to_sweep = shared.postponed_to_sweep, []
+        for resume in postponed:
             resume(monotonic())
             yield
 
@@ -217,5 +216,5 @@ class Reactor:
             self.shared.inbound.sweep(monotonic())
             if self.shared.unauthenticated is not None:
                 self.shared.unauthenticated.sweep(monotonic())
-                await in_slices(self.resume_held_back())
+                await in_slices(self.resume_of_sweep())
             self.flush()

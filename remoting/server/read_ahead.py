@@ -9,11 +9,24 @@ these bytes, at a fraction of the cost of serving it (`refusals`).
 
 from __future__ import annotations
 
+import fcntl
+import termios
+from array import array
 from collections import deque
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.wire.frame import HEAD
 
+if TYPE_CHECKING:
+    from aerobee.remoting.server.peer import Wire
+
+
+AHEAD_S: Final = 0.020
+"""Data that has waited longer, with more behind it in its socket, is read ahead: in a broker
+without overload every socket has its turn earlier."""
+AHEAD_BYTES: Final = 1 << 20
+"""The most that is read ahead of one connection."""
 JOINED_BYTES: Final = 64 * 1024
 """A longer part of a frame is not copied to its rest: the decoder collects it."""
 
@@ -99,3 +112,11 @@ class ReadAhead:
         piece.at = to
         if 2 * to > len(piece.data) > to:
             piece.drop()
+
+
+def unread_bytes(sock: Wire) -> int:
+    """How many bytes the kernel still holds for us; 0 where it does not say."""
+    left = array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(sock.fileno(), termios.FIONREAD, left)
+    return left[0]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.read_ahead import Piece
-    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.server.route_table import PooledRoute
 
 JSON: Final = int(Encoding.JSON)
 SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
@@ -43,7 +43,7 @@ FIELDS: Final = b'"extFields":{'
 OPAQUE: Final = b'"opaque":'
 
 
-def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, Resolved]) -> int:
+def refuse_late(connection: Connection, piece: Piece, routes: Mapping[int, PooledRoute]) -> int:
     """Refuse the first requests of a piece that have one code and waited too long for their pool;
     returns the place behind them.
 
@@ -152,7 +152,7 @@ def _alike(column: Sequence[bytes]) -> int:
     return len(list(takewhile(column[0].__eq__, column)))
 
 
-def _late_to(piece: Piece, route: Resolved, now: float) -> int:
+def _late_to(piece: Piece, route: PooledRoute, now: float) -> int:
     """The place before which requests have waited too long, and for no other reason."""
     pool = route.pool
     if pool.full or piece.came(piece.at) < pool.stall.end:
@@ -161,7 +161,7 @@ def _late_to(piece: Piece, route: Resolved, now: float) -> int:
 
 
 def _answer(
-    connection: Connection, route: Resolved, opaques: Sequence[bytes], arrived: float
+    connection: Connection, route: PooledRoute, opaques: Sequence[bytes], arrived: float
 ) -> None:
     """Tell them all; they count as having come at `arrived`."""
     pool, context, count = route.pool, connection.context, len(opaques)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
 
 
-class Resolved(NamedTuple):
+class PooledRoute(NamedTuple):
     """A route with its pool."""
 
     header: type[Header]
@@ -22,25 +22,25 @@ class Resolved(NamedTuple):
     run: RunHandler | None = None
 
 
-class Unfinished(NamedTuple):
-    """A request with steps left: they continue in its connection's next turn.
+class OpenRequest(NamedTuple):
+    """A request that its connection goes on with: steps are left of it, or it was postponed.
 
-    One without steps was postponed: its handler is called again.
+    Without steps its handler is called again.
     """
 
     arrived: float
     command: Command
-    route: Resolved
+    route: PooledRoute
     steps: Steps | None
 
 
-def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:
+def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, PooledRoute]:
     """Code → resolved route. A code listed twice or an unknown pool is a bug in the table."""
-    table: dict[int, Resolved] = {}
+    table: dict[int, PooledRoute] = {}
     for route in routes:
         code = int(_code(route.header))
         assert code not in table, f"request code {code} is routed twice"
-        table[code] = Resolved(route.header, route.handler, pools[route.pool], route.run)
+        table[code] = PooledRoute(route.header, route.handler, pools[route.pool], route.run)
     return table
 
 

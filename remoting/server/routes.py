@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from typing_extensions import TypeIs
 
+    from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
+
+    Requests: TypeAlias = Iterator[tuple[Command, Header, Any]]
+    """Each request of a run with its header and its connection."""
 
 
 class _Parked(Enum):

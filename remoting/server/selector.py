@@ -1,13 +1,20 @@
-"""One selector: drains every ready socket, serves every complete frame, sends once per connection.
+"""One selector: reads every ready socket, gives connections their turns, sends once for each.
 
-A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
-held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
-Large answers are sent before the end of the round.
+A round is: ready sockets → bytes → `Serving` → answers queued → `after_round` (the store
+dispatches, held pulls wake) → one write per connection. Nothing in it awaits: for the store it is
+one step. Large answers are sent before the end of the round.
 
 A round has a time limit, and in it each ready connection has a turn. A connection whose turn is
-over keeps the rest of its frames and steps, in order, for its next one; sockets that a round did
-not reach are the first of the next round, and the poller is not asked again before all of them had
-a turn. A round also ends with each group of gathered requests that has its answers.
+over keeps the rest of its input, in order, for its next one; sockets that a round did not reach are
+the first of the next round, and the poller is not asked again before all of them had a turn. A
+round also ends with each run of several connections that has its answers.
+
+The state of a connection (`states`) decides what its turn is: read, serve what was left, or
+nothing. The selector knows bytes, time and states, and no protocol. Another one than remoting gives
+`adopt` another `Serving`, whose `take` feeds a parser and calls `Connection.put`, and which leaves
+what a turn does not reach in the connection. Turns, rounds, budgets, limits, TLS and the closing of
+idle and deaf peers are then its own as well. Streams of one connection (HTTP/2) have states of
+their own, above it: a connection is STEPS or POSTPONED only if nothing else of it can go on.
 
 The waiting time of a request includes its time in the kernel (`arrivals`).
 """
@@ -16,45 +23,43 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
 
-from aerobee.remoting.errors import FrameError
 from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.outbound import unacknowledged_bytes
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.pools import AGE_CHECK_S
-from aerobee.remoting.server.read_ahead import JOINED_BYTES, Piece, ReadAhead
-from aerobee.remoting.server.receive_buffer import ReceiveBuffer
-from aerobee.remoting.server.receiving import (
+from aerobee.remoting.server.read_ahead import (
+    AHEAD_BYTES,
     AHEAD_S,
-    read_ahead,
-    refuse_ahead,
+    JOINED_BYTES,
+    Piece,
+    ReadAhead,
     unread_bytes,
-    waiting_bytes,
 )
 from aerobee.remoting.server.shared import SelectorContext
+from aerobee.remoting.server.states import Event, Input
 from aerobee.remoting.server.tls_handshakes import FirstByte
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from aerobee.remoting.server.connection import FrameHandler
-    from aerobee.remoting.server.hooks import Hooks
+    from aerobee.remoting.server.connection import Serving
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.shared import Shared
-    from aerobee.remoting.server.tls_socket import TlsSocket
-    from aerobee.remoting.wire.frame import Frame
 
+
+READING: Final = Input.READING
+RECEIVE_BYTES = 256 * 1024
+"""What one receive takes at most, where only one socket is ready."""
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
-AHEAD_READS: Final = 2
-"""So much more is served in a turn of what was read ahead: a turn costs some 130 us by itself."""
 SCARCE_SHARES: Final = 64
 """The fraction under memory pressure: a turn serves all of it, so the backlog does not grow."""
 ROUND_S: Final = 0.008
@@ -72,6 +77,53 @@ SLOW_ROUND_S = 0.050
 """A round that took longer is reported as slow."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class Hooks(NamedTuple):
+    """Callbacks of a selector: plain functions."""
+
+    connected: Callable[[Connection], None] = lambda _: None
+    """Called for each new connection."""
+    after_round: Callable[[], None] = lambda: None
+    """Called at the end of every round before its answers are sent: it may add more."""
+    slow_round: Callable[[SlowRound], None] = lambda _: None
+    """Called before that, when the round was slow."""
+
+
+class ReceiveBuffer:
+    """Bytes for one read after the other; those of gathered requests are kept for a while.
+
+    Invariant: `free` is one share long, and behind all that is kept.
+    """
+
+    __slots__ = ("_at", "_share", "free", "whole")
+
+    def __init__(self) -> None:
+        self.whole = memoryview(bytearray(RECEIVE_BYTES))
+        self._share = RECEIVE_BYTES
+        self._at = 0
+        self.free = self.whole
+        """Where the next read goes."""
+
+    def divide(self, shares: int) -> None:
+        """Let a read take this fraction of the buffer; nothing is kept."""
+        self._share = RECEIVE_BYTES // shares
+        self.free = self.whole[: self._share]
+        self._at = 0
+
+    def keep(self, received: int) -> bool:
+        """Read behind what was just received; False when there is no room behind it. Hot."""
+        self._at = at = self._at + received
+        if at + self._share > RECEIVE_BYTES:
+            return False
+        self.free = self.whole[at : at + self._share]
+        return True
+
+    def begin(self) -> None:
+        """Read over everything. Hot."""
+        if self._at:
+            self._at = 0
+            self.free = self.whole[: self._share]
 
 
 class Selector:
@@ -123,7 +175,7 @@ class Selector:
                 yield
 
     def adopt(
-        self, sock: socket.socket, address: tuple[Any, ...], listener: str, worker: FrameHandler
+        self, sock: socket.socket, address: tuple[Any, ...], listener: str, worker: Serving
     ) -> None:
         """Take over a socket from the boss; `worker` serves its requests."""
         connection = Connection(
@@ -181,12 +233,20 @@ class Selector:
             fd, bits = ready.popleft()
             connection = connections.get(fd)
             if connection is not None:
-                if self._may_drain(connection, bits):
-                    self._drain(connection)
+                if bits & WRITE:
+                    connection.write()
+                state = connection.state
+                if state.input is READING:
+                    if bits & ~WRITE:
+                        self._receive(connection)
+                        if connection.tls is not None and connection.tls.pending:
+                            connection.settle()
+                elif state.turns:
+                    self._next_turn(connection, state.input)
                 if connection.unsent > LARGE_BYTES and connection.dirty:
                     connection.write()
             now = monotonic()
-        if context.gathered is not None or context.interrupted:
+        if context.gathered is not None:
             self._serve_gathered()
             now = monotonic()
         if now - began > SLOW_ROUND_S:
@@ -195,35 +255,55 @@ class Selector:
         self._hooks.after_round()
         self.shared.flush()
 
-    def _may_drain(self, connection: Connection, bits: int) -> bool:
-        """Send, then serve what was read before; whether new data may be read instead. Hot."""
-        if bits & WRITE:
-            connection.write()
-        if connection.backlog or connection.unfinished is not None:
-            if not (connection.paused or connection.postponed):
-                self._serve_backlog(connection)
-            if not connection.closed and not connection.waits:
-                # Not only after an event: with very many ready sockets the poller names others.
-                connection.watch()
-        elif connection.tls is not None and not connection.closed:
-            self._turn_of_tls(connection, connection.tls, bits)
-        elif connection.ahead is not None:
-            if not connection.paused:
-                self._serve_ahead(connection, connection.ahead)
+    def _next_turn(self, connection: Connection, left: Input) -> None:
+        """Serve what earlier turns left."""
+        connection.on(Event.TURN)
+        if left is Input.STAGE:
+            self._receive(connection)
+        elif left is Input.AHEAD:
+            self._read_ahead(connection)
         else:
-            return bool(bits & ~WRITE) and not connection.closed
-        return False
+            self._arrivals.unasked(connection.reading)
+            connection.worker.go_on(connection)
+        connection.settle()
 
-    def _turn_of_tls(self, connection: Connection, tls: TlsSocket, bits: int) -> None:
-        """Read, where the socket has data or its stage has: no poller tells of the latter."""
-        pending = tls.pending
-        if bits & ~WRITE or (pending and not (connection.paused or connection.starved)):
-            self._drain(connection)
-        if (pending or tls.pending) and not connection.closed:
-            if connection.waits:
-                self._wait(connection)
-            else:
-                connection.watch()
+    def _read_ahead(self, connection: Connection) -> None:
+        """Read all that the socket has, and serve some of what was read ahead.
+
+        What were left there would keep the peer from sending, and wait where nobody knows since
+        when.
+        """
+        ahead = connection.ahead
+        assert ahead is not None
+        self._serve_gathered()  # what was gathered is in the buffer
+        self.context.now = monotonic()
+        while self._read_piece(connection, ahead):
+            pass
+        self.context.share_bytes = len(self._buffer.free)
+        connection.worker.go_on(connection)
+
+    def _read_piece(self, connection: Connection, ahead: ReadAhead) -> bool:
+        """Read once, as far as there is room for it; whether the socket may have more."""
+        budget, reading, buffer = connection.budget, connection.reading, self._buffer.whole
+        room = ahead.size < AHEAD_BYTES and budget.total < budget.limit_bytes // 2
+        received = 0
+        if room and not (ahead.ended or connection.starved):
+            try:
+                received = connection.sock.recv_into(buffer)
+                ahead.ended = not received
+            except BlockingIOError:
+                pass
+            except OSError:
+                ahead.ended = True
+        if not received:
+            self._arrivals.unasked(reading)
+            return False
+        self.stats.bytes_in += received
+        connection.last_active = now = self.context.now
+        unread = unread_bytes(connection.sock) if received == len(buffer) else 0
+        since = self._arrivals.read(reading, now, received, unread)
+        ahead.add(Piece(bytes(buffer[:received]), since, reading.until))
+        return unread > 0
 
     def note_empty(self, until: float) -> None:
         """Find the sockets that are empty now: data that they have later came after `until`.
@@ -259,7 +339,8 @@ class Selector:
             elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 
-    def _drain(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> None:
+        """Read once, and have what came served. Hot."""
         context, buffer, receive = self.context, self._buffer, self._buffer.free
         try:
             received = connection.sock.recv_into(receive)
@@ -281,14 +362,15 @@ class Selector:
             whole = b"".join((connection.decoder.give_back(), data))
             piece = Piece(whole, since, reading.until)
             if unread and now - since > AHEAD_S and connection.tls is None:
-                connection.ahead = ahead = ReadAhead()
-                ahead.add(piece)
-                self._serve_ahead(connection, ahead)
+                connection.ahead = ReadAhead()
+                connection.ahead.add(piece)
+                self._read_ahead(connection)
+                connection.settle()
                 return
             late = connection.worker.refuse_late(connection, piece)
             since, data = piece.came(late), memoryview(whole)[late:]
         context.may_gather = self._may_gather
-        self._take(connection, data, since, reading.until)
+        connection.worker.take(connection, data, since, reading.until)
         context.may_gather = False
         if context.gathered is None:
             buffer.begin()
@@ -297,145 +379,6 @@ class Selector:
             self._early = connection.dirty  # All answers that wait for the disk share one sync.
 
     def _serve_gathered(self) -> None:
-        """Serve what was gathered, and arrange for further turns of what is unfinished then."""
+        """Serve what was gathered."""
         self._buffer.begin()
-        for connection in self.context.end_gathering():
-            self._wait(connection)
-            self._note(connection, renewed=True)
-
-    def _take(self, connection: Connection, data: memoryview, since: float, until: float) -> int:
-        """Serve the frames that this data completes, which came from `since` to `until`. Of data
-        that was read ahead, returns how many bytes at its end are to be served later.
-        """
-        decoder, back = connection.decoder, 0
-        try:
-            frames = decoder.feed(data)
-            step = (until - since) / (len(frames) or 1)
-            served = connection.worker.serve(connection, frames, since, step)
-            self._keep(connection, frames, served, since, step)
-            if connection.ahead is not None and frames:
-                # A frame that begins in this piece is not begun before it is whole.
-                back = len(decoder.give_back())
-                back += sum(8 + len(header) + len(body) for _, header, body in frames[served:])
-        except FrameError as error:
-            connection.ahead = None
-            self._serve_good(connection, error, since)
-            frames = []
-        if connection.ahead is None:
-            self._note(connection, renewed=bool(frames))
-        return back
-
-    def _note(self, connection: Connection, *, renewed: bool) -> None:
-        """Tell the budget what waits; `renewed`: none of it did before."""
-        if connection.closed:
-            return
-        pending = connection.decoder.pending_bytes
-        if connection.waits:
-            pending += waiting_bytes(connection)
-        if pending != connection.inbound or (pending and renewed):
-            connection.budget.note(connection, pending, self.context.now, renewed=renewed)
-
-    def _serve_ahead(self, connection: Connection, ahead: ReadAhead) -> None:
-        """Read what the socket has, refuse what has waited too long, and serve two reads' worth."""
-        self._serve_gathered()  # what was gathered is in the buffer
-        self.context.now = monotonic()
-        read_ahead(connection, ahead, self._buffer.whole, self._arrivals)
-        piece = refuse_ahead(connection, ahead)
-        if connection.closed:
-            return
-        if piece is not None and not connection.paused:
-            to = min(len(piece.data), piece.at + AHEAD_READS * len(self._buffer.free))
-            data = memoryview(piece.data)[piece.at : to]
-            back = self._take(connection, data, piece.came(piece.at), piece.came(to))
-            ahead.done(piece, to - back)
-        if connection.ahead is None or connection.closed:
-            return
-        if ahead.size:
-            self._wait(connection)
-        else:
-            connection.ahead = None
-            connection.watch()
-        self._note(connection, renewed=True)
-
-    def _keep(
-        self,
-        connection: Connection,
-        frames: Sequence[Frame],
-        served: int,
-        since: float,
-        step: float,
-    ) -> None:
-        """Keep the frames that were not served, except those that were read ahead."""
-        if connection.closed or connection.ahead is not None:
-            return
-        if served < len(frames) or connection.paused or connection.unfinished is not None:
-            # The receive buffer is reused in the next turn, so these are copied.
-            connection.backlog.extend(
-                (e, bytes(h), bytes(b), since + step * n)
-                for n, (e, h, b) in enumerate(frames[served:], served)
-            )
-            self._wait(connection)
-
-    def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
-        """Serve the complete frames before the bad bytes, then close."""
-        frames, error.frames = error.frames, []
-        self.context.may_gather = False  # a lone one would be dropped with its connection
-        try:
-            served = connection.worker.serve(connection, frames, arrived, 0.0)
-            self._keep(connection, frames, served, arrived, 0.0)
-        except FrameError as earlier:
-            error = earlier
-        if connection.waits:
-            connection.bad = error
-        elif not connection.closed:
-            self._reject(connection, error)
-
-    def _serve_backlog(self, connection: Connection) -> None:
-        """Serve frames of the backlog, as far as the turn allows."""
-        backlog, worker = connection.backlog, connection.worker
-        reading, context = connection.reading, self.context
-        self._arrivals.unasked(reading)
-        error = connection.bad
-        try:
-            if connection.unfinished is not None:
-                worker.go_on(connection)
-            while backlog and connection.unfinished is None and monotonic() < context.turn_ends:
-                encoding, header, body, arrived = backlog.popleft()
-                arrived = max(arrived, reading.resumed)
-                worker.serve(connection, ((encoding, header, body),), arrived, 0.0)
-                if connection.paused:
-                    break
-        except FrameError as earlier:
-            error = earlier
-            backlog.clear()
-        if connection.waits:
-            self._wait(connection)
-        elif error is not None and not connection.closed:
-            self._reject(connection, error)
-        if not backlog and not connection.closed:
-            pending = connection.decoder.pending_bytes + waiting_bytes(connection)
-            if pending != connection.inbound:
-                connection.budget.note(connection, pending, monotonic(), renewed=True)
-
-    def _wait(self, connection: Connection) -> None:
-        """Continue when the peer has read its data, when the postponed request is resumed, or else
-        in the next round.
-        """
-        if connection.paused or connection.postponed:
-            connection.watch()
-        else:
-            self.waiting[connection.sock.fileno()] = None
-
-    def _reject(self, connection: Connection, error: FrameError) -> None:
-        """Close over bad bytes; the good frames before them are answered first."""
-        connection.write()
-        self.stats.frames_rejected += 1
-        left_out = self.shared.rejections.admit(self.context.now)
-        if left_out is not None:
-            log.info(
-                "frame.rejected",
-                address=connection.address,
-                reason=str(error),
-                left_out=left_out,
-            )
-        connection.close("frame rejected")
+        self.context.serve_gathered()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.remoting.rate_limit import RateLimits
 from aerobee.remoting.server.addresses import Addresses
@@ -18,7 +18,7 @@ from aerobee.remoting.stats import RemotingStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.remoting.server.gathered import Gathered
+    from aerobee.remoting.server.gathering import Gathering
     from aerobee.remoting.server.peer import Newcomer, Peer
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.tls_handshakes import Handshakes
@@ -66,7 +66,6 @@ class Shared:
         "_numbers",
         "addresses",
         "handshakes",
-        "held_back",
         "inbound",
         "limits",
         "long_requests",
@@ -74,6 +73,7 @@ class Shared:
         "outbound",
         "outbox",
         "postponed",
+        "postponed_to_sweep",
         "rejections",
         "slow_round",
         "stats",
@@ -93,7 +93,7 @@ class Shared:
         self.outbox: list[Peer] = []
         self.postponed: list[Callable[[float], None]] = []
         """Called by `Reactor.resume`, with the time of the loop's clock."""
-        self.held_back: list[Callable[[float], None]] = []
+        self.postponed_to_sweep: list[Callable[[float], None]] = []
         """The same, called by the sweep of each second."""
         self.inbound = InboundBudget(limits.inbound_bytes)
         self.unauthenticated: InboundBudget | None = None
@@ -111,7 +111,7 @@ class Shared:
         self.addresses.opened(connection.host)
         self.newcomers.add(connection, now)
 
-    def asked(self, connection: Newcomer) -> None:
+    def heard(self, connection: Newcomer) -> None:
         """A first whole request has come; where requests need an account, it shows nothing yet."""
         if self.unauthenticated is None:
             self.newcomers.remove(connection)
@@ -152,11 +152,11 @@ class SelectorContext:
 
     __slots__ = (
         "gathered",
-        "interrupted",
         "may_gather",
         "now",
         "outbox",
         "poller",
+        "share_bytes",
         "shared",
         "stats",
         "turn_ends",
@@ -175,19 +175,13 @@ class SelectorContext:
         """Descriptors of connections that continue in the next round in any case."""
         self.may_gather = False
         """Whether a lone request may be gathered now: others may follow in the same round."""
-        self.gathered: Gathered | None = None
-        """The requests that wait for each other."""
-        self.interrupted: list[Any] = []
-        """Connections whose gathered request is unfinished: the selector goes on with them."""
+        self.gathered: Gathering | None = None
+        """Requests of several connections that are to be served together."""
+        self.share_bytes = 0
+        """What one read takes at most in this round."""
 
     def serve_gathered(self) -> None:
-        """Serve the gathered requests now."""
+        """Serve them now."""
         gathered, self.gathered = self.gathered, None
         if gathered is not None:
-            gathered.serve(gathered)
-
-    def end_gathering(self) -> list[Any]:
-        """The same; returns the open connections whose gathered request is unfinished."""
-        self.serve_gathered()
-        interrupted, self.interrupted = self.interrupted, []
-        return [connection for connection in interrupted if not connection.closed]
+            gathered.serve()

@@ -58,9 +58,14 @@ class Owner(Protocol):
     """The connection, as its handshake sees it."""
 
     sock: Wire
-    tls: TlsSocket | None
     address: str
-    closed: bool
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    def encrypt(self, stage: TlsSocket) -> None:
+        """Go on with this stage instead of the socket."""
 
     def watch(self) -> None:
         """Update the poller's interest."""
@@ -324,7 +329,7 @@ class Handshakes:
             if one.done:
                 self.end(one)
                 self._stats.tls_handshakes += 1
-                one.owner.tls = one.owner.sock = one.encrypted(self._stats)
+                one.owner.encrypt(one.encrypted(self._stats))
             one.owner.watch()
 
     def _fail(self, one: Handshake, kind: str, reason: str) -> None:

@@ -22,7 +22,7 @@ from tests.kit.tls import client_context, server_context
 from tests.test_depth import Named
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.requests import Gate
+    from aerobee.remoting.server.guard import Gate
     from tests.broker.desk import Desk
     from tests.kit.tls import Certificate
 

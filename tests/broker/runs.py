@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.requests import Requests
-    from aerobee.remoting.server.route_table import Resolved
-    from aerobee.remoting.server.routes import RunHandler
+    from aerobee.remoting.server.route_table import PooledRoute
+    from aerobee.remoting.server.routes import Requests, RunHandler
 
 
 class Runs:
@@ -18,7 +17,7 @@ class Runs:
         self.error = error
         self.failed = 0
 
-    def watched(self, routes: dict[int, Resolved]) -> dict[int, Resolved]:
+    def watched(self, routes: dict[int, PooledRoute]) -> dict[int, PooledRoute]:
         """The same routes, with their runs under watch."""
         return {
             code: route if route.run is None else route._replace(run=self._watched(route.run))

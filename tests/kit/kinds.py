@@ -344,6 +344,7 @@ WORDS_AMONG_HANDS: Final = frozenset(
         "pools",
         "route_table",
         "routes",
+        "states",
     )
 )
 """Files that are purer than their folder."""

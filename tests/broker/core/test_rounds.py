@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from aerobee.broker.answers import refusal
 from aerobee.remoting.server.poller import EpollPoller
+from aerobee.remoting.server.worker import Worker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flush.inline_syncs import SINGLE_MAX_S
 from tests.broker.desk import Desk, open_desk
@@ -52,7 +54,7 @@ async def stored(desk: Desk) -> None:
 
 
 async def test_who_asks_after_a_long_sync_in_the_loop_has_not_waited_for_it(
-    tmp_path: Path, mock_clock: MockClock
+    tmp_path: Path, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
@@ -62,7 +64,7 @@ async def test_who_asks_after_a_long_sync_in_the_loop_has_not_waited_for_it(
         with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
             client.connect(server.getsockname())
             sock, address = server.accept()
-            selector.adopt(sock, address, "test", None)  # type: ignore[arg-type]  # it is not read
+            selector.adopt(sock, address, "test", Worker({}, refusal, nursery, desk.reactor.shared))
             (connection,) = selector.connections.values()
             slow = SlowSyncs(disk, mock_clock)
             await stored(desk)

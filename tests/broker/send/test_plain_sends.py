@@ -26,13 +26,12 @@ from aerobee.broker.answers import refusal
 from aerobee.broker.counters.server_stats import AccessStats
 from aerobee.broker.users.plain_acl import Perm, PlainAccount, plain_table
 from aerobee.remoting.config import RemotingConfig
-from aerobee.remoting.server.gathered import GATHERED_MAX
+from aerobee.remoting.server.gathering import GATHERED_MAX
 from aerobee.remoting.server.poller import READ, EpollPoller
-from aerobee.remoting.server.receiving import unread_bytes
-from aerobee.remoting.server.requests import RUN_MAX
+from aerobee.remoting.server.read_ahead import unread_bytes
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import Selector
-from aerobee.remoting.server.worker import Worker
+from aerobee.remoting.server.worker import RUN_MAX, Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.frame import HEAD, FrameDecoder
 from aerobee.remoting.wire.request_signature import with_signature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee.remoting.server import receiving as receiving_module
+from aerobee.remoting.server import handlers as handlers_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.poller import READ, WRITE
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pytest
 
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.hooks import Hooks
-    from aerobee.remoting.server.requests import Gate
+    from aerobee.remoting.server.guard import Gate
+    from aerobee.remoting.server.selector import Hooks
     from aerobee.remoting.wire.command import Command
 
 MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
@@ -135,7 +135,7 @@ class HandTime:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.per_look = 0.0
-        for module in (receiving_module, selector_module, worker_module):
+        for module in (handlers_module, selector_module, worker_module):
             monkeypatch.setattr(module, "monotonic", self)
 
     def __call__(self) -> float:

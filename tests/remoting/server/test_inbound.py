@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from aerobee.remoting.server.connection import LEFT_FRAME_BYTES
 from aerobee.remoting.server.inbound import IDLE_SWEEPS, LEAD_S
 from aerobee.remoting.server.poller import READ
-from aerobee.remoting.server.receive_buffer import RECEIVE_BYTES
-from aerobee.remoting.server.receiving import BACKLOG_FRAME_BYTES
-from aerobee.remoting.server.selector import SCARCE_SHARES
+from aerobee.remoting.server.selector import RECEIVE_BYTES, SCARCE_SHARES
 from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket, bodies
 from tests.remoting.server.test_selector import frame
 
@@ -131,7 +130,7 @@ def test_whole_frames_that_wait_count_until_they_are_served() -> None:
     sock.incoming += frame(1, bytes(3_000)) + b"".join(frame(n, bytes(100)) for n in range(2, 7))
     desk.rounds([(sock.fd, READ)])
     assert (connection.paused, len(connection.backlog)) == (True, 5)
-    assert budget.total == connection.inbound > 5 * (BACKLOG_FRAME_BYTES + 100)
+    assert budget.total == connection.inbound > 5 * (LEFT_FRAME_BYTES + 100)
     while desk.round(sock):
         pass
     assert len(bodies(sock)) == 6

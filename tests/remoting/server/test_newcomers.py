@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from aerobee.remoting.server.boss import ConnectionLimits
+from aerobee.remoting.server.states import Event
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.raw_client import request_frame
@@ -130,10 +131,11 @@ def test_whoever_waits_for_us_is_not_late(monkeypatch: pytest.MonkeyPatch) -> No
     time = HandTime(monkeypatch)
     stage = Stage(limits=ALONE)
     connection, _ = connect(stage, "127.0.0.1")
-    connection.postponed = True
+    connection.on(Event.POSTPONED)
     late(stage, time.now + TIMEOUT_S + 1)
     assert not connection.closed
-    connection.postponed = False
+    connection.on(Event.RESUMED)
+    connection.on(Event.ENDED)
     late(stage, time.now + TIMEOUT_S + 1)
     assert connection.closed
 

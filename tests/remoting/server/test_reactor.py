@@ -13,10 +13,10 @@ import pytest
 import trio
 
 from aerobee.remoting.server import boss
-from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import PARKED, Route
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.server.shared import Limits
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.remoting.errors import Postponed
-from aerobee.remoting.server import receive_buffer
-from aerobee.remoting.server import receiving as receiving_module
 from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.poller import READ
@@ -75,9 +73,8 @@ class Overloaded:
         max_wait_ms: int | None = WAIT_MS,
         takes: Iterable[int] = (),
     ) -> None:
-        patch.setattr(receive_buffer, "RECEIVE_BYTES", SHARE * SHARES)
-        for module in (selector_module, receiving_module):
-            patch.setattr(module, "unread_bytes", lambda sock: len(sock.incoming))
+        patch.setattr(selector_module, "RECEIVE_BYTES", SHARE * SHARES)
+        patch.setattr(selector_module, "unread_bytes", lambda sock: len(sock.incoming))
         self.time = HandTime(patch)
         self.served: list[int] = []
         self.put_off: set[int] = set()
@@ -276,7 +273,7 @@ async def test_bad_bytes_behind_requests_that_wait_close_their_connection_after_
 async def test_no_more_is_read_ahead_than_the_budget_has_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receiving_module, "AHEAD_BYTES", 4 * SHARE)
+    monkeypatch.setattr(selector_module, "AHEAD_BYTES", 4 * SHARE)
     broker = Overloaded(monkeypatch, max_wait_ms=None)
     flood(broker, 400)
     kept = 0

@@ -22,8 +22,8 @@ from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.outbound import unacknowledged_bytes
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.receive_buffer import RECEIVE_BYTES
-from aerobee.remoting.server.selector import ROUND_S, SWEPT_TOGETHER
+from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
+from aerobee.remoting.server.states import Event
 from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
@@ -346,11 +346,11 @@ def test_beyond_the_budget_who_has_more_than_its_share_is_not_read_and_at_twice_
     greedy.on_close.append(lambda connection, reason: reasons.append(reason))
     for number in range(4):
         modest_sock.incoming += frame(number, b"x" * 9_000)
-        modest.paused = False
+        modest.on(Event.UNSENT_LITTLE)
         stage.selector.round([(modest_sock.fd, 1)])
     for _ in range(4):
         greedy.notify(int(MAX_OFFSET), None, b"x" * 20_000)
-        greedy.paused = False
+        greedy.on(Event.UNSENT_LITTLE)
         stage.reactor.flush()
     assert greedy.closed
     assert reasons == ["it does not read, and there is no room for others"]

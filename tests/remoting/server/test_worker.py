@@ -13,15 +13,15 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.errors import FrameError
 from aerobee.remoting.latency import BOUNDS_MS, Ended
-from aerobee.remoting.server import receive_buffer, shared
+from aerobee.remoting.server import handlers as handlers_module
 from aerobee.remoting.server import selector as selector_module
-from aerobee.remoting.server import worker as worker_module
+from aerobee.remoting.server import shared
 from aerobee.remoting.server.arrivals import SlowRound
-from aerobee.remoting.server.hooks import Hooks
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from aerobee.remoting.server.reactor import NO_HOOKS
 from aerobee.remoting.server.read_ahead import Piece
 from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, decode
@@ -239,7 +239,7 @@ async def test_a_held_request_counts_nowhere() -> None:
 async def test_bodies_of_requests_that_wait_are_bounded_together(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "KEPT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(handlers_module, "KEPT_BYTES_MAX", 1_000)
     slow = Slow()
     pool = Pool("admin", width=1, capacity=100, max_wait_ms=None)
     stage = Stage(slow, pool=pool, nursery=nursery)
@@ -314,7 +314,8 @@ async def test_answers_that_come_later_stay_below_the_mark_too_until_the_peer_re
 async def test_what_waits_for_a_peer_that_reads_nothing_is_bounded_and_ends_with_it(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "DEFERRED_MAX", 5)
+    monkeypatch.setattr(handlers_module, "DEFERRED_MAX", 5)
+    HandTime(monkeypatch)  # All are served in one turn, however slow the machine is.
     read = Read()
     pool = Pool("admin", width=2, capacity=100, max_wait_ms=5_000)
     stage = Stage(read, pool=pool, nursery=nursery)
@@ -331,8 +332,10 @@ async def test_what_waits_for_a_peer_that_reads_nothing_is_bounded_and_ends_with
 
 
 async def test_a_handler_that_fails_after_waiting_is_answered_and_frees_its_place(
-    nursery: trio.Nursery,
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    HandTime(monkeypatch)  # Both are served in one turn, however slow the machine is.
+
     async def fail(header: Any, command: Any, connection: Any) -> Answer:
         await trio.lowlevel.checkpoint()
         raise ZeroDivisionError("a fault of ours")
@@ -483,7 +486,7 @@ async def test_who_was_answered_after_a_stall_at_the_end_of_a_round_asks_anew(
 async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receive_buffer, "RECEIVE_BYTES", len(frame(1)))
+    monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
     monkeypatch.setattr(selector_module, "AHEAD_S", 9.0)
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.remoting.server.gathered import GATHERED_BYTES, GATHERED_MAX
-from aerobee.remoting.server.hooks import Hooks
+from aerobee.remoting.server.gathering import GATHERED_BYTES, GATHERED_MAX
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.command import ONEWAY
 from aerobee.remoting.wire.frame import FrameDecoder

@@ -7,19 +7,17 @@ every request sees what came before it, and nothing of what came later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.remoting.errors import HeaderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.server.route_table import PooledRoute
+    from aerobee.remoting.server.routes import Requests
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.header import Header
 
-    Gatherable: TypeAlias = tuple[Command, Any]
-    """A command and its connection."""
 
 GATHERED_MAX: Final = 32
 """Requests that are served together."""
@@ -27,20 +25,21 @@ GATHERED_BYTES: Final = 64 << 10
 """Those that together are longer are served at once; a longer request is served by itself."""
 
 
-class Gathered:
-    """Requests of one route that were read and not served.
+class Gathering:
+    """Requests of one route, of several connections, that were read and not served.
 
     Invariant: at most one of each connection, which has nothing else to be served. They may be
     views of the receive buffer.
     """
 
-    __slots__ = ("_most", "_size", "requests", "route", "serve")
+    __slots__ = ("_call", "_most", "_size", "requests", "route")
 
-    def __init__(self, route: Resolved, serve: Callable[[Gathered], None]) -> None:
-        """`serve` serves all of them."""
+    def __init__(self, route: PooledRoute, call: Callable[..., int]) -> None:
+        """`call` is that of the handlers of their worker."""
         self.route = route
-        self.serve = serve
-        self.requests: list[Gatherable] = []
+        self.requests: list[tuple[Command, Any]] = []
+        """Each command with its connection."""
+        self._call = call
         self._size = 0
         # No more than the pool has room for, should their answers have to wait.
         self._most = min(GATHERED_MAX, route.pool.capacity - route.pool.depth)
@@ -55,12 +54,22 @@ class Gathered:
         """Whether they are to be served now."""
         return len(self.requests) >= self._most or self._size > GATHERED_BYTES
 
-    def still_open(self) -> list[Gatherable]:
-        """The requests, without those whose connections have closed since: they are dropped."""
-        self.requests = [one for one in self.requests if not one[1].closed]
-        return self.requests
+    def serve(self) -> None:
+        """Serve them in order, but those whose connections have closed since; nothing may be added
+        any more.
+        """
+        self.requests = requests = [
+            request for request in self.requests if not request[1].state.closed
+        ]
+        at = 0
+        while at < len(requests):
+            command, connection = requests[at]
+            at += self._call(connection, command, command.arrived, self.route, run=self.run(at))
+            if connection.current is not None:
+                connection.settle()
+                connection.note_left(renewed=True)
 
-    def run(self, at: int) -> Iterator[tuple[Command, Header, Any]]:
+    def run(self, at: int) -> Requests:
         """Those from there on, each decoded when it is asked for; ends before one whose fields do
         not decode. Hot.
         """
