@@ -148,12 +148,7 @@ class MessageStore:
         self.when_durable: WhenDurable = self._log_flush.when_durable
         """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
-        self.log_out = LogOut(log, self.reader)
-        """Sends the log to slaves; without a connection it costs nothing."""
-        self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
-        """Senders that wait for slaves, where `wait_for_slaves` was called."""
-        self.log_in = LogIn(log, self.space.allocator, self._log_flush, self.stats)
-        """Takes the log of a master; nothing else may put anything then."""
+        self._make_replication(runtime)
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
             self._checkpoint_file,
@@ -176,6 +171,14 @@ class MessageStore:
             lambda: self.dispatcher.behind(self.confirm_offset),
             self._flushed,
         )
+
+    def _make_replication(self, runtime: Runtime) -> None:
+        self.log_out = LogOut(self.commit_log, self.reader)
+        """Sends the log to slaves; without a connection it costs nothing."""
+        self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
+        """Senders that wait for slaves, where `wait_for_slaves` was called."""
+        self.log_in = LogIn(self.commit_log, self.space.allocator, self._log_flush, self.stats)
+        """Takes the log of a master; nothing else may put anything then."""
 
     # ── Life ──
 
