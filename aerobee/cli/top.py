@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import select
 import sys
-from time import monotonic
+from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +20,7 @@ from aerobee.cli.output import Output, output_options, table_of
 from aerobee.cli.top_view import HELP, SORTED_BY, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import ConsoleDimensions, Group
 
@@ -181,7 +185,6 @@ def live(admin: AdminClient, interval: float, view: View, hour: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from aerobee.cli.keys import keys_pressed
     from aerobee.errors import AerobeeError
 
     try:
@@ -226,3 +229,43 @@ def drawn(brokers: list[Row], rows: list[Row], view: View, size: ConsoleDimensio
     ]
     more = f"{len(wanted) - room} more · " if len(wanted) > room else ""
     return Group(*tables, Text(more + view.line, style="dim"))
+
+
+# ── Keys ──
+
+
+ONE_KEY = re.compile(r"\x1b\[[A-D]|.", re.DOTALL)
+READ_BYTES = 64
+
+
+@contextmanager
+def keys_pressed() -> Iterator[Callable[[float], list[str]]]:
+    """A function that waits so many seconds for keys, one by one and unseen; Ctrl-C stays Ctrl-C.
+
+    Without a terminal for input it just waits. The terminal's mode is restored.
+    """
+    if not sys.stdin.isatty():
+        yield _wait
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield _read
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _wait(seconds: float) -> list[str]:
+    sleep(seconds)
+    return []
+
+
+def _read(seconds: float) -> list[str]:
+    terminal = sys.stdin.fileno()
+    if not select.select([terminal], [], [], seconds)[0]:
+        return []
+    return ONE_KEY.findall(os.read(terminal, READ_BYTES).decode(errors="replace"))

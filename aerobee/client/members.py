@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 from aerobee.client.factory import make_uniq_ids
 from aerobee.client.offset_file import offset_file
 from aerobee.client.steps.assigned import AssignedMember
-from aerobee.client.steps.broadcasting import LocalOffsets
 from aerobee.client.steps.deliveries import Deliveries
 from aerobee.client.steps.member import Member
+from aerobee.client.steps.offsets import LocalOffsets
 from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.polling import PullMember
 from aerobee.client.steps.popping import Popper

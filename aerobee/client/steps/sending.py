@@ -13,17 +13,18 @@ from aerobee.client.callables import check_result
 from aerobee.client.message import Message, check_message
 from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.client.send_result import MessageQueue, SendResult
-from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
 from aerobee.client.steps.hooking import around_send
 from aerobee.client.steps.messages import NOTHING, property_string
 from aerobee.client.steps.producer_batch import (
+    BATCH_BYTES,
     PREPARED,
     ROUTE_IS_OLD,
     ProducerBatch,
     read_results,
     request,
+    split,
     together,
 )
 from aerobee.client.steps.retrying import Tries, worth_retrying

@@ -11,9 +11,9 @@ from aerobee.client.message import Message
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.client.settings.client import RetryPolicy
 from aerobee.client.settings.producer import ProducerConfig
-from aerobee.client.steps.batches import split
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import UniqIds
+from aerobee.client.steps.producer_batch import split
 from aerobee.client.steps.sending import Sender, hashed
 from aerobee.errors import (
     BatchSendError,
