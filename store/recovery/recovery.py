@@ -334,38 +334,43 @@ class _Recovery:
     def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, bool]:
         """Where the records of a segment end, and whether the blank is there. Hot."""
         in_order, crc = self.in_order, self.crc
-        base, data = at, b""
-        while True:
-            if at - base >= len(data):
-                base, data = at, file.open().pread(CHUNK_BYTES, at - file.start)
-                self.progress.physical_offset = at
-                self._write_some()
-            header = parse(data, at - base, at, crc)
-            if isinstance(header, NoRecord):
-                # There is none, or the chunk cuts it in two.
-                header = self.log.parse_at(file, at, crc=crc)
-            if isinstance(header, NoRecord):
-                kept = None
-                if header.kind == CRC and self.known_point is not None:
-                    kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
-                if kept is None:
-                    return at, header.kind == BLANK
-                header = kept
-            size, queue_offset = header.size, header.queue_offset
-            queue = in_order.get((header.topic, header.queue_id))
-            if (
-                queue is None
-                or queue.end_offset != queue_offset
-                or header.sys_flag & TRANSACTION_PREPARED
-            ):
-                self._put(at, header)
-            else:
-                queue.append(queue_offset, at, size, tags_code_of(header.properties))
-            self.records += 1
-            self.last = at
-            if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
-                self.unsafe_from = at
-            at += size
+        base, data, count, last = at, b"", 0, self.last
+        try:
+            while True:
+                if at - base >= len(data):
+                    base, data = at, file.open().pread(CHUNK_BYTES, at - file.start)
+                    self.progress.physical_offset = at
+                    self.records, count = self.records + count, 0
+                    self._write_some()
+                header = parse(data, at - base, at, crc)
+                if isinstance(header, NoRecord):
+                    # There is none, or the chunk cuts it in two.
+                    header = self.log.parse_at(file, at, crc=crc)
+                if isinstance(header, NoRecord):
+                    kept = None
+                    if header.kind == CRC and self.known_point is not None:
+                        kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
+                    if kept is None:
+                        return at, header.kind == BLANK
+                    header = kept
+                size, queue_offset = header.size, header.queue_offset
+                queue = in_order.get((header.topic, header.queue_id))
+                if (
+                    queue is None
+                    or queue.end_offset != queue_offset
+                    or header.sys_flag & TRANSACTION_PREPARED
+                ):
+                    self._put(at, header)
+                else:
+                    queue.append(queue_offset, at, size, tags_code_of(header.properties))
+                if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
+                    self.unsafe_from = at
+                count += 1
+                last = at
+                at += size
+        finally:
+            self.records += count
+            self.last = last
 
     def _write_some(self) -> None:
         if self.records >= self.write_at:
