@@ -13,7 +13,7 @@ BrokerController, BrokerStartup.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 import structlog
@@ -21,8 +21,8 @@ import trio
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config.settings.advertised import with_port
-from aerobee.broker.http import listener as http
-from aerobee.broker.http.health import make_health, may_scrape_by
+from aerobee.broker.http.health import make_health
+from aerobee.broker.life.server import Port, Ready, Server
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
@@ -56,16 +56,7 @@ CLOSE_S: Final = 60.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Ready(NamedTuple):
-    """The values of the ready line."""
-
-    broker: str
-    namesrv: str
-    data: str
-    recovery: Recovery
-
-
-class BrokerController:
+class BrokerController(Server):
     """One broker, from nothing to stopped. `run` may be called once."""
 
     def __init__(
@@ -76,7 +67,7 @@ class BrokerController:
         clock: Clock,
         without: Collection[Extra] = (),
     ) -> None:
-        self.config = config
+        super().__init__(config)
         self.broker = Broker(config, disk=disk, clock=clock, without=without)
         self.loop = self.broker.core.stats.loop
         self.ticker = LoopTicker(self.loop, clock)
@@ -86,42 +77,28 @@ class BrokerController:
             clock,
             http=config.metrics.metrics_tls_enable,
         )
-        self.stop_wanted = trio.Event()
+        self.live = self.broker.settings.live
+        self.reloaded = (self.tls, self.broker.namesrv.role)
+        self.users = self.broker.users.directory
         self.lame = trio.Event()
-        self.serving = False
         self.ready_told = trio.Event()
-
-    def stop(self) -> None:
-        """Ask for a clean stop; callable from anywhere in the loop."""
-        self.stop_wanted.set()
-
-    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
-        """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
-        await self.broker.settings.live.reload(reread)
-        await self.tls.reload()
-        await self.broker.namesrv.role.reload()
 
     def lame_duck(self) -> None:
         """Ask for a stop that has clients leave first; callable from anywhere in the loop."""
         self.lame.set()
 
     async def run(self, ready: Callable[[Ready], None]) -> bool:
-        """Serve until `stop`; whether the stop was clean.
-
-        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start; and
-        the error of any failed service.
-        """
+        """See `Server.run`; a failed service ends it as well."""
         store = self.broker.core.store
         self.tls.open()
         with ExitStack() as opened:
-            # Bound before the store is opened: a port in use refuses the start at no cost. Until
-            # recovery is done clients are refused, so that they turn to another broker.
-            listeners, metrics = self._bind(opened)
+            # Until recovery is done clients are refused, so that they turn to another broker.
+            listeners, metrics = self._listeners(opened)
             try:
                 async with trio.open_nursery() as services:
                     await services.start(self.ticker.run)
                     if metrics is not None:
-                        services.start_soon(self._serve_http, metrics)
+                        services.start_soon(self._serve_probes, metrics)
                     recovery = await self._recover()
                     await self._start_services(services)
                     opened.pop_all()
@@ -134,7 +111,7 @@ class BrokerController:
 
     # ── Start ──
 
-    def _bind(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
+    def _listeners(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
         remoting, namesrv = self.config.remoting, self.config.namesrv
         table, names = self.broker.routes, self.broker.namesrv_routes
         wanted = [
@@ -142,31 +119,18 @@ class BrokerController:
             ("vip", "vipListenPort", remoting.vip_listen_port, table),
             ("namesrv", "namesrvListenPort", namesrv.namesrv_listen_port if names else 0, names),
         ]
-        listeners = []
-        taken: list[OSError] = []
-        for name, key, port, served in wanted:
-            if port:
-                try:
-                    sock = boss.bind(
-                        remoting.bind_address,
-                        port,
-                        send_bytes=remoting.server_socket_snd_buf_size_bytes,
-                        receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
-                    )
-                except OSError as error:
-                    remedy = f"set {key} to another port"
-                    taken.append(http.with_remedy(error, "bindAddress", port, remedy))
-                    continue
-                opened.enter_context(sock)
-                listeners.append(Listener(name, sock, served))
-        metrics = None
-        try:
-            metrics = http.listener_of(self.config.metrics)
-        except OSError as error:
-            taken.append(error)
-        if metrics is not None:
-            opened.enter_context(metrics)
-        http.refuse_all(taken)
+        used = [(name, key, port, served) for name, key, port, served in wanted if port]
+        sockets, metrics = self.bind(
+            opened,
+            [
+                Port(port, f"set {key} to another port", remoting.bind_address)
+                for _, key, port, _ in used
+            ],
+        )
+        listeners = [
+            Listener(name, sock, served)
+            for (name, _, _, served), sock in zip(used, sockets, strict=True)
+        ]
         return listeners, metrics
 
     async def _recover(self) -> Recovery:
@@ -187,7 +151,7 @@ class BrokerController:
         for service in (self.tls, *self.broker.services):
             await services.start(service.run)
 
-    async def _serve_http(self, listener: socket.socket) -> None:
+    async def _serve_probes(self, listener: socket.socket) -> None:
         with trio.move_on_after(HTTP_WAITS_S):
             await self.ready_told.wait()
         core = self.broker.core
@@ -200,10 +164,7 @@ class BrokerController:
             places=core.store.space.watch.directories,
             clock=core.clock,
         )
-        may_scrape = may_scrape_by(self.config)
-        sources = self.broker.metrics.sources
-        most = self.config.metrics.metrics_max_connections
-        await http.serve_http(listener, sources, health, may_scrape, self.tls.http, most=most)
+        await self.serve_http(listener, self.broker.metrics.sources, health)
 
     def _why_not_ready(self) -> str | None:
         if self.stop_wanted.is_set():
@@ -229,7 +190,9 @@ class BrokerController:
                 boss.listen_on(listener.sock, self.config.remoting.server_socket_backlog)
             await listening.start(core.rounds.reactor.run, listeners)
             self.serving = True
-            ready(self._ready(recovery))
+            told = self._ready(recovery)
+            log.info("broker.started", broker=told.brokers[0], namesrv=told.namesrv, data=told.data)
+            ready(told)
             self.ready_told.set()
             services.start_soon(self._leave_slowly)
             await self.stop_wanted.wait()
@@ -267,11 +230,14 @@ class BrokerController:
         if namesrv.embedded_namesrv:
             port = namesrv.namesrv_listen_port or remoting.listen_port
             names = with_port(remoting.bind_address, port)
+        how = "clean" if recovery.clean else "abnormal"
+        if recovery.cut_bytes or not recovery.clean:
+            how += f", cut {recovery.cut_bytes} B"
         return Ready(
-            with_port(remoting.bind_address, remoting.listen_port),
+            [with_port(remoting.bind_address, remoting.listen_port)],
             names,
             str(self.broker.core.store.root.absolute()),
-            recovery,
+            how,
         )
 
     async def _drain(self) -> None:

@@ -12,9 +12,8 @@ Source: NamesrvController, NamesrvStartup.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
@@ -26,8 +25,8 @@ from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.config.settings.metrics import labels_of
 from aerobee.broker.core.rounds import limits_of
 from aerobee.broker.counters.server_stats import AccessStats, LoopStats
-from aerobee.broker.http import listener as http
-from aerobee.broker.http.health import Check, Health, loop_turns, may_scrape_by
+from aerobee.broker.http.health import Check, Health, loop_turns
+from aerobee.broker.life.server import Port, Ready, Server
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.namesrv.metrics import METRICS, NamesrvSources
@@ -69,18 +68,11 @@ SAVE_S: Final = 10.0
 log = structlog.stdlib.get_logger(__name__)
 
 
-class NamesrvReady(NamedTuple):
-    """What there is to say when the name server serves."""
-
-    namesrv: str
-    data: str
-
-
-class NamesrvController:
+class NamesrvController(Server):
     """One name server, from nothing to stopped. `run` may be called once."""
 
     def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
-        self.config = config
+        super().__init__(config)
         self.began_ms = clock.now_ms()
         self.root = Path(config.store.store_path_root_dir).expanduser().absolute()
         self.disk = disk
@@ -100,7 +92,7 @@ class NamesrvController:
         )
         shared = disk if config.broker.broker_count > 1 else None
         open_topics = topics_open_to_accounts(config)
-        self.users = UserDirectory(
+        self.users: UserDirectory = UserDirectory(
             config.auth, tables, self.reactor.cut_off, shared=shared, open_topics=open_topics
         )
         self.saver = Saver([self.role.kv_file, *self.users.saved], periodic=())
@@ -114,31 +106,20 @@ class NamesrvController:
             self.reactor.guard(self.audit.behind(gate.check), gate.lets_pass)
         if self.users.files is not None:
             self.live.when_asked.append(self.users.files.reload)
+        self.reloaded = (self.tls, self.role)
         self.health = self._health(loop_turns(self.loop, clock))
-        self.stop_wanted = trio.Event()
-        self.serving = False
 
-    def stop(self) -> None:
-        """Ask for a clean stop; callable from anywhere in the loop."""
-        self.stop_wanted.set()
-
-    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
-        """Take over live settings and certificates. `reread`: see `LiveSettings.reload`."""
-        await self.live.reload(reread)
-        await self.tls.reload()
-        await self.role.reload()
-
-    def lame_duck(self) -> None:
-        """Nothing to do before a stop: clients ask another name server."""
-
-    async def run(self, ready: Callable[[NamesrvReady], None]) -> bool:
-        """Serve until `stop`; whether the key-value table was saved.
-
-        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start.
-        """
+    async def run(self, ready: Callable[[Ready], None]) -> bool:
+        """See `Server.run`; a stop is clean when the key-value table was saved."""
         self.tls.open()
         with ExitStack() as opened:
-            listener, probes = self._bind(opened)
+            port = Port(
+                self.config.namesrv.namesrv_listen_port,
+                "give --port another port",
+                self.config.remoting.bind_address,
+            )
+            [sock], probes = self.bind(opened, [port])
+            listener = Listener("namesrv", sock, self._routes())
             self.disk.mkdir(self.root)
             try:
                 self.lock.acquire()
@@ -168,33 +149,6 @@ class NamesrvController:
         log.info("namesrv.stopped", clean=saved)
         return saved
 
-    def _bind(self, opened: ExitStack) -> tuple[Listener, socket.socket | None]:
-        remoting = self.config.remoting
-        port = self.config.namesrv.namesrv_listen_port
-        taken: list[OSError] = []
-        sock = probes = None
-        try:
-            sock = boss.bind(
-                remoting.bind_address,
-                port,
-                send_bytes=remoting.server_socket_snd_buf_size_bytes,
-                receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
-            )
-        except OSError as error:
-            remedy = "give --port another port"
-            taken.append(http.with_remedy(error, "bindAddress", port, remedy))
-        else:
-            opened.enter_context(sock)
-        try:
-            probes = http.listener_of(self.config.metrics)
-        except OSError as error:
-            taken.append(error)
-        if probes is not None:
-            opened.enter_context(probes)
-        http.refuse_all(taken)
-        assert sock is not None
-        return Listener("namesrv", sock, self._routes()), probes
-
     def _routes(self) -> list[Route]:
         settings = SettingsProcessor(self.live)
         routes = (
@@ -210,7 +164,7 @@ class NamesrvController:
         services: trio.Nursery,
         listener: Listener,
         probes: socket.socket | None,
-        ready: Callable[[NamesrvReady], None],
+        ready: Callable[[Ready], None],
     ) -> None:
         remoting = self.config.remoting
         async with trio.open_nursery() as listening:
@@ -218,14 +172,11 @@ class NamesrvController:
             await listening.start(self.reactor.run, [listener])
             self.serving = True
             if probes is not None:
-                may_scrape = may_scrape_by(self.config)
-                most = self.config.metrics.metrics_max_connections
-                serve = partial(http.serve_http, most=most)
-                services.start_soon(
-                    serve, probes, self.sources(), self.health, may_scrape, self.tls.http
-                )
+                services.start_soon(self.serve_http, probes, self.sources(), self.health)
             address = with_port(remoting.bind_address, self.config.namesrv.namesrv_listen_port)
-            ready(NamesrvReady(address, str(self.root)))
+            told = Ready((), address, str(self.root))
+            log.info("namesrv.started", namesrv=told.namesrv, data=told.data)
+            ready(told)
             await self.stop_wanted.wait()
             log.info("namesrv.stopping")
             self.serving = False

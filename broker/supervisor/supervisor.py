@@ -16,7 +16,7 @@ import signal
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
@@ -31,13 +31,13 @@ from aerobee.broker.config.members import (
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.http import listener as http
 from aerobee.broker.http.health import Health, loop_turns, may_scrape_by
+from aerobee.broker.life.server import Port, Ready, Server
 from aerobee.broker.namesrv.controller import NamesrvController
 from aerobee.broker.namesrv.metrics import MemberFigures
 from aerobee.broker.namesrv.registrations import MASTER_ID
-from aerobee.broker.process.signals import LAME_DUCK, RELOAD
+from aerobee.broker.process.signals import LAME_DUCK, RELOAD, REOPEN
 from aerobee.broker.supervisor.asking import merge_expositions, metrics_of, not_ready_reason
 from aerobee.broker.supervisor.members import Members, State
-from aerobee.remoting.server import boss
 from aerobee.store.errors import StoreLocked, StoreUnusable
 from aerobee.store.files.lock_file import LockFile
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.broker.config.model import BrokerConfig
-    from aerobee.broker.namesrv.controller import NamesrvReady
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
@@ -55,6 +54,8 @@ LOCK: Final = "lock"
 ORPHANS_S: Final = 15.0
 """How long a start waits for brokers whose supervisor was killed: they are about to stop."""
 LOOK_S: Final = 0.1
+IDLE_YOUNG_S: Final = 2.0
+"""A supervisor makes few objects."""
 TICK_S: Final = 0.25
 """The tick of its loop, through which no message goes: an idle supervisor costs next to nothing."""
 READY_S: Final = 60.0
@@ -69,17 +70,10 @@ stopped by a signal before it obeyed any, when it has not opened its store.
 log = structlog.stdlib.get_logger(__name__)
 
 
-class SupervisorReady(NamedTuple):
-    """The values of the ready line."""
-
-    brokers: Sequence[str]
-    namesrv: str
-    data: str
-    serving: int
-
-
-class Supervisor:
+class Supervisor(Server):
     """All brokers of one configuration, from nothing to stopped. `run` may be called once."""
+
+    young_s = IDLE_YOUNG_S
 
     def __init__(
         self,
@@ -92,7 +86,7 @@ class Supervisor:
         silence_s: float,
     ) -> None:
         """`command`, `silence_s`: see `Members`."""
-        self.config = config
+        super().__init__(config)
         self.numbers = range(config.broker.broker_count)
         self.disk = disk
         self.names = NamesrvController(supervisor_config(config), disk=disk, clock=clock)
@@ -111,8 +105,8 @@ class Supervisor:
             live={"loop": loop_turns(self.loop, clock)},
             ready={},
         )
-        self.stop_wanted = trio.Event()
-        # Of wishes that come meanwhile, one is enough.
+        self.tls = self.names.tls
+        # Of the requests that come during a restart, one has an effect.
         self._renew, self._renewals = trio.open_memory_channel[None](1)
         self.saved = False
         """Whether the name server stopped cleanly."""
@@ -123,7 +117,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ask for a clean stop of all; callable from anywhere in the loop."""
-        self.stop_wanted.set()
+        super().stop()
         self.members.stop()
 
     def lame_duck(self) -> None:
@@ -140,22 +134,23 @@ class Supervisor:
             await self._renewals.receive()
             await self.members.roll()
 
+    def reopened(self) -> None:
+        """The brokers open their log files again, too."""
+        self.members.signal(REOPEN)
+
     async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
         """Have all brokers read their settings again, and do so."""
         self.members.signal(RELOAD)
         await self.names.reload(lambda: supervisor_config(reread()))
 
-    async def run(self, ready: Callable[[SupervisorReady], None]) -> bool:
-        """Serve until `stop`; whether the stop of every part was clean.
-
-        Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start.
-        """
+    async def run(self, ready: Callable[[Ready], None]) -> bool:
+        """See `Server.run`; a stop is clean when that of every part was."""
         with ExitStack() as opened:
             self.disk.mkdir(self.names.root)
             self.lock.acquire()
             opened.callback(self.lock.release)
             await self._wait_for_orphans()
-            probes = self._bind(opened)
+            probes = self._listener(opened)
             async with trio.open_nursery() as services:
                 if probes is not None:
                     services.start_soon(self._serve_http, probes)
@@ -195,41 +190,30 @@ class Supervisor:
         lock.release()
         return False
 
-    def _bind(self, opened: ExitStack) -> socket.socket | None:
+    def _listener(self, opened: ExitStack) -> socket.socket | None:
         """The HTTP listener; the ports of the members are tried. Raises: OSError."""
-        taken: list[OSError] = []
-        for number in self.numbers:
-            for key, port in member_ports(self.config, number).items():
-                if port:
-                    try:
-                        self._try_port(number, key, port)
-                    except OSError as error:
-                        taken.append(error)
-        probes = None
-        try:
-            probes = http.listener_of(self.config.metrics)
-        except OSError as error:
-            taken.append(error)
-        if probes is not None:
-            opened.enter_context(probes)
-        http.refuse_all(taken)
+        ports = [
+            Port(
+                port,
+                f"set {key} to another port (this is the {key} of broker {number})",
+                "127.0.0.1" if key == http.PORT_KEY else self.config.remoting.bind_address,
+            )
+            for number in self.numbers
+            for key, port in member_ports(self.config, number).items()
+            if port
+        ]
+        sockets, probes = self.bind(opened, ports)
+        for sock in sockets:
+            sock.close()
         return probes
 
-    def _try_port(self, number: int, key: str, port: int) -> None:
-        loopback = key == http.PORT_KEY
-        try:
-            boss.bind("127.0.0.1" if loopback else self.config.remoting.bind_address, port).close()
-        except OSError as error:
-            remedy = f"set {key} to another port (this is the {key} of broker {number})"
-            raise http.with_remedy(error, "bindAddress", port, remedy) from error
-
     async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def ready(told: NamesrvReady) -> None:
+        def ready(told: Ready) -> None:
             task_status.started()
 
         self.saved = await self.names.run(ready)
 
-    async def _settle(self, ready: Callable[[SupervisorReady], None]) -> None:
+    async def _settle(self, ready: Callable[[Ready], None]) -> None:
         """Say that it is ready, or stop it where no member could start; nothing where it is stopped
         meanwhile.
         """
@@ -247,16 +231,25 @@ class Supervisor:
         if self.members.stopping:
             return
         self.settled = True
-        ready(self._ready())
+        serving = sum(member.state is State.READY for member in members)
+        told = self._ready(serving)
+        log.info(
+            "supervisor.started",
+            brokers=len(members),
+            serving=serving,
+            namesrv=told.namesrv,
+            data=told.data,
+        )
+        ready(told)
 
-    def _ready(self) -> SupervisorReady:
+    def _ready(self, serving: int) -> Ready:
         bound, names = self.config.remoting.bind_address, self.config.namesrv.namesrv_listen_port
         ports = (member_ports(self.config, number)["listenPort"] for number in self.numbers)
-        return SupervisorReady(
+        return Ready(
             [with_port(bound, port) for port in ports],
             with_port(bound, names),
             str(self.names.root),
-            sum(one.state is State.READY for one in self.members.all),
+            f"{serving} of {len(self.numbers)} brokers",
         )
 
     def _starting(self) -> str | None:

@@ -16,7 +16,7 @@ from aerobee.broker import controller as controller_module
 from aerobee.broker.config.settings.metrics import MetricsConfig, MetricsExporterType
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
-from aerobee.broker.controller import BrokerController, Ready
+from aerobee.broker.controller import BrokerController
 from aerobee.broker.http import listener as http
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server import boss
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.broker import Extra
     from aerobee.broker.config.model import BrokerConfig
+    from aerobee.broker.life.server import Ready
     from aerobee.store.results import Recovery
 
 pytestmark = pytest.mark.trio
@@ -136,10 +137,10 @@ async def test_it_is_ready_when_it_answers_on_every_port(tmp_path: Path) -> None
     async with running(config) as broker:
         (ready,) = broker.ready
         assert broker.controller.serving
-        assert ready.broker == f"{config.remoting.bind_address}:{config.remoting.listen_port}"
+        assert ready.brokers == [f"{config.remoting.bind_address}:{config.remoting.listen_port}"]
         assert ready.namesrv.endswith(f":{config.namesrv.namesrv_listen_port}")
         assert ready.data == str(tmp_path / "data")
-        assert ready.recovery.clean
+        assert ready.recovered == "clean"
         broker.desk.topics.for_send("t", "TBW102", 4, 0)
         for port in (config.remoting.listen_port, config.remoting.vip_listen_port):
             with await broker.client(port) as client:
@@ -264,7 +265,7 @@ async def test_a_service_that_fails_takes_the_broker_down(tmp_path: Path) -> Non
         await broker.client()
     # Whatever was acknowledged is on disk, and the next start finds it.
     async with running(replace(config_of(tmp_path))) as again:
-        assert again.ready[0].recovery.clean
+        assert again.ready[0].recovered == "clean"
 
 
 # ── stop ──
@@ -281,7 +282,7 @@ async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
     assert not (tmp_path / "abort").exists()
     assert "new@g" in (tmp_path / "config/consumerOffset.json").read_text()
     async with running(config_of(tmp_path)) as again:
-        assert again.ready[0].recovery.clean
+        assert again.ready[0].recovered == "clean"
         assert again.desk.offsets.query("g", "new", 0) == 1
         with await again.client() as client:
             pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))

@@ -59,6 +59,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
+        "life": ("server",),
         "live_settings": ("live_settings",),
         "metrics": ("sampling",),
         "namesrv": (
@@ -152,6 +153,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "core",
             "rounds",
         ),
+        "life": ("life",),
         "metrics": ("sources",),
         "namesrv": ("controller", "role"),
         "supervisor": ("supervisor",),
@@ -304,6 +306,7 @@ BROKER_FOLDERS: Final = (
     "live_settings",
     "metrics",
     "http",
+    "life",
     "namesrv",
     "assignment",
     "admin",

@@ -57,9 +57,9 @@ def test_a_broker_looks_for_garbage_once_it_runs_and_not_among_what_was_imported
         "import gc, os; from aerobee.cli import lazy\n"
         "known = lazy.import_structlog\n"
         "def imported():\n"
-        "    from aerobee.broker import __main__ as main\n"
+        "    from aerobee.broker.life import life\n"
         "    told = lambda _: os._exit(not gc.isenabled() or gc.get_freeze_count() < 50_000)\n"
-        "    assert not gc.isenabled(); known(); main._announce = told\n"
+        "    assert not gc.isenabled(); known(); life.announce = told\n"
         "lazy.import_structlog = imported\n"
         f"from aerobee.cli.main import main; main({arguments!r})"
     )

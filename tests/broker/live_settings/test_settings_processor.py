@@ -36,7 +36,7 @@ DECLARED = ("broker.config.", "store.config", "remoting.config")
 LIVE = {key.attribute: key for key in SCHEMA.values() if key.declaration.live}
 FREE = {key.declaration.free for key in SCHEMA.values() if key.declaration.free}
 MADE_AGAIN = {
-    "broker.__main__:__init__",
+    "broker.life.life:__init__",
     "broker.namesrv.registration:__init__",
     "broker.pools.pools:make_pools",
     "broker.pools.pools:_wait_ms",
