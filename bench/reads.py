@@ -30,7 +30,7 @@ from aerobee.remoting.server.poller import READ
 from aerobee.remoting.wire.bodies.pop import bit_set
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import encode_request
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from bench.arguments import chosen, program, whole
 from bench.machine import describe
 from bench.rounds import in_process

@@ -514,6 +514,31 @@ def test_each_suppressed_warning_has_its_code_and_its_reason() -> None:
     assert not wrong, lines(*wrong)
 
 
+NAMES = "store.format.system_names"
+"""The module of the names of system topics and groups."""
+
+
+def literals(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and text of each literal that is no docstring."""
+    said = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.lineno, node.value
+
+
+def test_names_of_system_topics_and_groups_are_written_once() -> None:
+    system = tuple(text for _, text in literals(MODULES[NAMES]))
+    assert {"RMQ_SYS_TRACE_TOPIC", "%RETRY%", "TBW102", "CID_RMQ_SYS_TRANS"} <= {*system}
+    wrong = [
+        f"{module.place}:{line} {text}"
+        for name, module in MODULES.items()
+        if name != NAMES
+        for line, text in literals(module)
+        if text.startswith(system) or text == "_REPLY_TOPIC"
+    ]
+    assert not wrong, lines(*wrong)
+
+
 def test_nothing_prints_but_the_command_line() -> None:
     wrong = [
         f"{module.place}:{node.lineno}"

@@ -26,7 +26,7 @@ def topic_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Groups with this prefix that have a retry topic, that is, that ever consumed."""
-    from aerobee.client.system_names import RETRY_PREFIX
+    from aerobee.store.format.system_names import RETRY_PREFIX
 
     names = (name.removeprefix(RETRY_PREFIX) for name in known_topics(ctx, RETRY_PREFIX))
     return [name for name in names if name.startswith(incomplete)]

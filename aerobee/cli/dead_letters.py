@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aerobee.client.system_names import DLQ_PREFIX
+from aerobee.store.format.system_names import DLQ_PREFIX, REDRIVE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 READ_AT_ONCE = 256
-KEEPER_PREFIX = "CID_RMQ_SYS_REDRIVE_"
 FORMER_PREFIX = "aerobee_redrive_"
 """Of the groups that held the offsets before: they were listed, and raised alerts."""
 SECTION = "AEROBEE_DLQ"
@@ -141,7 +140,7 @@ class Marks:
     def __init__(self, admin: AdminClient, group: str, namespace: str | None) -> None:
         self.admin = admin
         self.topic = f"{DLQ_PREFIX}{group}"
-        self.keeper = f"{KEEPER_PREFIX}{group}"[:GROUP_MAX_CHARACTERS]
+        self.keeper = f"{REDRIVE_PREFIX}{group}"[:GROUP_MAX_CHARACTERS]
         self.former = f"{FORMER_PREFIX}{group}"[:GROUP_MAX_CHARACTERS]
         from aerobee.client.namespaces import wrapped
 
@@ -216,7 +215,7 @@ def place_of(letter: ReceivedMessage) -> str:
 def origin(letter: ReceivedMessage, namespace: str | None) -> str | None:
     """The topic that a dead letter came from, if known."""
     from aerobee.client.namespaces import plain
-    from aerobee.client.system_names import RETRY_PREFIX
+    from aerobee.store.format.system_names import RETRY_PREFIX
 
     for name in ORIGINS:
         topic = letter.properties.get(name, "")

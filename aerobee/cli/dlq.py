@@ -86,7 +86,7 @@ def list_letters(
 
     A letter is done when it was sent again, edited or dropped; it stays until it expires.
     """
-    from aerobee.client.system_names import DLQ_PREFIX
+    from aerobee.store.format.system_names import DLQ_PREFIX
 
     with connection.admin() as admin:
         look = leave_dead_out(admin)

@@ -10,13 +10,13 @@ from aerobee.cli.bodies import plain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out, with_lag
-from aerobee.cli.dead_letters import KEEPER_PREFIX
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.times import position_of
 from aerobee.errors import GroupNotFoundError
+from aerobee.store.format.system_names import REDRIVE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -344,10 +344,11 @@ def delete(
     name: str, keep_offsets: bool, dry_run: bool, yes: bool, connection: Connection, output: Output
 ) -> None:
     """Delete group NAME; its retry and dead-letter topics stay."""
-    if name.startswith(KEEPER_PREFIX):
+    if name.startswith(REDRIVE_PREFIX):
         raise click.ClickException(
-            f"group {name} keeps which dead letters of {name.removeprefix(KEEPER_PREFIX)} are done "
-            "with: without it `aerobee dlq redrive` would send all of them again, as with --again"
+            f"group {name} keeps which dead letters of {name.removeprefix(REDRIVE_PREFIX)} are "
+            "done with: without it `aerobee dlq redrive` would send all of them again, "
+            "as with --again"
         )
     with connection.admin() as admin:
         found = admin.describe_group(name)

@@ -50,7 +50,7 @@ def list_topics(system: bool, connection: Connection, output: Output) -> None:
 
 def of_users(admin: AdminClient) -> list[str]:
     """Topics without system topics, retries and dead letters."""
-    from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
+    from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 
     own = {*admin.system_topics()}
     return [

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.errors import ConfigurationError
+from aerobee.store.format.system_names import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -256,12 +264,12 @@ GROUP_MAX = 120
 NAME_CHARACTERS = frozenset("%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 FORBIDDEN_TOPICS = frozenset(
     {
-        "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
+        HALF_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        OP_TOPIC,
+        SCHEDULE_TOPIC,
+        SELF_TEST_TOPIC,
     }
 )
 RESERVED = """1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP CLUSTER CONSUME_START_TIME

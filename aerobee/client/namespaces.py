@@ -15,11 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from aerobee.client.system_names import SYSTEM_TOPICS
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.errors import BodyError, HeaderError
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.store.format.system_names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    OWN_TOPIC_PREFIX,
+    RETRY_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    SYSTEM_GROUP_PREFIX,
+    TRACE_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +41,13 @@ SEPARATOR = "%"
 INSTANCE_ID = "INSTANCE_ID"
 """The property with a message's namespace."""
 SHARED_TOPICS = SYSTEM_TOPICS | {
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    TRACE_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
 }
-SHARED_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
+SHARED_PREFIXES = (OWN_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX)
 
 
 def wrapped(name: str, namespace: str | None) -> str:

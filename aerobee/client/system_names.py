@@ -5,23 +5,32 @@ Source: admin §8, spark §9.
 
 from __future__ import annotations
 
+from aerobee.store.format.system_names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    CHECKPOINT_TOPIC,
+    GIVEN_UP_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OWN_TOPIC_PREFIX,
+    REPLY_SUFFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_GROUPS,
+    TOPIC_PREFIX,
+)
+
 SYSTEM_TOPICS = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
+        SCHEDULE_TOPIC,
+        GIVEN_UP_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        AUTO_CREATE_TOPIC,
+        SELF_TEST_TOPIC,
+        BENCHMARK_TOPIC,
+        CHECKPOINT_TOPIC,
     }
 )
-SYSTEM_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
-REPLY_SUFFIX = "_REPLY_TOPIC"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
-SYSTEM_GROUPS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "SELF_TEST", "FILTERSRV_")
-"""The prefixes of system groups."""
+SYSTEM_PREFIXES = (TOPIC_PREFIX, OWN_TOPIC_PREFIX)
 
 
 def is_system_topic(name: str) -> bool:

@@ -22,7 +22,6 @@ from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.answers import error_of, expect
 from aerobee.client.steps.asking import ask_address, ask_broker
-from aerobee.client.steps.offsets import READER
 from aerobee.client.steps.offsets import Offsets as GroupOffsets
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.steps.routes import Routes
@@ -30,6 +29,7 @@ from aerobee.errors import BrokerNotFoundError, ConfigurationError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.spark.access import OPEN, Access
 from aerobee.spark.offsets import Offsets, Queue
+from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,7 +68,7 @@ class Cluster:
         self.routes = Routes(config, CLOCK)
         link = link_of(config.credentials, config.tls, namespace=config.namespace)
         self._connections = Connections(timeout_s, link=link)
-        self._offsets = GroupOffsets(self.routes, READER)
+        self._offsets = GroupOffsets(self.routes, TOOLS_GROUP)
 
     def channel(self, address: str) -> BlockingChannel:
         """A cached or new connection to an address. Raises: ConnectFailed."""

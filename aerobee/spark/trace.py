@@ -20,13 +20,14 @@ from aerobee.client.trace_records import (
     RECORD_END,
     SHORT_PUB,
 )
+from aerobee.store.format.system_names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["DEFAULT_TOPIC", "TYPES", "joined", "parse"]
 
-DEFAULT_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+DEFAULT_TOPIC = TRACE_TOPIC
 TYPES = {
     "kind": "string",
     "time": "timestamp",

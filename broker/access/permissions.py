@@ -11,13 +11,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.core.names import RETRY_PREFIX, is_sendable
+from aerobee.broker.core.names import is_sendable
 from aerobee.remoting.wire.bodies.client import CheckClientConfigBody, HeartbeatData
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupConfigs
 from aerobee.remoting.wire.bodies.pop import AssignmentRequest, BatchAckRequest, RequestModeRequest
 from aerobee.remoting.wire.bodies.queue import LockBatchRequest
 from aerobee.remoting.wire.bodies.topic import TopicConfigs
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

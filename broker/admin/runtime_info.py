@@ -15,7 +15,7 @@ from aerobee.broker.counters.broker_stats import PUT_BOUNDS_S
 from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.version import describe
-from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.space.watermark import used_percent
 
 if TYPE_CHECKING:

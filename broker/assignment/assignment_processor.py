@@ -14,7 +14,6 @@ from aerobee.broker.assignment.request_modes import MODES, POP, PULL
 from aerobee.broker.changes import Changed, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.answer import Answer
@@ -26,6 +25,7 @@ from aerobee.remoting.wire.bodies.pop import (
 )
 from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from aerobee.broker.assignment.request_modes import RequestModeTable

@@ -16,13 +16,14 @@ from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
 from aerobee.remoting.wire.bodies.data_version import DataVersion
+from aerobee.store.format.system_names import REVIVE_GROUP, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
-OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
+OWN_GROUPS: Final = frozenset({TRANSACTION_GROUP, REVIVE_GROUP})
 """If a client moved these, transactions and popped messages would be lost."""
 PARTS: Final = 8
 """The parts of the free capacity, of which one user may have one."""

@@ -18,20 +18,11 @@ from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+from aerobee.store.format.system_names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-BUILT_IN: Final = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 ALLOWED_AGAIN: Final = "let groups read topics again, or delete groups that nobody uses"
 READ_FORBIDDEN: Final = 1 << 2
 """The bit index is that of the permission bit: READ is 1 << 2 in a topic's permissions."""
@@ -69,7 +60,7 @@ class GroupTable:
         self.settings_changed()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, SubscriptionGroupConfig] = {
-            name: SubscriptionGroupConfig(group_name=name) for name in BUILT_IN
+            name: SubscriptionGroupConfig(group_name=name) for name in BUILT_IN_GROUPS
         }
         self.forbidden: dict[str, dict[str, int]] = {}
         self.extra: dict[str, Any] = {}
@@ -110,7 +101,7 @@ class GroupTable:
     def may_create(self, group: str) -> bool:
         """Whether using an unknown group creates it."""
         automatic = self.settings.auto_create_subscription_group
-        allowed = automatic or group.startswith(names.SYSTEM_GROUP_PREFIX)
+        allowed = automatic or group.startswith(SYSTEM_GROUP_PREFIX)
         return allowed and not names.group_problem(group)
 
     def check_new(self, groups: Iterable[str], now_ms: int) -> None:

@@ -9,6 +9,19 @@ import re
 from typing import Final
 
 from aerobee.broker.errors import NameIllegal, NoPermission
+from aerobee.store.format.system_names import (
+    DLQ_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    REVIVE_LOG_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_GROUP_PREFIX,
+    WHEEL_TOPIC,
+)
 
 TOPIC_MAX_CHARS: Final = 127
 LONG_TOPIC_MAX_CHARS: Final = 255
@@ -17,24 +30,18 @@ GROUP_MAX_CHARS: Final = 120
 GROUP_STORED_MAX_CHARS: Final = 248
 """A longer group found in a store is served as long as `%RETRY%` + group is a legal file name."""
 
-RETRY_PREFIX: Final = "%RETRY%"
-DLQ_PREFIX: Final = "%DLQ%"
-SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
-
 FORBIDDEN_TO_SEND: Final = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        GIVEN_UP_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
         # The Java broker accepts these two from clients, which breaks it.
-        "rmq_sys_wheel_timer",
+        WHEEL_TOPIC,
     }
 )
-REVIVE_LOG_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 
 ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 ALLOWED_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"

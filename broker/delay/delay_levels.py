@@ -15,7 +15,8 @@ from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import TRANSACTION_PREPARED
-from aerobee.store.format.unit import SCHEDULE_TOPIC, is_due_time
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
+from aerobee.store.format.unit import is_due_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from aerobee.broker.saved.save import Periodic
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
-from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core

@@ -28,7 +28,7 @@ from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.copies import stored_messages
 from aerobee.store.format.record import records
-from aerobee.store.format.unit import SCHEDULE_TOPIC as TOPIC
+from aerobee.store.format.system_names import SCHEDULE_TOPIC as TOPIC
 from aerobee.store.format.unit import code_of, is_due_time
 from aerobee.store.results import UNSTORABLE, Location, PutStatus
 

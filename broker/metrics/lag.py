@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.metrics.figures import LAGS_MAX, GroupLag
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.remoting.server.turns import Turns
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
+from aerobee.broker.core.names import is_system_group
 from aerobee.broker.metrics.metric import Metric
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.version import describe
+from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:

@@ -5,16 +5,14 @@ Source: nameserver §3.4 (ZoneRouteRPCHook, RouteInfoManager).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.topics.topics import PERM_WRITE
+from aerobee.store.format.system_names import MEMBERS_PREFIX
 
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.route import TopicRouteData
-
-MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Brokers of one name find each other by such a topic; its route shows the true ids."""
 
 
 def of_zone(route: TopicRouteData, zone: str) -> None:

@@ -17,7 +17,7 @@ from aerobee.broker.pop.revive_log import PopsOut, ReviveLog
 from aerobee.broker.saved.save import Periodic
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import pop as headers
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.header import I64
+from aerobee.store.format.system_names import RETRY_PREFIX, REVIVE_LOG_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
@@ -39,17 +38,17 @@ NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 def revive_topic(cluster: str) -> str:
     """The topic where check points and acknowledgements arrive from the timers."""
-    return f"rmq_sys_REVIVE_LOG_{cluster}"
+    return f"{REVIVE_LOG_PREFIX}{cluster}"
 
 
 def retry_topic_v1(topic: str, group: str) -> str:
     """The topic of messages that were not acknowledged in time."""
-    return f"%RETRY%{group}_{topic}"
+    return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def retry_topic_v2(topic: str, group: str) -> str:
     """The same with `enableRetryTopicV2`."""
-    return f"%RETRY%{group}+{topic}"
+    return f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def is_of_a_group(topic: str, group: str, groups: Callable[[str], object | None]) -> bool:

@@ -23,11 +23,9 @@ from msgspec import UNSET
 
 from aerobee.broker.answers import STORED
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.core.names import REVIVE_LOG_PREFIX
 from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refused
 from aerobee.broker.pop.pop_records import (
     CHECK_POINT_TAG,
-    REVIVE_GROUP,
     Ack,
     CheckPoint,
     retry_topic_v1,
@@ -38,6 +36,7 @@ from aerobee.broker.send.retries import tried_again
 from aerobee.remoting.errors import BodyError
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
+from aerobee.store.format.system_names import RETRY_PREFIX, REVIVE_GROUP, REVIVE_LOG_PREFIX
 from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
 
 if TYPE_CHECKING:
@@ -377,7 +376,7 @@ class Revive:
 
     def _retry_topic(self, point: CheckPoint) -> str:
         """The retry topic of a check point, created with its first message. Raises: Refused."""
-        if point.topic.startswith("%RETRY%"):
+        if point.topic.startswith(RETRY_PREFIX):
             return point.topic
         # The first form may be the name of something else, too: rights could not tell them apart.
         second = self._config.broker.enable_retry_topic_v2 or self._config.auth.enabled

@@ -25,8 +25,8 @@ from aerobee.broker.pop.pop_records import (
 )
 from aerobee.broker.timers.timer_properties import slot_of
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import tags_code
-from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.pull import PullAnswer
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
-from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SelectiveReader
 

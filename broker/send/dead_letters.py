@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.core.names import RETRY_PREFIX, dead_letter_topic
+from aerobee.broker.core.names import dead_letter_topic
 from aerobee.broker.send.retries import max_tries
 from aerobee.store.clock import monotonic_ms
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,6 @@ import trio
 
 from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import BROKER_BITS
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import NoPermission, Refused
@@ -29,8 +28,8 @@ from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageRe
 from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.format.properties import append, decode, encode
 from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft
+from aerobee.store.format.system_names import RETRY_PREFIX, WHEEL_TOPIC
 from aerobee.store.format.tags import tags_code
-from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:

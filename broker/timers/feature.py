@@ -14,7 +14,7 @@ from aerobee.broker.timers.timers import Timers
 from aerobee.broker.timers.timing_counts import TimingCounts
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.answers import KEPT_CODES
-from aerobee.broker.core.names import RETRY_PREFIX, check_sendable
+from aerobee.broker.core.names import check_sendable
 from aerobee.broker.errors import NoPermission, PutPostponed, Refused, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
 from aerobee.remoting.server.routes import PARKED
@@ -18,6 +18,7 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.system_names import RETRY_PREFIX
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:

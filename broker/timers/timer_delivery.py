@@ -25,7 +25,8 @@ from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.copies import stored
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, value_of
 from aerobee.store.format.record import read
-from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
+from aerobee.store.format.timer import DELETE, ROLL
 from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:

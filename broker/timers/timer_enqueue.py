@@ -20,8 +20,9 @@ from aerobee.broker.timers.timer_delivery import SERVICE
 from aerobee.broker.timers.timer_properties import ROLLED, TimerProperties, delete_keys
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import records
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import java_hash
-from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
+from aerobee.store.format.timer import DELETE, slot_time
 from aerobee.store.results import location_of
 from aerobee.store.timers.timer_chain import Due
 

@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.drafts import queue_id_of
-from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.delay.delay_levels import level_of
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import decode, encode, value_of
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import RETRY_PREFIX, WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

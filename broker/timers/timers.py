@@ -19,7 +19,8 @@ from aerobee.broker.timers.timer_enqueue import TimerEnqueue
 from aerobee.store.errors import SyncFailed
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import read
-from aerobee.store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
+from aerobee.store.format.timer import WHEEL_SLOTS
 from aerobee.store.timers.timer_store import TimerStore
 
 if TYPE_CHECKING:

@@ -24,6 +24,24 @@ from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.system_names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    CHECKPOINT_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    MEMBERS_PREFIX,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    OWN_TOPIC_PREFIX,
+    REPLY_SUFFIX,
+    RETRY_PREFIX,
+    REVIVE_LOG_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TRACE_TOPIC,
+    WHEEL_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -32,9 +50,8 @@ PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
 PERM_READ: Final = 4
 READ_WRITE: Final = PERM_READ | PERM_WRITE
-TBW102: Final = "TBW102"
 """The template for auto-created topics."""
-GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
+GROUP_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 UNUSED: Final = "delete those that nobody uses"
 UNIT: Final = 1
 UNIT_SUB: Final = 2
@@ -137,7 +154,7 @@ class TopicTable:
 
     def is_system(self, topic: str) -> bool:
         """Whether `topic` belongs to the broker itself."""
-        return topic in self.system or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+        return topic in self.system or topic.startswith(OWN_TOPIC_PREFIX)
 
     # ── Topics made by sending ──
 
@@ -173,10 +190,10 @@ class TopicTable:
         self, topic: str, default_topic: str, queue_nums: int, unit_mode: bool
     ) -> TopicConfig | None:
         """The config that a send may create, None if no rule allows it."""
-        retry = topic.startswith(names.RETRY_PREFIX)
+        retry = topic.startswith(RETRY_PREFIX)
         sys_flag = (UNIT_SUB if retry else UNIT) if unit_mode else 0
         template = self.configs.get(default_topic)
-        if default_topic == TBW102 and not self.settings.auto_create_topic_enable:
+        if default_topic == AUTO_CREATE_TOPIC and not self.settings.auto_create_topic_enable:
             template = None
         if template is not None and template.perm & PERM_INHERIT:
             queues = max(0, min(queue_nums, template.write_queue_nums, self.max_queues))
@@ -402,7 +419,7 @@ class TopicTable:
 
 
 FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(TopicConfig))
-HIDDEN: Final = frozenset({TBW102, "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"})
+HIDDEN: Final = frozenset({AUTO_CREATE_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC})
 """System topics that exist only once something needs them."""
 
 
@@ -427,21 +444,23 @@ def system_topics(settings: TopicSettings) -> list[TopicConfig]:
     cluster_perm = all_bits if settings.cluster_topic_enable else PERM_INHERIT
     broker_perm = all_bits if settings.broker_topic_enable else PERM_INHERIT
     topics = [
-        internal_topic("SELF_TEST_TOPIC", 1),
-        internal_topic("BenchmarkTest", 1024),
+        internal_topic(SELF_TEST_TOPIC, 1),
+        internal_topic(BENCHMARK_TOPIC, 1024),
         internal_topic(cluster, 16, cluster_perm),
         internal_topic(broker, 1, broker_perm),
-        internal_topic("OFFSET_MOVED_EVENT", 1),
-        internal_topic("SCHEDULE_TOPIC_XXXX", 18),
-        internal_topic(f"{cluster}_REPLY_TOPIC", 1),
-        internal_topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
-        internal_topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
-        internal_topic(f"{names.REVIVE_LOG_PREFIX}{cluster}", settings.revive_queue_num),
-        internal_topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
-        internal_topic("rmq_sys_wheel_timer", 1),
+        internal_topic(OFFSET_MOVED_TOPIC, 1),
+        internal_topic(SCHEDULE_TOPIC, 18),
+        internal_topic(f"{cluster}{REPLY_SUFFIX}", 1),
+        internal_topic(HALF_TOPIC, 1),
+        internal_topic(OP_TOPIC, 1),
+        internal_topic(f"{REVIVE_LOG_PREFIX}{cluster}", settings.revive_queue_num),
+        internal_topic(f"{MEMBERS_PREFIX}{broker}", 1, PERM_INHERIT),
+        internal_topic(WHEEL_TOPIC, 1),
     ]
     if settings.auto_create_topic_enable:
-        topics.append(internal_topic(TBW102, settings.default_topic_queue_nums, all_bits))
+        topics.append(
+            internal_topic(AUTO_CREATE_TOPIC, settings.default_topic_queue_nums, all_bits)
+        )
     if settings.trace_topic_enable:
         topics.append(internal_topic(settings.msg_trace_topic_name, 1))
     return topics

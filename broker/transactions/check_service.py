@@ -19,10 +19,6 @@ import trio
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import CONTENT_ERRORS, Refused
 from aerobee.broker.transactions.half_messages import (
-    GIVEN_UP_TOPIC,
-    GROUP,
-    HALF_TOPIC,
-    OP_TOPIC,
     Half,
     Rules,
     Step,
@@ -36,6 +32,12 @@ from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.record import encode
+from aerobee.store.format.system_names import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    TRANSACTION_GROUP,
+)
 from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ class HalfMessages:
         return over
 
     def _done_with(self, topic: str) -> int:
-        known = self._offsets.query(GROUP, topic, 0)
+        known = self._offsets.query(TRANSACTION_GROUP, topic, 0)
         return max(known, self._store.min_offset(topic, 0))
 
     # ── A round ──
@@ -397,13 +399,14 @@ class HalfMessages:
             return  # someone noted more while this waited
         now_ms = self._clock.now_ms()
         for topic, done in zip((HALF_TOPIC, OP_TOPIC), progress, strict=True):
-            self._offsets.commit_own(GROUP, topic, 0, done, now_ms)
+            self._offsets.commit_own(TRANSACTION_GROUP, topic, 0, done, now_ms)
         self._saved = progress
 
     def _noted(self) -> tuple[int, ...]:
         """The progress that the next start would read."""
         return tuple(
-            max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
+            max(0, self._offsets.query(TRANSACTION_GROUP, topic, 0))
+            for topic in (HALF_TOPIC, OP_TOPIC)
         )
 
     # ── Reading ──

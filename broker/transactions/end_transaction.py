@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
-from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, late_end, op_draft
+from aerobee.broker.transactions.half_messages import Half, late_end, op_draft
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from aerobee.store.format.system_names import HALF_TOPIC
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:

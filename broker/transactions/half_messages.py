@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aerobee.broker.core.drafts import Target, draft_again, target
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
+from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
     from aerobee.store.format.record import Record
 
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets are the progress in both queues."""
 
 PREPARED: Final = "TRAN_MSG"
 REAL_TOPIC: Final = "REAL_TOPIC"

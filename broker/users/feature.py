@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
+from aerobee.store.format.system_names import REPLY_SUFFIX
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
@@ -43,4 +44,4 @@ def topics_open_to_accounts(config: BrokerConfig) -> tuple[str, str]:
     any right may send there.
     """
     broker = config.broker
-    return broker.msg_trace_topic_name, f"{broker.broker_cluster_name}_REPLY_TOPIC"
+    return broker.msg_trace_topic_name, f"{broker.broker_cluster_name}{REPLY_SUFFIX}"

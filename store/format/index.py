@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from aerobee.store.format.layout import Layout, i32, i64
 from aerobee.store.format.properties import value_of
+from aerobee.store.format.system_names import REVIVE_LOG_PREFIX, WHEEL_TOPIC
 from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ _UNIQUE_BYTES: Final = len(_UNIQUE)
 _KEYS: Final = b"KEYS\x01"
 _OF_POPS: Final = (b"@ck", b"@ack")
 """How the unique keys of check points and acknowledgements end."""
-_OWN_TOPICS: Final = ("rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_")
+_OWN_TOPICS: Final = (WHEEL_TOPIC, REVIVE_LOG_PREFIX)
 
 
 def keys_of(properties: bytes) -> list[bytes]:

@@ -16,8 +16,9 @@ from aerobee.store.format.faults import (
     END,
     QUEUE_GAP,
 )
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import EXT_ADDRESS_MAX
-from aerobee.store.format.unit import SCHEDULE_TOPIC, is_blank, is_due_time
+from aerobee.store.format.unit import is_blank, is_due_time
 
 if TYPE_CHECKING:
     from aerobee.store.format.unit import Unit

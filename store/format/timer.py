@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from aerobee.store.format.layout import Layout, i32, i64, u32
 
-WHEEL_TOPIC = "rmq_sys_wheel_timer"
 WHEEL_SLOTS = 2 * 7 * 86_400
 """Slots of a wheel, whatever a slot's time is: 38,707,200 bytes."""
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from aerobee.store.format.layout import Buffer, Layout, i32, i64
 from aerobee.store.format.properties import value_of
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import tags_code_of
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 BLANK_SIZE = 0x7FFFFFFF

@@ -17,6 +17,7 @@ from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.copies import copy_bytes, encode_copies
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, MessageDraft, encode
+from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.format.unit import can_have_unit
 from aerobee.store.queues.dispatch_request import DispatchRequest, Run
 from aerobee.store.results import PutResult, PutStatus
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
-LONG_TOPICS = ("%RETRY%", "%DLQ%")
+LONG_TOPICS = (RETRY_PREFIX, DLQ_PREFIX)
 QUEUE_ID_MAX = (1 << 31) - 1
 """The largest queue id that a record can hold."""
 

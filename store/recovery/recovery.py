@@ -18,8 +18,9 @@ import structlog
 
 from aerobee.store.format.faults import BLANK, CRC, NoRecord
 from aerobee.store.format.record import TRANSACTION_PREPARED, parse
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import tags_code_of
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, can_have_unit, code_of
+from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.recovery.damage import (
     LogEnd,
     altered,

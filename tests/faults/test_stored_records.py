@@ -20,20 +20,13 @@ from aerobee.broker.delay.delay_levels import target_of
 from aerobee.broker.pop.pop_records import Ack, CheckPoint
 from aerobee.broker.pop.revive_queue import ReviveQueue
 from aerobee.broker.timers.timer_properties import TimerProperties, come_back, delete_keys
-from aerobee.broker.transactions.half_messages import (
-    HALF_TOPIC,
-    OP_TOPIC,
-    Half,
-    Rules,
-    next_step,
-    put_again,
-)
+from aerobee.broker.transactions.half_messages import Half, Rules, next_step, put_again
 from aerobee.remoting.errors import BodyError
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record
-from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of
+from aerobee.store.format.system_names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, WHEEL_TOPIC
+from aerobee.store.format.unit import DelayLevels, code_of
 from aerobee.store.results import PutStatus
 from tests.broker.delay.test_schedule import park, still_desk
 from tests.broker.pop.test_pop import REVIVE_LOG

@@ -14,10 +14,10 @@ from aerobee.client.callables import check_function
 from aerobee.client.handling import Events, MessageModel
 from aerobee.client.message import GROUP_MAX, check_name, check_topic
 from aerobee.client.settings.client import ClientOptions, ConsumeFrom, divided
-from aerobee.client.settings.producer import TRACE_TOPIC
 from aerobee.client.steps.held_queue import Limits
 from aerobee.client.steps.offsets import epoch_ms
 from aerobee.errors import ConfigurationError
+from aerobee.store.format.system_names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from aerobee.client import compression
 from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name, check_topic
 from aerobee.client.settings.client import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.errors import ConfigurationError
+from aerobee.store.format.system_names import TRACE_TOPIC
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 

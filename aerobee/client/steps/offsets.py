@@ -22,6 +22,7 @@ from aerobee.remoting.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from aerobee.store.format.record import records
+from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 EXACT_TIME_SINCE = 479
 """V5_3_3, the first version that finds offsets by time exactly; older ones approximate."""
-READER = "TOOLS_CONSUMER"
-"""The group with which tools read; every broker has it."""
 
 
 def epoch_ms(at: datetime) -> int:
@@ -92,7 +91,9 @@ class Offsets:
 
     def _stored_ms(self, queue: MessageQueue, offset: int) -> Steps[int | None]:
         """The store time of the message at this offset; None if there is none."""
-        ask, answer = yield from ask_broker(self.routes, queue, pull_of_one(READER, queue, offset))
+        ask, answer = yield from ask_broker(
+            self.routes, queue, pull_of_one(TOOLS_GROUP, queue, offset)
+        )
         if answer.code in NOTHING_THERE:
             return None
         expect(ask, answer, queue.broker_name)

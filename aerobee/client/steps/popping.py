@@ -42,6 +42,7 @@ from aerobee.remoting.wire.headers.pop import (
     PopMessage,
     PopMessageResponse,
 )
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -102,9 +103,9 @@ class Receipt(NamedTuple):
         """The topic that holds the message: its own, or the group's retry topic of that."""
         # The namespace is added to this name later, as to every name.
         if self.retry == RETRY_V1:
-            return f"%RETRY%{group}_{wrapped(message.topic, namespace)}"
+            return f"{RETRY_PREFIX}{group}_{wrapped(message.topic, namespace)}"
         if self.retry == RETRY_V2:
-            return f"%RETRY%{group}+{wrapped(message.topic, namespace)}"
+            return f"{RETRY_PREFIX}{group}+{wrapped(message.topic, namespace)}"
         return message.topic
 
 

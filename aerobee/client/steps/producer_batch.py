@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.messages import batch_item, checked_length
-from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
+from aerobee.client.steps.routes import DEFAULT_TOPIC_QUEUES
 from aerobee.remoting.wire.headers.send import (
     SendBatchMessage,
     SendMessageResponse,
@@ -22,6 +22,7 @@ from aerobee.remoting.wire.headers.send import (
 )
 from aerobee.store.format import properties
 from aerobee.store.format.batch import batch_items
+from aerobee.store.format.system_names import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,6 +21,7 @@ from aerobee.client.steps.questions import Question
 from aerobee.errors import CompressionError, ConfigurationError, ReplyTimeoutError
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.send import PushReplyMessage
+from aerobee.store.format.system_names import REPLY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aerobee.client")
 
-REPLY_TOPIC = "{cluster}_REPLY_TOPIC"
 CORRELATION_ID, REPLY_TO_CLIENT, TTL = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
 
 
@@ -95,7 +95,7 @@ def reply(
     cluster = to.properties.get("CLUSTER")
     if not (cluster and copied[CORRELATION_ID] and copied[REPLY_TO_CLIENT]):
         raise ConfigurationError(f"message {to.message_id} is no request: nobody waits for a reply")
-    message = Message(REPLY_TOPIC.format(cluster=cluster), body, properties=properties)
+    message = Message(f"{cluster}{REPLY_SUFFIX}", body, properties=properties)
     batch = sender.batch_of(message, {**copied, "MSG_TYPE": "reply"}, reply=True)
     (sent,) = yield from sender.deliver(batch, None)
     return sent

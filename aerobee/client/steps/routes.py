@@ -24,6 +24,7 @@ from aerobee.errors import (
 from aerobee.remoting.wire.bodies.route import ClusterInfo, TopicRouteData
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
+from aerobee.store.format.system_names import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,6 @@ log = logging.getLogger("aerobee.client")
 # Applications that do not configure logging get no output.
 logging.getLogger("aerobee").addHandler(logging.NullHandler())
 
-AUTO_CREATE_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUES = 4
 PAUSES_S = (0.1, 0.5)
 """The pause before the second try after a temporary failure, and before further ones."""

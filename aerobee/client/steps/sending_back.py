@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from aerobee.client.namespaces import wrapped
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask
-from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
+from aerobee.client.steps.routes import DEFAULT_TOPIC_QUEUES
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from aerobee.store.format import properties
+from aerobee.store.format.system_names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from aerobee.client.message import ReceivedMessage
@@ -31,7 +32,7 @@ NOT_COPIED = frozenset({"TRAN_MSG", "DELAY", "RECONSUME_TIME", "MAX_RECONSUME_TI
 
 def retry_topic(group: str) -> str:
     """The retry topic of a group."""
-    return f"%RETRY%{group}"
+    return f"{RETRY_PREFIX}{group}"
 
 
 def send_back(

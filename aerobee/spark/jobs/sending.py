@@ -16,7 +16,7 @@ import click
 from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import cluster_at, gathered, pairs
 from aerobee.spark.jobs.waiting import DUE
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

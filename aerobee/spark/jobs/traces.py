@@ -14,13 +14,13 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
+from aerobee.store.format.system_names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from aerobee.spark.jobs.common import Output, Session, Source
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TRACE_HINT = "a broker has it with traceTopicEnable=true; clients fill it when they trace"
 
 

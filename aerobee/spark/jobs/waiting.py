@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.format.system_names import SCHEDULE_TOPIC, WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,10 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire import relaxed_json
+from aerobee.store.format.system_names import SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-
-SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
 
 class Progress(NamedTuple):
@@ -99,7 +98,7 @@ def groups_in(body: bytes | memoryview) -> list[str]:
 
 def is_system_group(name: str) -> bool:
     """Whether a group is one that brokers and their tools use themselves."""
-    return name.startswith(SYSTEM_PREFIX)
+    return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def lags(

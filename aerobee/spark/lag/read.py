@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from aerobee.client.system_names import SYSTEM_GROUPS
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.headers.admin import GetConsumeStats
@@ -17,6 +16,7 @@ from aerobee.remoting.wire.headers.group import GetAllGroupConfig
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.lag.progress import groups_in, is_system_group, lags, progress_in
 from aerobee.spark.storefiles.choice import is_system
+from aerobee.store.format.system_names import SYSTEM_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

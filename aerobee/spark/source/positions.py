@@ -19,6 +19,7 @@ from aerobee.spark.offsets import (
     Latest,
     Since,
 )
+from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets, Position, Queue
     from aerobee.spark.options import ReadOptions
 
-ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
+ASKED_FOR_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 """Prefixes of the topics of groups; a pattern matches them only if it has the prefix, too."""
 NAMED = 5
 """The most queues that an error names."""

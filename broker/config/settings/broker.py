@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aerobee.setting import setting
+from aerobee.store.format.system_names import TRACE_TOPIC
 
 NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,126}$"  # becomes a topic and so a directory
 ROOM_AND_NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.@-]{0,126}$"  # `room@name` for MACHINE_ROOM
@@ -126,7 +127,7 @@ class BrokerOptions:
     """Let clients use the topic named after the broker."""
     trace_topic_enable: bool = setting("traceTopicEnable", False)
     """Create the trace topic at start."""
-    msg_trace_topic_name: str = setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", pattern=NAME)
+    msg_trace_topic_name: str = setting("msgTraceTopicName", TRACE_TOPIC, pattern=NAME)
     """Name of the trace topic."""
     trace_on: bool = setting("traceOn", True, live=True)
     """Goes into the TRACE_ON property."""

@@ -33,6 +33,7 @@ from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.topic import GetTopicConfig
 from aerobee.spark.brokers import Cluster, cluster_of, preferred
 from aerobee.spark.offsets import Queue
+from aerobee.store.format.system_names import TOOLS_GROUP
 from tests.aerobee.spark.filling import bodies, expire, fill
 from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.conftest import AnyBroker, StartBroker
@@ -204,7 +205,7 @@ def test_what_a_group_has_committed_is_told(
 
 def corrected(cluster: Cluster, queue: Queue, near: int, ms: int) -> int:
     """What becomes of an offset that a broker named for a time, where that is only near."""
-    of_tools = offsets.Offsets(cluster.routes, offsets.READER)
+    of_tools = offsets.Offsets(cluster.routes, TOOLS_GROUP)
     connections = Connections(TIMEOUT_S)
     try:
         return connections.perform(of_tools.corrected(MessageQueue(*queue), near, ms))

@@ -8,7 +8,8 @@ from aerobee.broker.core.drafts import Target
 from aerobee.broker.delay.delay_levels import delay_hook, how_many_due, target_of
 from aerobee.broker.errors import Refused
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
+from aerobee.store.format.unit import DelayLevels
 
 HOST = bytes(8)
 NOW_MS = 1_700_000_000_000

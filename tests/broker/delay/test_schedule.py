@@ -20,7 +20,8 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import MessageDraft, Record
-from aerobee.store.format.unit import SCHEDULE_TOPIC, UNIT
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
+from aerobee.store.format.unit import UNIT
 from aerobee.store.results import PutResult, PutStatus
 from aerobee.store.tools.verify import verify
 from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.broker.errors import Refused
-from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, REVIVE_GROUP, Ack, CheckPoint
+from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, CheckPoint
 from aerobee.broker.pop.revive import AGAIN_S, Timing
 from aerobee.broker.pop.revive_queue import AHEAD_MAX, ReviveQueue
 from aerobee.remoting.wire.codes import ResponseCode
@@ -16,6 +16,7 @@ from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.system_names import REVIVE_GROUP
 from tests.broker.pop.test_pop import REVIVE_LOG, records
 from tests.broker.pops import open_pops
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut

@@ -15,8 +15,8 @@ from aerobee.remoting.wire.bodies.pop import BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import tags_code
-from aerobee.store.format.timer import WHEEL_TOPIC
 from tests.broker.pop.test_pop import records
 from tests.broker.pops import BROKER, batch_ack, open_pops
 

@@ -11,7 +11,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import read
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from tests.broker.desk import open_desk, said
 
 if TYPE_CHECKING:

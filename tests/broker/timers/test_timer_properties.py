@@ -17,8 +17,8 @@ from aerobee.broker.timers.timer_properties import (
 )
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft
-from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
+from aerobee.store.format.system_names import SCHEDULE_TOPIC, WHEEL_TOPIC
+from aerobee.store.format.unit import DelayLevels
 
 NOW_MS = 1_735_689_590_000
 HOST = bytes(8)

@@ -21,7 +21,7 @@ from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record, read
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, open_desk, said

@@ -14,10 +14,7 @@ from aerobee.broker.consumers.clients import Client
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.transactions import check_service as half_messages
 from aerobee.broker.transactions.half_messages import (
-    GIVEN_UP_TOPIC,
     HALF_PROPERTIES_MAX,
-    HALF_TOPIC,
-    OP_TOPIC,
     Half,
     op_draft,
     op_offsets,
@@ -31,6 +28,7 @@ from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.format.system_names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Caller, Desk, open_desk, said
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.transactions.half_messages import HALF_TOPIC, OP_TOPIC
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.record import HEAD, encode
+from aerobee.store.format.system_names import HALF_TOPIC, OP_TOPIC
 from tests.broker.desk import open_desk, said
 from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, Bank, end_of
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from aerobee.broker.transactions.half_messages import (
-    HALF_TOPIC,
     Half,
     Rules,
     Step,
@@ -19,6 +18,7 @@ from aerobee.broker.transactions.half_messages import (
 )
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import MessageDraft, Record
+from aerobee.store.format.system_names import HALF_TOPIC
 
 NOW = 1_700_000_000_000
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])

@@ -4,8 +4,9 @@ import pytest
 
 from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, CQ_TAG_MISMATCH, END, QUEUE_GAP
 from aerobee.store.format.queue_faults import number_fault, unit_detail, unit_fault
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import EXT_ADDRESS_MAX
-from aerobee.store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, Unit
+from aerobee.store.format.unit import BLANK_SIZE, Unit
 
 WANTED = Unit(1_000, 200, 77)
 DUE_MS = 1 << 40

@@ -19,12 +19,13 @@ from aerobee.client.steps.admin.topics import (
     put_config,
     system_topics,
 )
-from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from aerobee.client.system_names import is_system_group, is_system_topic
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.topic import GetAllTopicConfig
+from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

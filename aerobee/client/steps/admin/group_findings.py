@@ -13,8 +13,8 @@ from aerobee.client.steps.admin.clients import subscriptions
 from aerobee.client.steps.admin.group_case import Case, names, total
 from aerobee.client.steps.admin.queue_findings import QUEUE_RULES
 from aerobee.client.steps.admin.topics import instant
-from aerobee.client.system_names import RETRY_PREFIX
 from aerobee.diagnosis import Finding, GroupDiagnosis, Severity
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,6 @@ from aerobee.client.steps.admin.brokers import ask, broker_config, cluster_info,
 from aerobee.client.steps.admin.clients import consumers_at, running_info
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
-from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import AerobeeError, GroupNotFoundError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.group import GroupForbidden
@@ -26,6 +25,7 @@ from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryConsumeT
 from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
 from aerobee.remoting.wire.headers.pop import PollingInfo, PollingInfoResponse
 from aerobee.remoting.wire.headers.topic import GetTopicConfig
+from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:

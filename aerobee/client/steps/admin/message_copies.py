@@ -19,14 +19,19 @@ from aerobee.client.steps.admin.messages import (
     stored_at,
 )
 from aerobee.client.steps.messages import MessageUnreadableError, received
-from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.diagnosis import CopyKind, MessageCopy
 from aerobee.errors import TransportError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.query import QueryMessage
 from aerobee.store.format.record import RecordDamaged, records
-from aerobee.store.format.timer import WHEEL_TOPIC
-from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.format.system_names import (
+    DLQ_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    WHEEL_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +41,6 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 WAITING_TOPICS = (SCHEDULE_TOPIC, WHEEL_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC)
 """The topics in which brokers keep messages that are not delivered to their topic yet."""
 MOST = 32

@@ -14,7 +14,8 @@ from aerobee.client.steps.admin.topics import instant
 from aerobee.client.steps.messages import month_of
 from aerobee.diagnosis import CopyKind, MessageHistory, TraceRecord
 from aerobee.store.format.message_id import read_uniq_id
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
+from aerobee.store.format.unit import DelayLevels
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from aerobee.client.steps.admin.message_copies import (
 )
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.messages import received
-from aerobee.client.steps.offsets import READER, Offsets
+from aerobee.client.steps.offsets import Offsets
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.trace_records import records_in
 from aerobee.diagnosis import CopyKind
@@ -36,7 +36,13 @@ from aerobee.remoting.wire.bodies.topic import GroupList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import QueryTopicConsumeByWho
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import (
+    OP_TOPIC,
+    TOOLS_GROUP,
+    TRACE_TOPIC,
+    TRANSACTION_GROUP,
+    WHEEL_TOPIC,
+)
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -55,8 +61,6 @@ ACCOUNTS_MAX = 8
 SCANNED_MAX = 2_000
 """The most records scanned for transaction ends, and for check points of pops."""
 PULL_AT_ONCE = 32
-OP_TOPIC, TRANSACTION_GROUP = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 POPPED_TAGS = "ck || ack || bAck"
 REFUSALS = (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
 
@@ -231,7 +235,7 @@ def is_wanted(
     routes: Routes, message: ReceivedMessage, expression: str, kind: str
 ) -> Steps[bool | None]:
     """Whether a message passes the broker's filter of the group; None if it is unknown."""
-    header = pull_of_one(READER, message.queue, message.queue_offset, expression, kind)
+    header = pull_of_one(TOOLS_GROUP, message.queue, message.queue_offset, expression, kind)
     try:
         _, answer = yield from ask_broker(routes, message.queue, header)
     except AerobeeError:
@@ -292,7 +296,7 @@ def scanned(
     routes: Routes, look: MessageLook, queue: MessageQueue, tags: str, begin_ms: int
 ) -> Steps[list[ReceivedMessage] | None]:
     """The newest records of a queue with these tags, since a time; None if it cannot be read."""
-    offsets = Offsets(routes, READER)
+    offsets = Offsets(routes, TOOLS_GROUP)
     try:
         begin = yield from offsets.at_ms(queue, begin_ms)
         end = yield from offsets.end(queue)
@@ -301,7 +305,7 @@ def scanned(
             begin = end - SCANNED_MAX
         found: list[ReceivedMessage] = []
         while begin < end:
-            pull = replace(pull_of_one(READER, queue, begin, tags), max_msg_nums=PULL_AT_ONCE)
+            pull = replace(pull_of_one(TOOLS_GROUP, queue, begin, tags), max_msg_nums=PULL_AT_ONCE)
             _, answer = yield from ask_broker(routes, queue, pull)
             if answer.code == ResponseCode.SUCCESS:
                 found += received(answer.body, queue.broker_name, routes.config.namespace)

@@ -15,7 +15,7 @@ from aerobee.client.steps.admin.clients import subscriptions
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.messages import host_text, received
-from aerobee.client.steps.offsets import READER, Offsets, epoch_ms
+from aerobee.client.steps.offsets import Offsets, epoch_ms
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.errors import (
     BrokerError,
@@ -29,6 +29,7 @@ from aerobee.remoting.wire.headers.admin import QueryConsumeQueue
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
 from aerobee.remoting.wire.headers.query import QueryMessage, ViewMessageById
 from aerobee.store.format.message_id import read_offset_id
+from aerobee.store.format.system_names import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -234,7 +235,7 @@ def find_messages(
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
-    offsets = Offsets(routes, READER)
+    offsets = Offsets(routes, TOOLS_GROUP)
     found: list[ReceivedMessage] = []
     for queue in route.readable:
         at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
@@ -249,7 +250,7 @@ def pulled(
     routes: Routes, queue: MessageQueue, offset: int, most: int, tag: str
 ) -> Steps[tuple[int | None, list[ReceivedMessage]]]:
     """Pull once; returns the next offset (None at the end), and the messages."""
-    header = replace(pull_of_one(READER, queue, offset, tag), max_msg_nums=most)
+    header = replace(pull_of_one(TOOLS_GROUP, queue, offset, tag), max_msg_nums=most)
     request, answer = yield from ask_broker(routes, queue, header)
     if answer.code == ResponseCode.PULL_NOT_FOUND:
         return None, []

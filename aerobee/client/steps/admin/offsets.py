@@ -13,9 +13,9 @@ from aerobee.client.steps.admin.brokers import Broker, ask, broker_config
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.groups import consumer_lag
 from aerobee.client.steps.offsets import Offsets
-from aerobee.client.system_names import RETRY_PREFIX
 from aerobee.errors import ClientStateError, ConfigurationError
 from aerobee.remoting.wire.headers.offset import ResetOffset
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

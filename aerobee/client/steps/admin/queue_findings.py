@@ -10,8 +10,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.group_case import queue_names, total
-from aerobee.client.system_names import RETRY_PREFIX
 from aerobee.diagnosis import Finding, Severity
+from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,6 @@ from aerobee.client.route import QUEUES_MAX
 from aerobee.client.steps.admin.brokers import ask, asked_of, masters, readers_of
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
-from aerobee.client.steps.routes import AUTO_CREATE_TOPIC
 from aerobee.client.system_names import is_system_topic
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
@@ -31,6 +30,7 @@ from aerobee.remoting.wire.headers.namesrv import (
     GetSystemTopicListFromNs,
 )
 from aerobee.remoting.wire.headers.topic import CreateTopic, DeleteTopicInBroker, GetTopicConfig
+from aerobee.store.format.system_names import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -19,7 +19,7 @@ from aerobee.spark.jobs.restore import (
     planned,
     restored,
 )
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.jobs.lakes import SEGMENT_BYTES, Message, messages, say, talk
 from tests.kit.java import VERSIONS, toolkit

@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aerobee.errors import AerobeeError
-from aerobee.spark.jobs.traces import TRACE_TOPIC, command
+from aerobee.spark.jobs.traces import command
+from aerobee.store.format.system_names import TRACE_TOPIC
 from tests.aerobee.spark.filling import fill
 from tests.aerobee.spark.jobs.running import run_job
 from tests.aerobee.spark.test_trace import after, before, pub

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.spark.jobs.waiting import DUE, waiting
-from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,9 @@ from aerobee.spark.storefiles.files import LogFiles, SegmentFile
 from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import HEAD, blank
+from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.tags import java_hash
-from aerobee.store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT
+from aerobee.store.format.unit import BLANK, UNIT
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of
 
 if TYPE_CHECKING:
