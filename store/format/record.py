@@ -235,7 +235,7 @@ class RecordHeader(msgspec.Struct, gc=False):
     properties: bytes
 
 
-_glances = {
+GLANCES = {
     family: (
         head.pick(
             *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset"),
@@ -245,7 +245,7 @@ _glances = {
     )
     for family, head in HEADS.items()
 }
-_glance, _HEAD_BYTES = _glances[0]
+_glance, _HEAD_BYTES = GLANCES[0]
 _new = tuple.__new__
 _ZEROS = NoRecord(ZEROS)
 _BLANK = NoRecord(BLANK)
@@ -282,7 +282,7 @@ def parse(
             return _no_magic(size, magic)
         topic_at = at + _HEAD_BYTES + length
         if sys_flag & HOST_FLAGS:
-            glance, head_bytes = _glances[sys_flag & HOST_FLAGS]
+            glance, head_bytes = GLANCES[sys_flag & HOST_FLAGS]
             *_, stored, length = glance(buffer, at)
             topic_at = at + head_bytes + length
     except struct.error:

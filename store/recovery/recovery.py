@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
 from aerobee.store.format.faults import BLANK, CRC, NoRecord
-from aerobee.store.format.record import TRANSACTION_PREPARED, parse
+from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
-from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.recovery.damage import (
     LogEnd,
@@ -172,8 +172,8 @@ class _Recovery:
         self.last = -1
         """Where the last record passed begins; −1 before the first."""
         self.write_at = WRITE_EVERY_RECORDS
-        self.in_order: dict[tuple[str, int], ConsumeQueue] = {}
-        """Queues without gaps so far: what is next in one of them gets its unit at once."""
+        self.in_order: dict[tuple[bytes, int], ConsumeQueue] = {}
+        """Queues without gaps so far; a fast scan adds their units itself."""
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
         self.built: set[tuple[str, int]] = set()
@@ -333,45 +333,42 @@ class _Recovery:
         return at
 
     def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, bool]:
-        """Where the records of a segment end, and whether the blank is there. Hot."""
-        in_order, crc = self.in_order, self.crc
-        base, data, count, last = at, b"", 0, self.last
-        try:
-            while True:
-                if at - base >= len(data):
-                    base, data = at, file.open().pread(CHUNK_BYTES, at - file.start)
-                    self.progress.physical_offset = at
-                    self.records, count = self.records + count, 0
-                    self._write_some()
-                header = parse(data, at - base, at, crc)
-                if isinstance(header, NoRecord):
-                    # There is none, or the chunk cuts it in two.
-                    header = self.log.parse_at(file, at, crc=crc)
-                if isinstance(header, NoRecord):
-                    kept = None
-                    if header.kind == CRC and self.known_point is not None:
-                        kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
-                    if kept is None:
-                        return at, header.kind == BLANK
-                    header = kept
-                size, queue_offset = header.size, header.queue_offset
-                queue = in_order.get((header.topic, header.queue_id))
-                if (
-                    queue is None
-                    or queue.end_offset != queue_offset
-                    or header.sys_flag & TRANSACTION_PREPARED
-                ):
-                    self._put(at, header)
-                else:
-                    queue.append(queue_offset, at, size, tags_code_of(header.properties))
-                if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
-                    self.unsafe_from = at
-                count += 1
-                last = at
-                at += size
-        finally:
-            self.records += count
-            self.last = last
+        """Where the records of a segment end, and whether the blank is there."""
+        base = at
+        data = b""
+        family = 0
+        while True:
+            if at - base >= len(data):
+                base, data = at, file.open().pread(CHUNK_BYTES, at - file.start)
+                self.progress.physical_offset = at
+                self._write_some()
+            before = self.physic if self.unsafe_from < 0 else NEVER
+            scan = fast_scan(
+                data, at - base, base, self.in_order, family=family, before=before, crc=self.crc
+            )
+            at = base + scan.end
+            self.records += scan.records
+            if scan.records:
+                self.last = base + scan.last
+            # A record that the fast scan does not handle, or that the chunk cuts in two.
+            header = self.log.parse_at(file, at, crc=self.crc)
+            if isinstance(header, NoRecord):
+                kept = None
+                if header.kind == CRC and self.known_point is not None:
+                    kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
+                if kept is None:
+                    return at, header.kind == BLANK
+                header = kept
+            family = header.sys_flag & HOST_FLAGS
+            self._pass_one(at, header)
+            at += header.size
+
+    def _pass_one(self, position: int, header: RecordHeader) -> None:
+        self._put(position, header)
+        self.records += 1
+        self.last = position
+        if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
+            self.unsafe_from = position
 
     def _write_some(self) -> None:
         if self.records >= self.write_at:
@@ -388,7 +385,8 @@ class _Recovery:
         if not can_have_unit(topic, queue_id, queue_offset):
             return
         queue = self.queues.obtain(topic, queue_id)
-        if key not in self.in_order and self._missing(queue, queue_offset):
+        scan_key = queue_key(topic, queue_id)
+        if scan_key not in self.in_order and self._missing(queue, queue_offset):
             self.lost.add(key)
             return
         code = code_of(topic, header.properties, header.store_timestamp, self.levels)
@@ -408,9 +406,9 @@ class _Recovery:
             refuse_number(self.log, position, queue, queue_offset)
         if status is UnitStatus.GAP:
             self.lost.add(key)
-            self.in_order.pop(key, None)
+            self.in_order.pop(scan_key, None)
         elif status is UnitStatus.ADDED and topic != SCHEDULE_TOPIC:
-            self.in_order[key] = queue
+            self.in_order[scan_key] = queue
 
     def _rebuild(self) -> None:
         """Rebuild the lost queues from the whole log."""
