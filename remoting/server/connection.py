@@ -238,7 +238,7 @@ class Connection:
                 self.on(Event.FRAMES_LEFT)
             elif self.ahead is not None:
                 self.on(Event.BYTES_LEFT)
-            elif self.tls is not None and self.tls.pending:
+            elif self.stage_pending:
                 self.on(Event.STAGE_LEFT)
         state = self.state
         if state.turns:
@@ -246,6 +246,11 @@ class Connection:
         elif not state.closed:
             # Not only after an event: with very many ready sockets the poller names others.
             self.watch()
+
+    @property
+    def stage_pending(self) -> bool:
+        """Whether the stage below holds decrypted bytes, of which no poller tells. Hot."""
+        return self.tls is not None and self.tls.pending
 
     @property
     def stalled(self) -> bool:

@@ -239,9 +239,12 @@ class Selector:
                 if state.input is READING:
                     if bits & ~WRITE:
                         self._receive(connection)
-                        if connection.tls is not None and connection.tls.pending:
+                        if connection.stage_pending:
                             connection.settle()
-                elif state.turns:
+                elif state.turns or (
+                    # A poller that names a starved one tells of its end: only a read shows it.
+                    bits & ~WRITE and state.input is Input.STAGE and not state.paused
+                ):
                     self._next_turn(connection, state.input)
                 if connection.unsent > LARGE_BYTES and connection.dirty:
                     connection.write()
@@ -369,7 +372,8 @@ class Selector:
                 return
             late = connection.worker.refuse_late(connection, piece)
             since, data = piece.came(late), memoryview(whole)[late:]
-        context.may_gather = self._may_gather
+        # What TLS has decrypted behind it must be served before the round ends, so not that.
+        context.may_gather = self._may_gather and not connection.stage_pending
         connection.worker.take(connection, data, since, reading.until)
         context.may_gather = False
         if context.gathered is None:

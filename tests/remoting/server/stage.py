@@ -129,6 +129,22 @@ class TrickleSocket:
         self.closed = True
 
 
+class StageSocket(TrickleSocket):
+    """A TLS stage: a receive takes `record` bytes, and the rest of what came is pending."""
+
+    record = 1 << 30
+    reset = False
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.incoming)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        if self.reset and not self.incoming:
+            raise ConnectionResetError
+        return super().recv_into(memoryview(buffer)[: self.record])  # type: ignore[arg-type]  # as
+
+
 class HandTime:
     """What `monotonic` says, in seconds."""
 
@@ -182,6 +198,15 @@ class Stage:
         sock: Any = TrickleSocket(fd, takes)
         self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", self.worker)
         return self.selector.connections[fd], sock
+
+    def connect_tls(self, worker: Worker | None = None) -> tuple[Connection, StageSocket]:
+        """A peer whose handshake is done."""
+        fd = 10_000 + len(self.poller.watched)
+        sock: Any = StageSocket(fd)
+        self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", worker or self.worker)
+        connection = self.selector.connections[fd]
+        connection.encrypt(sock)
+        return connection, sock
 
     def interest(self, sock: TrickleSocket) -> Interest:
         """What the socket is watched for now."""

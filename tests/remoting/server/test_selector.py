@@ -22,11 +22,15 @@ from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.outbound import unacknowledged_bytes
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.pools import Pool
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.routes import Route
 from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
 from aerobee.remoting.server.states import Event
 from aerobee.remoting.server.turns import TURN_S
+from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from tests.kit.raw_client import request_frame
 from tests.kit.waiting import eventually
 from tests.remoting.server import stage as stage_module
@@ -696,6 +700,74 @@ def test_steps_that_fail_are_answered_and_end_with_their_connection(
         stage.rounds([])
     assert stage.reactor.stats.requests_failed == (not closes)
     assert bool(sock.taken) is not closes
+
+
+def postponed(ready: list[bool], connection: Any, command: Any) -> Any:
+    if not ready:
+        raise Postponed
+    return Answer(0, body=bytes(command.body))
+
+
+def stepped(_: list[bool], connection: Any, command: Any) -> Any:
+    def steps() -> Steps:
+        yield
+        return Answer(0, body=bytes(command.body))
+
+    return steps()
+
+
+@pytest.mark.parametrize("serve", [postponed, stepped])
+def test_a_request_with_bytes_behind_it_in_the_stage_is_not_gathered(
+    serve: Callable[..., Any], time: HandTime
+) -> None:
+    """Its connection has something left already: its handler could not leave it waiting."""
+    ready: list[bool] = []
+    answers: list[Callable[..., Any]] = []
+
+    def handler(header: Any, command: Any, connection: Any) -> Any:
+        if not answers:
+            return Answer(0, body=bytes(command.body))
+        return serve(ready, connection, command)
+
+    stage = Stage()
+    routes = resolve([Route(GetMaxOffset, handler, "admin", lambda _: 0)], stage.reactor.pools)
+    worker = Worker(routes, lambda _: None, None, stage.reactor.shared)  # type: ignore[arg-type]
+    peers = [stage.connect_tls(worker) for _ in range(2)]
+    for _, sock in peers:
+        # The first request of a connection is never gathered.
+        sock.incoming += frame_of(0, b"first")
+        stage.rounds([(sock.fd, READ)])
+    answers.append(serve)
+    request = frame_of(0, b"x" * 1_000)
+    for _, sock in peers:
+        sock.record = len(request) + 10
+        sock.incoming += request + request
+    stage.rounds([(sock.fd, READ) for _, sock in peers])
+    ready.append(True)
+    for connection, sock in peers:
+        if connection.postponed:
+            connection.resume(time.now)
+        for _ in range(20):
+            if not stage.round(sock):
+                break
+        assert bodies(sock) == [b"first", b"x" * 1_000, b"x" * 1_000]
+
+
+def test_a_peer_that_resets_while_the_stage_holds_its_bytes_is_closed_though_none_is_read() -> None:
+    stage = Stage(limits=LIMITS._replace(inbound_bytes=10_000))
+    _, first = stage.connect_tls()
+    first.incoming += frame_of(0, b"x" * 30_000)[:20_000]
+    stage.rounds([(first.fd, READ)])
+    connection, sock = stage.connect_tls()
+    sock.record = 500
+    sock.incoming += frame_of(0, b"y" * 2_000)[:1_000]
+    stage.rounds([(sock.fd, READ)])
+    assert connection.starved
+    assert sock.pending
+    sock.reset = True
+    for _ in range(3):
+        stage.rounds([(sock.fd, READ)])
+    assert connection.closed
 
 
 def test_sockets_that_a_round_did_not_come_to_are_the_first_of_the_next(time: HandTime) -> None:
