@@ -126,18 +126,6 @@ class QueueUnits(QueueFiles):
         data = self.units(queue_offset, 1, read)
         return UNIT.read(data) if len(data) == UNIT_SIZE else None
 
-    def first_unit(self) -> Unit | None:
-        """The first unit of the first file, if that is not file 0 and begins with a message that
-        may be read. Raises: OSError.
-        """
-        start = next(iter(self._paths), 0)
-        if not start or self.min_offset != start // UNIT_SIZE:
-            return None
-        unit = self.unit(self.min_offset)
-        if unit is None or unit.size <= 0 or is_blank(unit.physical_offset, unit.size):
-            return None
-        return unit
-
     def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset of the next file."""
         per_file = self.file_size // UNIT_SIZE

@@ -191,7 +191,6 @@ class _Recovery:
         self.known_point = None
         queues.recover(scan=not self.clean)
         self.lost = {key for key, queue in queues.table.items() if queue.damaged}
-        self.lost |= self._headless()
         reach = queues.max_physical_offset()
         if reach < 0:
             self.start = self.log.min_offset
@@ -215,35 +214,10 @@ class _Recovery:
                 "store.recovery_point_wrong", physical_offset=at, units=units, expected=expected
             )
             return False
-        self.lost = self._headless()
         self.queues_end, self.killed = synced, known.killed
         self.last = point.last if point.last < self.start else -1
         self.unsafe_from = point.log_end
         return True
-
-    def _headless(self) -> set[tuple[str, int]]:
-        """Queues that lack their first file: the log has messages from before their first unit.
-
-        A file leaves a queue with the message of its last unit, so a queue that begins with a file
-        of which the log has every message is rare, and the log is read only for such queues.
-        """
-        firsts = {}
-        for key, queue in self.queues.table.items():
-            first = queue.first_unit()
-            if first is not None and first.physical_offset > self.log.min_offset:
-                firsts[key] = first.physical_offset
-        headless: set[tuple[str, int]] = set()
-        if self.last_stop is not None or not firsts:
-            # The last stop says better how far back a queue has to go.
-            return headless
-        for position, header in self.log.walk(self.log.min_offset, max(firsts.values())):
-            key = header.topic, header.queue_id
-            if position < firsts.get(key, 0) and not header.sys_flag & TRANSACTION_PREPARED:
-                headless.add(key)
-                del firsts[key]
-                if not firsts:
-                    break
-        return {key for key in headless if self.known is None or self.known(key[0])}
 
     def _start_after_stop(self, reach: int) -> int:
         """The last message that has a unit: a clean stop waits until all have theirs."""

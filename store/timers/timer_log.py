@@ -171,16 +171,12 @@ class TimerLog:
         self.queue.load()
         for file, following in pairwise(self.queue.files):
             if file.end != following.start:
-                raise self.missing(file.end)
+                raise StoreDamaged(
+                    f"{self.queue.path_of(file.end)} is missing: restore it from a copy, or move "
+                    f"{TIMER_LOG}, {TIMER_WHEEL} and {CONFIG}/{TIMER_CHECK} away, and all timers "
+                    "are read from the log again, those that were delivered too"
+                )
         self._set_end(self.queue.max_offset)
-
-    def missing(self, position: int) -> StoreDamaged:
-        """The error that a file is missing, with the remedy."""
-        return StoreDamaged(
-            f"{self.queue.path_of(position)} is missing: restore it from a copy, or move "
-            f"{TIMER_LOG}, {TIMER_WHEEL} and {CONFIG}/{TIMER_CHECK} away, and all timers "
-            "are read from the log again, those that were delivered too"
-        )
 
     def cut(self, end: int) -> None:
         """Make `end` the end: what follows is zeroed. Raises: OSError."""

@@ -332,7 +332,6 @@ class TimerStore:
         begin_ms = check.last_read_time_ms
         self._keep_precision(self._precision_of_slots(begin_ms))
         believable = self.wheel.load(begin_ms, self.log.may_be_unit, self.log.unit)
-        self._refuse_missing_begin(queue, queue_offset_of)
         believable = believable and self._set_back(check)
         self.log.cut(check.flushed_position)
         lost = there < said or (said > 0 and self.log.last_unit() is None)
@@ -359,19 +358,6 @@ class TimerStore:
                 queue_offset=self.queue_offset,
                 expected=check.queue_offset,
             )
-
-    def _refuse_missing_begin(self, queue: range, queue_offset_of: Callable[[int], int]) -> None:
-        """Refuse a timer log that lacks its first file. Raises: StoreDamaged.
-
-        A file leaves it with the message of its last unit. So a slot that leads in front of it has
-        lost its units only if the wheel topic has messages from before its first one.
-        """
-        begin = self.log.begin
-        first = self.log.unit(begin) if begin else None
-        if first is None or queue_offset_of(first.physical_offset) <= queue.start:
-            return
-        if any(0 <= slot.first < begin for _, slot in self.wheel.chains()):
-            raise self.log.missing(begin - self.log.queue.file_size)
 
     def _cut_behind_units(self) -> None:
         """End the timer log behind its last unit."""

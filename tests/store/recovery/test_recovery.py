@@ -278,44 +278,6 @@ def lose_last_units(directory: Path) -> None:
     last.write_bytes(content)
 
 
-@pytest.mark.parametrize("point", [True, False], ids=["recovery point", "checkpoint"])
-def test_after_a_kill_a_queue_without_its_first_file_is_built_again(
-    model: StoreModel, point: bool
-) -> None:
-    for number in range(16):
-        model.put("T", number % 2, BIG)
-    model.store.dispatch()
-    flush_everything(model.store, model.disk)
-    model.disk.kill()
-    if not point:
-        (model.root / RECOVERY_POINT).unlink()
-    lose_first_file(queue_directory(model))
-    _, recovery = reopen(model)
-    assert (recovery.clean, recovery.rebuilt_queues) == (False, 1)
-    model.check_store()
-    check_directory(model.root)
-
-
-def test_after_a_kill_a_queue_whose_first_messages_are_gone_is_not_built_again(
-    model: StoreModel,
-) -> None:
-    for number in range(16):
-        model.put("T", number % 2, BIG)
-    model.store.dispatch()
-    flush_everything(model.store, model.disk)
-    model.disk.kill()
-    # The log and the queue begin with the same message.
-    queue = model.store.queues.table["T", 0]
-    unit = queue.unit(QUEUE_BYTES // UNIT_SIZE)
-    assert unit is not None
-    for path in sorted((model.root / "commitlog").iterdir()):
-        if int(path.name) + LOG_BYTES <= unit.physical_offset:
-            path.unlink()
-    lose_first_file(queue_directory(model))
-    _, recovery = reopen(model)
-    assert recovery.rebuilt_queues == 0
-
-
 LOSSES = [lose_directory, lose_all_files, lose_first_file, lose_last_file, lose_last_units]
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, TIMER_UNIT, WHEEL_SLOT
+from aerobee.store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
 from aerobee.store.messages.cold_reads import ColdReads
 from aerobee.store.stats import StoreStats
 from aerobee.store.timers.timer_chain import Due
@@ -324,28 +324,6 @@ def test_a_file_of_the_timer_log_missing_in_the_middle_is_refused_with_the_remed
     sorted((tmp_path / "timerlog").iterdir())[1].unlink()
     with pytest.raises(StoreRefused, match=r"timerlog/0*1000 is missing: .*timerwheel"):
         open_timers(tmp_path)
-
-
-def test_a_timer_log_that_lacks_its_first_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    timers = open_timers(tmp_path)
-    spread(timers, range(60))
-    save(timers)
-    timers.close()
-    min((tmp_path / "timerlog").iterdir()).unlink()
-    with pytest.raises(StoreRefused, match=r"timerlog/0* is missing: .*timerwheel"):
-        open_timers(tmp_path, clean=False, queue=range(60))
-
-
-def test_a_timer_log_whose_first_messages_are_gone_is_whole(tmp_path: Path) -> None:
-    timers = open_timers(tmp_path)
-    spread(timers, range(60))
-    save(timers)
-    timers.close()
-    first, second, *_ = sorted((tmp_path / "timerlog").iterdir())
-    first.unlink()
-    left = TIMER_UNIT.read(second.read_bytes()).physical_offset // 100
-    again = open_timers(tmp_path, clean=False, queue=range(left, 60))
-    assert again.queue_offset == 60
 
 
 def test_no_bit_of_a_slot_that_turns_over_loses_a_timer(tmp_path: Path) -> None:
