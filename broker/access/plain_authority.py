@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.access.authority import Authority
 from aerobee.broker.access.permissions import Action, Kind, Need
-from aerobee.broker.access.policies import PolicyType, deciding
+from aerobee.broker.access.policies import Entry, PolicyType, deciding
 from aerobee.broker.access.white_addresses import NO_ADDRESSES
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -23,9 +23,9 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aerobee.broker.access.authority import AccessQuery, Account
+    from aerobee.broker.access.authority import AccessQuery, Account, Host
     from aerobee.broker.access.permissions import Actions
-    from aerobee.broker.access.policies import Entry, Policy
+    from aerobee.broker.access.policies import Policy
     from aerobee.broker.access.white_addresses import WhiteAddresses
     from aerobee.remoting.server.connection import Connection
 
@@ -49,9 +49,20 @@ class PlainTable(NamedTuple):
     accounts: Mapping[str, Account]
     policies: Mapping[str, Sequence[Policy]]
     white: WhiteAddresses
+    open_topics: frozenset[str] = frozenset()
+    """Topics that each of `senders` may send to, whatever its policies say: as the trace topic."""
+    senders: frozenset[str] = frozenset()
+    """Accounts with any right."""
+
+    def opens(self, account: str, need: Need) -> bool:
+        """Whether a need is met without a policy: to send there, and nothing else."""
+        sends = need.kind is Kind.TOPIC and need.actions == PUBLISH
+        return sends and need.name in self.open_topics and account in self.senders
 
 
 NO_ACCOUNTS: Final = PlainTable({}, {}, NO_ADDRESSES)
+OPEN: Final = Entry("", PUBLISH, allows=True, sources=(), policy=PolicyType.DEFAULT)
+"""Decides where the table opens a topic."""
 
 
 class PlainAuthority(Authority):
@@ -76,6 +87,10 @@ class PlainAuthority(Authority):
             actions = right(need)
             if actions:
                 yield need._replace(actions=actions)
+
+    def deciding(self, name: str, need: Need, host: Host) -> Entry | None:
+        """The entry that decides over one need of an account; None: no entry matches."""
+        return OPEN if self.table.opens(name, need) else super().deciding(name, need, host)
 
     def denial(self, account: Account, query: AccessQuery, need: Need, entry: Entry | None) -> str:
         """Why a need is not met."""
@@ -143,10 +158,14 @@ def has_lost(name: str, before: PlainTable, after: PlainTable) -> bool:
         return True
     if account.white and account.white.patterns != changed.white.patterns:
         return True
+    if before.open_topics and name in before.senders and name not in after.senders:
+        return True
     policies, fewer = before.policies[name], after.policies[name]
     resources = {text for policy in (*policies, *fewer) for text in policy.resources}
     return any(
-        allows(policies, text, action) and not allows(fewer, text, action)
+        allows(policies, text, action)
+        and not allows(fewer, text, action)
+        and not after.opens(name, Need(Kind.TOPIC, text.removeprefix(f"{Kind.TOPIC}:"), action))
         for text in resources
         for action in (PUBLISH, SUBSCRIBE)
     )

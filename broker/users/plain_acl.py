@@ -20,7 +20,7 @@ from aerobee.broker.access.white_addresses import NO_ADDRESSES, WhiteAddresses
 from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from aerobee.broker.access.policies import Acl
 
@@ -57,7 +57,7 @@ class PlainAccount:
 
 
 def plain_table(
-    accounts: Iterable[PlainAccount], white: WhiteAddresses, open_topics: Collection[str] = ()
+    accounts: Collection[PlainAccount], white: WhiteAddresses, open_topics: Collection[str] = ()
 ) -> PlainTable:
     """What the authority asks. `open_topics`: topics that every account with any right may send to,
     as the trace topic.
@@ -66,36 +66,32 @@ def plain_table(
     for account in accounts:
         name = account.access_key
         users[name] = Account(name, account.secret, white=account.white)
-        opened = open_topics if account.has_rights else ()
         if account.admin:
             # Lists bind administrators as well, so none of them is a super user.
-            acl = acl_of(replace(account, default_topic=BOTH, default_group=BOTH), opened)
+            acl = acl_of(replace(account, default_topic=BOTH, default_group=BOTH))
             acl[PolicyType.DEFAULT].update(entries(ANY_RESOURCE, [ALL]))
         else:
-            acl = acl_of(account, opened)
+            acl = acl_of(account)
         policies[name] = compiled_policies(acl)
-    return PlainTable(users, policies, white)
+    senders = frozenset(account.access_key for account in accounts if account.has_rights)
+    return PlainTable(users, policies, white, frozenset(open_topics), senders)
 
 
-def acl_of(account: PlainAccount, open_topics: Collection[str] = ()) -> Acl:
+def acl_of(account: PlainAccount) -> Acl:
     """The rights of an account as policies. A pattern is left out: no name has an asterisk."""
     custom: dict[str, PolicyEntryInfo] = {}
     default: dict[str, PolicyEntryInfo] = {}
-    sent = dict.fromkeys(open_topics, Perm.PUB)
-    for kind, listed, others, opened in (
-        (Kind.TOPIC, account.topics, account.default_topic, sent),
-        (Kind.GROUP, account.groups, account.default_group, {}),
+    for kind, listed, others in (
+        (Kind.TOPIC, account.topics, account.default_topic),
+        (Kind.GROUP, account.groups, account.default_group),
     ):
-        for name, right in listed.items():
-            perm = right | opened.get(name, DENY)
+        for name, perm in listed.items():
             if name.endswith("*"):
                 continue
             resource = f"{kind}:{name}"
             custom |= entries(resource, names_of(perm)) or entries(resource, [ALL], "Deny")
             if perm:
                 default |= entries(resource, names_of(others & ~perm), "Deny")
-        for name in opened.keys() - listed.keys():
-            default |= entries(f"{kind}:{name}", names_of(others | Perm.PUB))
         default |= entries(f"{kind}:*", names_of(others))
     return {PolicyType.CUSTOM: custom, PolicyType.DEFAULT: default}
 

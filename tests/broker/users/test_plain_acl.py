@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aerobee.broker.access.authority import AccessQuery
-from aerobee.broker.access.permissions import PERMISSIONS, Kind, Need
+from aerobee.broker.access.permissions import PERMISSIONS, Action, Kind, Need
 from aerobee.broker.access.plain_authority import PlainAuthority, has_lost
 from aerobee.broker.access.white_addresses import NO_ADDRESSES, WhiteAddresses
 from aerobee.broker.users.plain_acl import DENY, Perm, PlainAccount, plain_table
@@ -85,7 +86,13 @@ def authority_of(account: PlainAccount) -> PlainAuthority:
     return authority
 
 
+SEES_OPEN: Final = Need(Kind.TOPIC, OPEN, frozenset({Action.GET}))
+READER: Final = PlainAccount(access_key="the-shop", secret=b"a-secret-1", default_group=Perm.SUB)
+
+
 @given(ACCOUNTS, st.lists(NEEDS, max_size=3))
+@example(READER, [SEES_OPEN])
+@example(replace(READER, topics={OPEN: DENY}), [SEES_OPEN])
 def test_policies_made_of_an_account_decide_and_say_why_as_acl_1_does(
     account: PlainAccount, needs: list[Need]
 ) -> None:
