@@ -145,7 +145,8 @@ class MessageStore:
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
-        self.when_durable: WhenDurable = self._log_flush.when_durable
+        self.when_on_disk: WhenDurable = self._log_flush.when_durable
+        self.when_durable: WhenDurable = self.when_on_disk
         """Its sync begins with the next `dispatch`."""
         self.after_stall = self._log_flush.after_stall
         self._make_replication(runtime)
@@ -209,6 +210,7 @@ class MessageStore:
             self.let_go()
             raise
         self.flags.clear(Flag.SHUT_DOWN)
+        self.log_out.opened()
         log.info(
             "store.recovered" if not recovery.clean else "store.loaded",
             path=str(self.root),

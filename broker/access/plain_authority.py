@@ -23,10 +23,10 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from aerobee.broker.access.authority import AccessQuery, Account, Host
+    from aerobee.broker.access.authority import AccessQuery, Account
     from aerobee.broker.access.permissions import Actions
     from aerobee.broker.access.policies import Policy
-    from aerobee.broker.access.white_addresses import WhiteAddresses
+    from aerobee.broker.access.white_addresses import Host, WhiteAddresses
     from aerobee.remoting.server.connection import Connection
 
 

@@ -158,7 +158,7 @@ class Puts:
             done.set()
 
         end = self._store.commit_log.max_offset
-        self._store.when_durable(end, reached, background=background)
+        self._store.when_on_disk(end, reached, background=background)
         self._store.dispatch()
         await done.wait()
         if not on_disk:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
 from aerobee.broker.replication.peers import Peers
+from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.store.replication.log_out import Pace
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 BACKLOG: Final = 64
 SLAVES_MAX: Final = 64
 """So many connections of slaves at once; one more is closed."""
+OF_HOST_MAX: Final = 4
+"""So many of them from one address: a slave that comes again has an old one for a while."""
 ACCEPT_PAUSE_S: Final = 0.1
 """How long accepting pauses when the system is out of descriptors or buffers."""
 OVERLOADED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -43,6 +47,7 @@ class Slaves:
         self._peers = Peers(core.config.replication.ha_peers)
         self._log_out = core.store.log_out
         self._log_out.pace = pace_of(core)
+        self._refusals: defaultdict[str, LogLimit] = defaultdict(lambda: LogLimit(1))
         self.refused = 0
         """Connections that were closed at once."""
 
@@ -80,14 +85,21 @@ class Slaves:
         self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int
     ) -> None:
         peer = f"{host}:{port}"
+        followers = self._log_out.followers
         reason = ""
         if not self._peers.admits(host):
             reason = "haPeers does not list it"
-        elif len(self._log_out.followers) >= SLAVES_MAX:
+        elif len(followers) >= SLAVES_MAX:
             reason = f"{SLAVES_MAX} slaves are connected"
+        elif sum(follower.host == host for follower in followers) >= OF_HOST_MAX:
+            reason = f"{OF_HOST_MAX} connections of its address are open"
         if reason:
             self.refused += 1
-            log.warning("replication.slave_refused", peer=peer, reason=reason)
+            left_out = self._refusals[reason].admit(trio.current_time())
+            if left_out is not None:
+                log.warning(
+                    "replication.slave_refused", peer=peer, reason=reason, left_out=left_out
+                )
             sock.close()
             return
         nursery.start_soon(self._log_out.serve, trio.SocketStream(sock), host, peer)

@@ -67,13 +67,20 @@ class LogOut:
         self.pace = Pace()
         self.followers: list[Follower] = []
         self._ahead: set[tuple[str, int]] = set()
+        self._offered = 0
+        """The end of what was in the log at the start, and of what was sent since."""
         self.after_report: Listeners[[]] = Listeners()
         """Called when a slave has acknowledged more, and when one has come or left."""
+
+    def opened(self) -> None:
+        """The log is loaded: until now, slaves can have got nothing behind its end."""
+        self._offered = self._log.max_offset
 
     def appended(self) -> None:
         """There is more to send. Hot."""
         for follower in self.followers:
-            follower.wanted.set()
+            if follower.transfer.standing is Standing.FOLLOWS:
+                follower.wanted.set()
 
     def held_by(self, count: int) -> int:
         """The end of what so many slaves have at least; −1 when fewer follow."""
@@ -88,7 +95,8 @@ class LogOut:
         """The ends of the log now."""
         log, max_offset = self._log, self._log.max_offset
         end = log.flushed if self._reader.config.sync_flush else max_offset
-        return LogSpan(log.min_offset, end, max_offset, log.segment_bytes)
+        known = min(self._offered, max_offset)
+        return LogSpan(log.min_offset, end, max_offset, log.segment_bytes, known)
 
     async def serve(self, stream: trio.abc.Stream, host: str, peer: str) -> None:
         """Serve one slave until it leaves, breaks off, or is silent for too long."""
@@ -112,9 +120,10 @@ class LogOut:
     async def _listen(self, stream: trio.abc.Stream, follower: Follower) -> str:
         """Take reports until there are no more; returns why."""
         reports = ReportReader()
+        deadline = trio.current_time() + self.pace.silence_s
         while True:
             data = None
-            with trio.move_on_after(self.pace.silence_s):
+            with trio.move_on_at(deadline):
                 try:
                     data = await stream.receive_some(RECEIVE_BYTES)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -124,6 +133,8 @@ class LogOut:
             if not data:
                 return "closed"
             if (end := reports.feed(bytes(data))) is not None:
+                # A part of a report is no sign of life.
+                deadline = trio.current_time() + self.pace.silence_s
                 self._reported(follower, end)
 
     def _reported(self, follower: Follower, max_offset: int) -> None:
@@ -132,6 +143,9 @@ class LogOut:
         if not transfer.reported(max_offset, self.span()):
             return
         if first:
+            if not max_offset:
+                # Its store was emptied: whatever it had is gone.
+                self._ahead = {place for place in self._ahead if place[0] != follower.host}
             if (follower.host, max_offset) in self._ahead:
                 # The log has grown past its end since: the bytes in front of that differ.
                 transfer.refuse()
@@ -170,6 +184,10 @@ class LogOut:
                     await stream.send_all(encode_frame(max(0, follower.transfer.next_offset)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
+        except OSError as error:
+            # A read of the log that fails is this slave's loss only; it comes again.
+            log.error("replication.read_failed", peer=follower.peer, error=str(error))
+            scope.cancel()
 
     async def _send_all(self, stream: trio.abc.Stream, follower: Follower) -> None:
         transfer = follower.transfer
@@ -181,9 +199,13 @@ class LogOut:
                 # Deleted since: the next look says so.
                 await trio.lowlevel.checkpoint()
                 continue
+            frame = encode_frame(piece.physical_offset, data)
+            # A view would keep its segment while a slave does not read.
+            del data
             # Before the wait: a slave may report what it has got before the last byte is sent.
             transfer.sent(piece)
-            await stream.send_all(encode_frame(piece.physical_offset, data))
+            self._offered = max(self._offered, transfer.next_offset)
+            await stream.send_all(frame)
         if follows and transfer.standing is Standing.DELETED:
             self._note(follower, transfer.next_offset)
 

@@ -33,6 +33,10 @@ class LogSpan(NamedTuple):
     max_offset: int
     """One past the last byte; behind `end` is what is not on disk yet and has to be."""
     segment_bytes: int
+    known: int
+    """One past the last byte that a slave can have of this log: the end at the start, or what was
+    sent since.
+    """
 
 
 class Piece(NamedTuple):
@@ -81,7 +85,8 @@ class Transfer:
 
     def _start(self, max_offset: int, log: LogSpan) -> None:
         self.next_offset = max_offset
-        if max_offset > log.max_offset:
+        if max_offset > log.known:
+            # Even when this log has grown past it since: its bytes are others.
             self.standing = Standing.AHEAD
         elif max_offset == 0:
             into = (log.max_offset - log.begin) % log.segment_bytes

@@ -13,8 +13,10 @@ from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format.ha import encode_report
 from tests.broker.desk import open_desk, send_header
+from tests.broker.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,3 +93,13 @@ async def test_an_asynchronous_master_waits_for_nobody(tmp_path: Path) -> None:
         desk.topic()
         assert (await desk.send()).code == Code.SUCCESS
         assert not desk.store.replicas.needed
+
+
+async def test_what_a_consumer_sends_back_waits_for_no_slave(tmp_path: Path) -> None:
+    """A client that is told of a late slave sends the message again, and both are retried."""
+    async with open_desk(tmp_path, **SYNC_MASTER) as desk:
+        desk.topic()
+        await desk.send()
+        record = records_of(desk.store, "t")[-1]
+        header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=3)
+        assert (await desk.ask(header)).code == Code.SUCCESS

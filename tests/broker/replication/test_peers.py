@@ -6,6 +6,13 @@ from aerobee.broker.config.settings.replication import HA_PEERS_MAX, peers
 from aerobee.broker.replication.peers import Peers
 
 
+def test_an_ipv4_address_may_be_written_as_an_ipv6_one() -> None:
+    assert Peers("::ffff:10.0.0.2").admits("10.0.0.2")
+    assert Peers("::ffff:10.0.0.0/120").admits("::ffff:10.0.0.9")
+    assert not Peers("::ffff:10.0.0.2").admits("10.0.0.3")
+    assert Peers("::/0").admits("fe80::1%eth0")
+
+
 def test_addresses_and_networks_are_admitted_and_no_others() -> None:
     allowed = Peers("10.0.0.2;192.168.7.0/24;fd00::/8;127.0.0.1")
     for host in ("10.0.0.2", "192.168.7.200", "fd00::17", "::ffff:10.0.0.2", "fd00::1%eth0"):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.load import load_config
-from aerobee.broker.replication.slaves import SLAVES_MAX, Slaves
+from aerobee.broker.replication.slaves import OF_HOST_MAX, SLAVES_MAX, Slaves
 from aerobee.broker.replication.status import StatusProcessor
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus
 from aerobee.store.files.disk import Disk
@@ -96,14 +97,40 @@ async def test_who_is_not_listed_is_closed_at_once(tmp_path: Path) -> None:
 async def test_one_slave_too_many_is_closed_and_the_others_stay(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with serving(tmp_path) as (core, port):
-        streams = [await trio.open_tcp_stream(HOST, port) for _ in range(SLAVES_MAX)]
+    async with serving(tmp_path, "127.0.0.0/8") as (core, port):
+        streams = [
+            await trio.open_tcp_stream(
+                HOST, port, local_address=f"127.0.0.{2 + number // OF_HOST_MAX}"
+            )
+            for number in range(SLAVES_MAX)
+        ]
         await wait_all_tasks_blocked()
         while len(core.store.log_out.followers) < SLAVES_MAX:
             await trio.lowlevel.checkpoint()
         async with await trio.open_tcp_stream(HOST, port) as last:
             assert await last.receive_some() == b""
         assert len(core.store.log_out.followers) == SLAVES_MAX
+        for stream in streams:
+            await stream.aclose()
+
+
+@pytest.mark.trio
+async def test_one_address_cannot_take_the_places_of_all(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with serving(tmp_path, "127.0.0.0/8") as (core, port):
+        streams = [await trio.open_tcp_stream(HOST, port) for _ in range(OF_HOST_MAX)]
+        while len(core.store.log_out.followers) < OF_HOST_MAX:
+            await trio.lowlevel.checkpoint()
+        with capture_logs() as logs:
+            for _ in range(3):
+                async with await trio.open_tcp_stream(HOST, port) as last:
+                    assert await last.receive_some() == b""
+        refusals = [entry for entry in logs if entry["event"] == "replication.slave_refused"]
+        assert len(refusals) == 1, "one line in ten seconds"
+        async with await trio.open_tcp_stream(HOST, port, local_address="127.0.0.9"):
+            while len(core.store.log_out.followers) == OF_HOST_MAX:
+                await trio.lowlevel.checkpoint()
         for stream in streams:
             await stream.aclose()
 

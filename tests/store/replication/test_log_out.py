@@ -209,6 +209,7 @@ async def test_two_connections_of_one_machine_are_one_slave(
         slave_of(store, "10.0.0.3") as other,
     ):
         end = put(store, 3)
+        store.log_out.opened()
         await one.report(end)
         await same.report(end)
         await wait_all_tasks_blocked()
@@ -270,3 +271,94 @@ async def test_under_sync_flush_nothing_is_sent_that_is_not_on_disk(
         assert await slave.frames() == []
         assert await durable(store, end)
         assert sum(len(frame.data) for frame in await slave.frames()) == end
+
+
+@pytest.mark.trio
+async def test_what_was_put_after_the_start_and_sent_to_nobody_is_no_slaves(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        put(store, 3)
+    async with running_store(tmp_path, Disk()) as store:
+        known = store.commit_log.max_offset
+        end = put(store, 5)
+        async with slave_of(store, "10.0.0.3") as other:
+            await other.report(end)
+            assert await other.frames() == []
+            assert store.log_out.held_by(1) == -1
+        async with slave_of(store) as slave:
+            await slave.report(known)
+            assert b"".join(frame.data for frame in await slave.frames())
+        async with slave_of(store, "10.0.0.4") as again:
+            await again.report(end)
+            await wait_all_tasks_blocked()
+            assert store.log_out.held_by(1) == end
+
+
+@pytest.mark.trio
+async def test_a_log_that_cannot_be_read_costs_its_slave_the_connection_and_nobody_else(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        put(store, 3)
+
+        def fails(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(type(store.reader), "reading_piece", fails)
+        with capture_logs() as logs:
+            async with slave_of(store) as slave:
+                await slave.report(0)
+                assert await slave.frames() == []
+                assert slave.left
+        assert "replication.read_failed" in [entry["event"] for entry in logs]
+        assert not store.log_out.followers
+
+
+@pytest.mark.trio
+async def test_a_slave_that_may_not_follow_lives_by_heartbeats_while_others_write(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, slave_of(store) as slave:
+        put(store, 1)
+        await slave.report(1 << 40)
+        await slave.frames()
+        got = []
+        for _ in range(12):
+            put(store, 1)
+            mock_clock.jump(1.0)
+            got += await slave.frames()
+        assert got == [Frame(1 << 40, b"")] * 2
+
+
+@pytest.mark.trio
+async def test_a_byte_now_and_then_is_no_sign_of_life(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, slave_of(store) as slave:
+        put(store, 1)
+        for _ in range(3):
+            await slave.stream.send_all(b"\0")
+            await wait_all_tasks_blocked()
+            mock_clock.jump(7.0)
+            await wait_all_tasks_blocked()
+        assert slave.left
+
+
+@pytest.mark.trio
+async def test_a_slave_whose_store_was_emptied_begins_anew(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        ahead = put(store, 3) + 50
+        async with slave_of(store) as slave:
+            await slave.report(ahead)
+            await wait_all_tasks_blocked()
+        async with slave_of(store) as slave:
+            await slave.report(0)
+            put(store, 10)
+            assert await slave.frames()
+        async with slave_of(store) as slave:
+            await slave.report(ahead)
+            await wait_all_tasks_blocked()
+            assert store.log_out.held_by(1) == ahead

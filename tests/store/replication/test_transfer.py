@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from aerobee.store.replication.transfer import LogSpan, Piece, Standing, Transfer, held_by
 
 SEGMENT = 1_000
-LOG = LogSpan(2_000, 5_300, 5_300, SEGMENT)
+LOG = LogSpan(2_000, 5_300, 5_300, SEGMENT, 5_300)
 
 
 def started(report: int, log: LogSpan = LOG) -> Transfer:
@@ -40,13 +40,20 @@ def test_the_first_report_says_where_to_start(
 
 
 def test_an_empty_slave_of_a_log_that_ends_with_a_segment_starts_with_the_next() -> None:
-    assert started(0, LogSpan(2_000, 5_000, 5_000, SEGMENT)).next_offset == 5_000
-    assert started(0, LogSpan(0, 0, 0, SEGMENT)).next_offset == 0
+    assert started(0, LogSpan(2_000, 5_000, 5_000, SEGMENT, 5_000)).next_offset == 5_000
+    assert started(0, LogSpan(0, 0, 0, SEGMENT, 0)).next_offset == 0
+
+
+def test_bytes_that_nobody_was_sent_are_others_though_the_log_has_grown_past_them() -> None:
+    """The master lost them with its power, and took other messages before the slave came."""
+    grown = LogSpan(2_000, 5_300, 5_300, SEGMENT, 5_000)
+    assert started(5_100, grown).standing is Standing.AHEAD
+    assert started(5_000, grown).standing is Standing.FOLLOWS
 
 
 def test_a_slave_that_was_ahead_is_sent_nothing_when_the_log_has_grown() -> None:
     transfer = started(5_400)
-    grown = LogSpan(2_000, 6_000, 6_000, SEGMENT)
+    grown = LogSpan(2_000, 6_000, 6_000, SEGMENT, 6_000)
     assert transfer.piece(grown, 100) is None
     assert not transfer.reported(5_400, grown)
     assert transfer.acknowledged == -1
@@ -54,7 +61,7 @@ def test_a_slave_that_was_ahead_is_sent_nothing_when_the_log_has_grown() -> None
 
 def test_a_slave_whose_next_bytes_were_deleted_counts_no_more() -> None:
     transfer = started(2_500)
-    assert transfer.piece(LogSpan(3_000, 5_300, 5_300, SEGMENT), 100) is None
+    assert transfer.piece(LogSpan(3_000, 5_300, 5_300, SEGMENT, 5_300), 100) is None
     assert (transfer.standing, transfer.acknowledged) == (Standing.DELETED, -1)
     assert not transfer.reported(2_600, LOG)
 
@@ -73,8 +80,8 @@ def test_a_report_of_what_was_not_sent_does_not_count() -> None:
 
 
 def test_what_is_not_on_disk_yet_waits_where_it_has_to_be() -> None:
-    transfer = started(5_200, LogSpan(2_000, 5_200, 5_300, SEGMENT))
-    assert transfer.piece(LogSpan(2_000, 5_200, 5_300, SEGMENT), 500) is None
+    transfer = started(5_200, LogSpan(2_000, 5_200, 5_300, SEGMENT, 5_300))
+    assert transfer.piece(LogSpan(2_000, 5_200, 5_300, SEGMENT, 5_300), 500) is None
     assert transfer.piece(LOG, 500) == Piece(5_200, 100)
 
 
