@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ANSWER_S: Final = 0.001
 """How long senders are called back in one step."""
+TELL_S: Final = 1.0
+"""At most one line of the log in so long tells of those that were timed out."""
 STRIDE: Final = 16
 """Senders between two checks of the clock."""
 
@@ -57,6 +59,14 @@ class ReplicaWaits:
         self._numbers = count()
         self._waited = trio.Event()
         self._left = trio.Event()
+        self._late = 0
+        """Senders that were timed out and that no line of the log has told of."""
+        self._told_at = float("-inf")
+
+    @property
+    def senders(self) -> int:
+        """How many are kept: those that wait, and answered ones behind them."""
+        return len(self._by_deadline)
 
     def configure(self, needed: int, timeout_s: float) -> None:
         """Wait for so many slaves, for so long."""
@@ -96,7 +106,16 @@ class ReplicaWaits:
             told = True
             self._tell(heappop(waiting)[2], Kept.DURABLE)
         if told:
+            self._drop_answered()
             self._on_answered()
+
+    def _drop_answered(self) -> None:
+        """Forget the answered senders in front, of either order: none outlives those before it."""
+        line, waiting = self._by_deadline, self._by_end
+        while line and line[0].callback is None:
+            line.popleft()
+        while waiting and waiting[0][2].callback is None:
+            heappop(waiting)
 
     def _tell(self, sender: Sender, kept: Kept) -> None:
         callback, sender.callback = sender.callback, None
@@ -119,21 +138,25 @@ class ReplicaWaits:
 
     async def _expire(self) -> None:
         """Answer those that have waited for too long; what they sent is in the log all the same."""
-        line = self._by_deadline
-        while line and line[0].callback is None:
-            line.popleft()
+        line, monotonic = self._by_deadline, self._clock.monotonic
+        self._drop_answered()
         if not line:
             self._waited = trio.Event()
             await self._waited.wait()
             return
-        await trio.sleep(max(0.0, line[0].deadline - self._clock.monotonic()))
-        now, late = self._clock.monotonic(), 0
+        await trio.sleep(max(0.0, line[0].deadline - monotonic()))
+        now, late = monotonic(), 0
         while line and line[0].deadline <= now:
             sender = line.popleft()
             late += sender.callback is not None
             self._tell(sender, Kept.SLAVE_LATE)
-        # The answered ones among those that are left must not outlive their answer for long.
-        self._by_end = [one for one in sorted(self._by_end) if one[2].callback is not None]
+            if late % STRIDE == STRIDE - 1 and monotonic() > now + ANSWER_S:
+                break
+        self._drop_answered()
         if late:
-            log.warning("replication.timed_out", messages=late)
+            self._late += late
+            if now - self._told_at >= TELL_S:
+                log.warning("replication.timed_out", messages=self._late)
+                self._told_at, self._late = now, 0
             self._on_answered()
+            await trio.lowlevel.checkpoint()

@@ -158,3 +158,17 @@ async def test_under_sync_flush_disk_and_slave_must_have_it(
 def test_only_what_is_everywhere_is_true() -> None:
     assert [bool(kept) for kept in Kept] == [False, True, False, False]
     assert {Kept.DISK_LATE: "disk", Kept.DURABLE: "kept"}[True] == "kept"  # type: ignore[index]  # as the store calls back
+
+
+@pytest.mark.trio
+async def test_answered_senders_are_forgotten_before_their_deadline(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """Thousands of them would be looked at in one step when it comes."""
+    answers: list[Kept] = []
+    async with waiting_store(tmp_path) as store, slaves_of(store, "10.0.0.2") as [slave]:
+        ends = [put(store, answers) for _ in range(20)]
+        await slave.report(ends[9])
+        assert store.replicas.senders == 10
+        await slave.report(ends[-1])
+        assert store.replicas.senders == 0
