@@ -26,7 +26,6 @@ from aerobee.broker.topics.topics import PERM_WRITE
 from aerobee.remoting.server.routes import Begun
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import NotInMemory
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
@@ -77,7 +76,7 @@ class SendBack:
         self._random_queue = random_queue
         # For the disk only, as in RocketMQ: a client that is told of a late slave would send the
         # message once more, and each of the two would be retried.
-        self._waits = core.config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._waits = core.config.store.sync_flush
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection

@@ -29,7 +29,7 @@ CHOSEN = (
     "aio/test_pull_consumer.py",
     "aio/test_push_consumer.py",
     "steps/test_orderly.py",
-    "steps/test_broadcasting.py",
+    "steps/test_offsets.py",
     "steps/test_popping.py",
     "aio/test_admin.py",
 )

@@ -22,7 +22,7 @@ from aerobee.client.life import Event, Life, State
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
-from aerobee.errors import AerobeeError, ClientStateError
+from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 from aerobee.remoting.client.async_channel import AsyncChannel
 from aerobee.remoting.errors import ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -221,7 +221,15 @@ class Client:
 
     def spawn(self, steps: Steps[Any]) -> None:
         """Run steps in the background, until the client is closed."""
-        self.working_group().start_soon(self.perform, steps)
+        self.working_group().start_soon(self._in_background, steps)
+
+    async def _in_background(self, steps: Steps[Any]) -> None:
+        try:
+            await self.perform(steps)
+        except ClientClosedError:
+            # They met the close before they were cancelled.
+            if not self._stop.is_set():
+                raise
 
     def start_worker(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run a function that calls a user's code, until the client is closed."""

@@ -16,6 +16,7 @@ from aerobee.store.format.properties import encode
 from aerobee.store.format.sql_parser import EXPRESSION_BYTES_MAX, parse
 from tests.broker.filters import oracle
 from tests.broker.filters.expressions import expressions, properties, texts
+from tests.kit.health import slowness
 
 JAVA_ANSWERS = Path(__file__).with_name("java_answers.jsonl")
 """Expression, properties, and what RocketMQ 5.4.0 makes of them: true, false, null, raised (an
@@ -139,7 +140,7 @@ def test_no_message_takes_longer_than_a_millisecond(
     except FilterInvalid:
         return
     encoded = encode(values).encode() + b"".join(b"k%d\x01%d\x02" % (n, n) for n in range(300))
-    assert quickest(matches, encoded) < 0.001
+    assert takes_no_millisecond(matches, encoded)
 
 
 @pytest.mark.parametrize(
@@ -156,17 +157,23 @@ def test_no_message_takes_longer_than_a_millisecond(
 def test_the_worst_filters_within_the_limits_take_no_millisecond(expression: str) -> None:
     matches = SqlFilter(expression).matches
     for value in ("1" * 4_000, "1" * 1_000, "z" * 4_000, "0x" + "1" * 900 + "p9"):
-        assert quickest(matches, encode({"a": value, "b": value}).encode()) < 0.001
+        assert takes_no_millisecond(matches, encode({"a": value, "b": value}).encode())
+
+
+def takes_no_millisecond(matches: object, encoded: bytes) -> bool:
+    """By the CPU of a machine that is no slower than usual."""
+    took_s = quickest(matches, encoded)
+    return took_s < 0.001 or took_s < 0.001 * slowness()
 
 
 def quickest(matches: object, encoded: bytes) -> float:
-    """Seconds: the least of a few runs, because others use this machine too."""
+    """Seconds of CPU: the least of a few runs, because others use this machine too."""
     assert callable(matches)
     taken = []
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         matches(encoded)
-        taken.append(time.perf_counter() - begin)
+        taken.append(time.thread_time() - begin)
     return min(taken)
 
 

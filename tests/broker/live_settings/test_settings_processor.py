@@ -81,6 +81,7 @@ def test_every_setting_has_an_effect_or_says_why_not() -> None:
     used |= {"flush_disk_type"} if "sync_flush" in used else set()
     used |= {"write_buffer_high_water_mark_bytes"} if "high_water_bytes" in used else set()
     used |= {"write_buffer_low_water_mark_bytes"} if "low_water_bytes" in used else set()
+    used |= {"in_sync_replicas"} if "needed_slaves" in used else set()
     # These decide what start is refused: `derive.objections`.
     used |= {"broker_role", "insecure"}
     # This names a further source of settings: `load.rocketmq_tls`.

@@ -12,11 +12,13 @@ from typing import Any
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
 import aerobee
 from aerobee import ConsumeFrom, Message, ReceivedMessage
+from aerobee.client.steps.effects import Ask, Signal, Steps, Wait
 from aerobee.errors import (
     ClientClosedError,
     ClientStateError,
@@ -24,6 +26,7 @@ from aerobee.errors import (
     NoNameServerError,
     SubscriptionError,
 )
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker
 
@@ -465,3 +468,31 @@ async def test_messages_for_a_cancelled_receive_are_given_back_at_once(
                 pass
         assert [one.body for one in messages] == [b"x"]
         await other.ack(*messages)
+
+
+@on_asyncio
+async def test_steps_that_meet_the_close_of_their_client_end_with_it(front: Front) -> None:
+    """They go on once more between the close, in a task of the client, and their cancellation."""
+    client = front.client()
+    woken = Signal()
+    met = []
+
+    def steps() -> Steps[None]:
+        yield Wait(woken, WITHIN_S)
+        try:
+            yield Ask(address="127.0.0.1:1", header=GetRouteInfo(topic="t"), timeout_s=1.0)
+        except ClientClosedError:
+            met.append("closed")
+            raise
+
+    async def closes() -> None:
+        woken.set()
+        await client.aclose()
+
+    with anyio.fail_after(WITHIN_S):
+        async with client:
+            client.spawn(steps())
+            await anyio.lowlevel.checkpoint()
+            client.start_worker(closes)
+            while not met:
+                await anyio.lowlevel.checkpoint()
