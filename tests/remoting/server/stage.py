@@ -142,7 +142,8 @@ class StageSocket(TrickleSocket):
     def recv_into(self, buffer: bytearray) -> int:
         if self.reset and not self.incoming:
             raise ConnectionResetError
-        return super().recv_into(memoryview(buffer)[: self.record])  # type: ignore[arg-type]  # as
+        view: Any = memoryview(buffer)[: self.record]
+        return super().recv_into(view)
 
 
 class HandTime:

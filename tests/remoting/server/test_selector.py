@@ -731,7 +731,8 @@ def test_a_request_with_bytes_behind_it_in_the_stage_is_not_gathered(
 
     stage = Stage()
     routes = resolve([Route(GetMaxOffset, handler, "admin", lambda _: 0)], stage.reactor.pools)
-    worker = Worker(routes, lambda _: None, None, stage.reactor.shared)  # type: ignore[arg-type]
+    nursery: Any = None
+    worker = Worker(routes, lambda _: None, nursery, stage.reactor.shared)
     peers = [stage.connect_tls(worker) for _ in range(2)]
     for _, sock in peers:
         # The first request of a connection is never gathered.
