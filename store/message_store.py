@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -54,14 +54,6 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
 
 log = structlog.get_logger(__name__)
-
-
-class WhenDurable(Protocol):
-    """Calls back with a `Kept`, or with whether it is on disk where nothing else counts."""
-
-    def __call__(
-        self, end_offset: int, callback: Callable[[Any], None], *, background: bool = False
-    ) -> None: ...
 
 
 class MessageStore:
@@ -145,9 +137,11 @@ class MessageStore:
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
-        self.when_on_disk: WhenDurable = self._log_flush.when_durable
-        self.when_durable: WhenDurable = self.when_on_disk
-        """Its sync begins with the next `dispatch`."""
+        self.when_on_disk = self._log_flush.when_durable
+        self.when_durable: Callable[[int, Callable[[Any], None]], None] = self.when_on_disk
+        """Its sync begins with the next `dispatch`. Calls back with a `Kept`, or with whether it is on
+        disk where nothing else counts.
+        """
         self.after_stall = self._log_flush.after_stall
         self._make_replication(runtime)
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
@@ -370,16 +364,12 @@ class MessageStore:
         self.replicas.configure(needed, timeout_s)
         self.when_durable = self._when_kept
 
-    def _when_kept(
-        self, end_offset: int, callback: Callable[[Any], None], *, background: bool = False
-    ) -> None:
+    def _when_kept(self, end_offset: int, callback: Callable[[Any], None]) -> None:
         """`when_durable` with slaves: they and the disk are waited for side by side. Hot.
 
-        In the background nobody waits for slaves. Of two that are late the slave is told.
+        Of two that are late the slave is told.
         """
-        if background:
-            self._log_flush.when_durable(end_offset, callback, background=True)
-        elif not self._log_flush.groups:
+        if not self._log_flush.groups:
             self.replicas.when_held(end_offset, callback)
         else:
             on_disk: list[bool] = []
@@ -397,7 +387,7 @@ class MessageStore:
                 held.append(result)
                 ended()
 
-            self._log_flush.when_durable(end_offset, flushed)
+            self.when_on_disk(end_offset, flushed)
             self.replicas.when_held(end_offset, kept)
 
     def _flushed(self) -> None:

@@ -152,9 +152,9 @@ class Puts:
         done = trio.Event()
         on_disk = True
 
-        def reached(durable: object) -> None:
+        def reached(durable: bool) -> None:
             nonlocal on_disk
-            on_disk = bool(durable)
+            on_disk = durable
             done.set()
 
         end = self._store.commit_log.max_offset

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final, TypeAlias
+from ipaddress import IPv6Address, ip_address
 
-Network: TypeAlias = IPv4Network | IPv6Network
-MAPPED_BITS: Final = 96
-"""An address of IPv6 that stands for one of IPv4 has so many bits in front of it."""
+from aerobee.broker.access.policies import network_of
 
 
 class Peers:
@@ -16,7 +13,7 @@ class Peers:
     __slots__ = ("_networks",)
 
     def __init__(self, text: str) -> None:
-        self._networks = [as_ipv4(ip_network(item)) for item in text.split(";") if item]
+        self._networks = [network_of(item) for item in text.split(";") if item]
 
     def admits(self, host: str) -> bool:
         """Whether a slave of this address is allowed; an IPv4 address may come as an IPv6 one."""
@@ -24,12 +21,3 @@ class Peers:
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         return any(address in network for network in self._networks)
-
-
-def as_ipv4(network: Network) -> Network:
-    """The network of IPv4 that one of IPv6 stands for, as `::ffff:10.0.0.2`, or the same."""
-    if isinstance(network, IPv6Network) and network.prefixlen >= MAPPED_BITS:
-        mapped = network.network_address.ipv4_mapped
-        if mapped is not None:
-            return ip_network((mapped, network.prefixlen - MAPPED_BITS))
-    return network

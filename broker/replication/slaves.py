@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import socket
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -11,10 +9,13 @@ import structlog
 import trio
 
 from aerobee.broker.replication.peers import Peers
+from aerobee.remoting.server import boss
 from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.store.replication.log_out import Pace
 
 if TYPE_CHECKING:
+    import socket
+
     from aerobee.broker.core.core import Core
 
 BACKLOG: Final = 64
@@ -22,9 +23,6 @@ SLAVES_MAX: Final = 64
 """So many connections of slaves at once; one more is closed."""
 OF_HOST_MAX: Final = 4
 """So many of them from one address: a slave that comes again has an old one for a while."""
-ACCEPT_PAUSE_S: Final = 0.1
-"""How long accepting pauses when the system is out of descriptors or buffers."""
-OVERLOADED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -60,26 +58,18 @@ class Slaves:
                     try:
                         sock, address = await listener.accept()
                     except OSError as error:
-                        if error.errno in OVERLOADED:
-                            await trio.sleep(ACCEPT_PAUSE_S)
+                        if error.errno in boss.OVERLOADED:
+                            await trio.sleep(boss.ACCEPT_PAUSE_S)
                         continue
                     self._accepted(nursery, sock, str(address[0]), int(address[1]))
 
     def listener(self) -> socket.socket:
         """The opened port. Raises: OSError naming the key."""
         host, port = self._config.remoting.bind_address, self._config.replication.ha_listen_port
-        [(family, kind, *_, address), *_] = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        sock = socket.socket(family, kind)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(BACKLOG)
+            return boss.listen(host, port, BACKLOG)
         except OSError as error:
-            sock.close()
             raise OSError(error.errno, f"haListenPort is {port}: {error.strerror}") from error
-        return sock
 
     def _accepted(
         self, nursery: trio.Nursery, sock: trio.socket.SocketType, host: str, port: int

@@ -76,7 +76,7 @@ class SendBack:
         self._random_queue = random_queue
         # For the disk only, as in RocketMQ: a client that is told of a late slave would send the
         # message once more, and each of the two would be retried.
-        self._waits = core.config.store.sync_flush
+        self._waits_for_disk = core.config.store.sync_flush
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection
@@ -97,7 +97,7 @@ class SendBack:
         except NotInMemory:
             return self._from_disk(look_up, header, topic, limit)
         self._store_again(found, header, topic, limit)
-        return Begun(self._when_durable()) if self._waits else DONE
+        return Begun(self._when_durable()) if self._waits_for_disk else DONE
 
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
@@ -190,7 +190,7 @@ class SendBack:
     ) -> Answer:
         self._store_again(await self._store.complete(look_up), header, topic, limit)
         self._puts.finish_round()
-        return await self._when_durable() if self._waits else DONE
+        return await self._when_durable() if self._waits_for_disk else DONE
 
     async def _when_durable(self) -> Answer:
         """The answer once what was stored is on disk. Raises: Refused."""

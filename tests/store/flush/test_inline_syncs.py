@@ -138,7 +138,7 @@ async def test_nobody_waits_in_the_loop_for_background_work(
         await settle(store)
         answers: list[bool] = []
         end = store.put(draft()).end_offset
-        store.when_durable(end, answers.append, background=True)
+        store.when_on_disk(end, answers.append, background=True)
         store.dispatch()
         assert answers == []
         assert await durable(store, end)

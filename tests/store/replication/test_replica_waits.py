@@ -147,7 +147,7 @@ async def test_under_sync_flush_disk_and_slave_must_have_it(
     async with waiting_store(tmp_path, **sync) as store, slaves_of(store, "10.0.0.2") as [slave]:
         end = put(store, answers)
         flushed = trio.Event()
-        store.when_durable(end, lambda _: flushed.set(), background=True)
+        store.when_on_disk(end, lambda _: flushed.set(), background=True)
         await flushed.wait()
         await wait_all_tasks_blocked()
         assert answers == []
