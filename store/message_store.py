@@ -139,8 +139,8 @@ class MessageStore:
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
         self.when_on_disk = self._log_flush.when_durable
         self.when_durable: Callable[[int, Callable[[Any], None]], None] = self.when_on_disk
-        """Its sync begins with the next `dispatch`. Calls back with a `Kept`, or with whether it is on
-        disk where nothing else counts.
+        """Its sync begins with the next `dispatch`. Calls back with a `Kept`, or with whether it is
+        on disk where nothing else counts.
         """
         self.after_stall = self._log_flush.after_stall
         self._make_replication(runtime)
