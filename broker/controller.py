@@ -82,6 +82,7 @@ class BrokerController(Server):
         self.users = self.broker.users.directory
         self.lame = trio.Event()
         self.ready_told = trio.Event()
+        self._tables_saved = False
 
     def lame_duck(self) -> None:
         """Ask for a stop that has clients leave first; callable from anywhere in the loop."""
@@ -105,6 +106,9 @@ class BrokerController(Server):
                     await self._serve(services, listeners, recovery, ready)
                     services.cancel_scope.cancel()
             finally:
+                if not self._tables_saved:
+                    # No clean stop: what a table lacks, the next start reads from the log.
+                    store.flags.set(Flag.NOT_WRITEABLE, "the tables were not saved")
                 clean = await _in_time("store", store.close)
         log.info("broker.stopped", clean=clean)
         return clean
@@ -201,9 +205,7 @@ class BrokerController(Server):
             await self.broker.leave()
             await self._drain()
             listening.cancel_scope.cancel()
-        if not await _in_time("tables", self.broker.close):
-            # So that this is no clean stop: what a table lacks, the next start reads from the log.
-            core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
+        self._tables_saved = await _in_time("tables", self.broker.close)
 
     async def _leave_slowly(self) -> None:
         """Once it is a lame duck: have producers leave, then the others one by one, then stop."""

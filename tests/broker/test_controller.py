@@ -247,6 +247,9 @@ async def test_a_service_that_fails_takes_the_broker_down(tmp_path: Path) -> Non
 
     async def fail() -> None:
         await broker.served.wait()
+        with await broker.client() as client:
+            sent = await call(client, SEND, send_fields("new", 0), b"x")
+            assert sent.code == Code.SUCCESS
         raise ZeroDivisionError("a fault of ours")
 
     ticker: Any = broker.controller.ticker
@@ -263,9 +266,14 @@ async def test_a_service_that_fails_takes_the_broker_down(tmp_path: Path) -> Non
     assert failed.group_contains(ZeroDivisionError)
     with pytest.raises(OSError):
         await broker.client()
-    # Whatever was acknowledged is on disk, and the next start finds it.
-    async with running(replace(config_of(tmp_path))) as again:
-        assert again.ready[0].recovered == "clean"
+    # The tables were not saved, so it is no clean stop: the next start reads the log, and finds
+    # whatever was acknowledged.
+    assert (tmp_path / "abort").exists()
+    async with running(config_of(tmp_path)) as again:
+        assert again.ready[0].recovered.startswith("abnormal")
+        with await again.client() as client:
+            pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
+            assert [record.body for record in records(pulled.body)] == [b"x"]
 
 
 # ── stop ──
