@@ -1,6 +1,6 @@
 """Every benchmark, one after the other; the last compares the whole broker with Java's.
 
-python -m bench    or one: python -m bench.codec, and so on (PARTS)
+python -m bench    or one: python -m bench.filters, and so on (PARTS)
 """
 
 from __future__ import annotations
@@ -12,14 +12,9 @@ import sys
 from bench.arguments import program
 
 PARTS = (
-    "codec",
-    "append",
-    "dispatch",
-    "index",
     "filters",
     "decode",
     "overload",
-    "schedule",
     "timers",
     "spark_store",
     "spark_write",

@@ -1,8 +1,8 @@
-"""The load generators, and what one run of them says.
+"""The load generator, and what one run of it says.
 
-`bench/rawload` and `bench/paceload` (both Go) speak raw frames, so that a broker is measured and
-not a client. They share no line of code and load differently: see the head of each. Both print the
-same line of figures.
+`bench/rawload` (Go) speaks raw frames, so that a broker is measured and not a client. It loads in
+two ways, a goroutine for each connection or, with `-pace`, one thread over one epoll object, so
+that a ratio of two brokers is not a habit of either. Both print the same line of figures.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class Case:
     sync: bool = False
     access: Mapping[str, object] | None = None
     """Settings of access control; its account is `bench.broker.NAME`."""
-    generator: str = "rawload"
 
 
 class LoadFailed(Exception):
@@ -65,15 +64,14 @@ class Figures(dict[str, float]):
     """What one run of a generator printed: `rate` in messages/s, times in ms, `cpu` in µs."""
 
 
-def build(generator: str = "rawload") -> Path:
-    """Compile a load generator once. Raises: SystemExit without Go."""
+def build() -> Path:
+    """Compile the load generator once. Raises: SystemExit without Go."""
     if not shutil.which("go"):
-        raise SystemExit(f"the benches need Go for their load generator (bench/{generator})")
-    binary = CACHE / generator
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    source = ROOT / "bench" / generator
-    subprocess.run(["go", "build", "-o", str(binary), "."], cwd=source, check=True)
-    return binary
+        raise SystemExit("the benches need Go for their load generator (bench/rawload)")
+    BINARY.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "bench" / "rawload"
+    subprocess.run(["go", "build", "-o", str(BINARY), "."], cwd=source, check=True)
+    return BINARY
 
 
 def load(
@@ -87,7 +85,7 @@ def load(
 ) -> Figures:
     """Run one case. Raises: LoadFailed, also when more than this share was answered by errors."""
     times = ("-W", str(warm_up_s), "-T", str(seconds))
-    command = [str(CACHE / case.generator), "-a", address, "-pid", str(pid), *times, *case.options]
+    command = [str(BINARY), "-a", address, "-pid", str(pid), *times, *case.options]
     limit_s = warm_up_s + seconds + PATIENCE_S
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
     found = FIGURES.search(done.stdout)

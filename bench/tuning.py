@@ -35,7 +35,7 @@ PIPELINED = ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")
 LARGE = ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")
 BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")
 PULLS = ("-m", "pull", "-c", "16", "-d", "1")
-PACE = ("-c", "256")
+PACE = ("-pace", "-c", "256")
 MiB = 1 << 20
 WITHOUT, WITH = "without", "with"
 WARM_UP_S = 1.0
@@ -57,7 +57,6 @@ class Parameter:
     """File below /proc/sys or /sys → value."""
     cores: frozenset[int] = frozenset()
     """The broker may run on these only."""
-    generator: str = "rawload"
 
 
 PARAMETERS = (
@@ -117,7 +116,6 @@ PARAMETERS = (
         name="the client: binary headers and not JSON, 256 × 1",
         load=PACE,
         instead=(*PACE, "-header", "binary"),
-        generator="paceload",
     ),
     Parameter(name="the client: TLS, 64 × 1", load=SENDS, instead=(*SENDS, "-tls")),
     Parameter(
@@ -174,7 +172,7 @@ def measure(plan: Plan, parameter: Parameter) -> Row:
 
         def one(side: Side) -> Turn:
             options = parameter.instead or parameter.load if side.name == WITH else parameter.load
-            case = Case(parameter.name, options, generator=parameter.generator)
+            case = Case(parameter.name, options)
             with kernel_set(parameter.kernel if side.name == WITH else {}):
                 return load(side.address, side.pid, case, plan.seconds, warm_up_s=WARM_UP_S)
 
@@ -209,8 +207,7 @@ def main() -> None:
     given = parser.parse_args()
     possible = [one for one in PARAMETERS if given.kernel or not one.kernel]
     names = chosen(given.only, [one.name for one in possible])
-    for generator in ("rawload", "paceload"):
-        build(generator)
+    build()
     print(describe())
     print(HEAD)
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:

@@ -135,8 +135,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         plan = plan_of(given, Path(directory))
         chosen(plan.only, [row.name for row in rows_of(plan)])
-        for generator in ("rawload", "paceload"):
-            build(generator)
+        build()
         machine = describe(plan.pythons[OURS])
         others = {name: interpreter_of(plan.pythons[name]) for name in plan.others}
         print(

@@ -1,4 +1,4 @@
-"""Sends, pulls and pops by the two load generators, each side in turn on brokers that stay up."""
+"""Sends, pulls and pops by the load generator, each side in turn on brokers that stay up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cheaper(limit: float | None = None) -> Target:
 
 
 def pace(name: str, *options: str) -> Case:
-    return Case(f"second generator: {name}", options, generator="paceload")
+    return Case(f"paced: {name}", ("-pace", *options))
 
 
 PULLS = ("-m", "pull", "-c", "16", "-d", "1")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,16 +31,16 @@ type tally struct {
 	firstOther                             atomic.Value
 }
 
+// number is the whole number behind a key of a JSON header; -1 where there is none.
 func number(head []byte, key string) int {
 	at := bytes.Index(head, []byte(key))
 	if at < 0 {
-		return 0
+		return -1
 	}
-	end := at + len(key)
-	for end < len(head) && (head[end] >= '0' && head[end] <= '9') {
-		end++
+	n := 0
+	for at += len(key); at < len(head) && head[at] >= '0' && head[at] <= '9'; at++ {
+		n = n*10 + int(head[at]-'0')
 	}
-	n, _ := strconv.Atoi(string(head[at+len(key) : end]))
 	return n
 }
 
@@ -94,34 +95,81 @@ func at(all []time.Duration, f float64) float64 {
 	return float64(all[int(f*float64(len(all)-1))].Microseconds()) / 1000
 }
 
-// template is the frame of one connection's sends; only the digits at these places change, so that a send costs a copy.
+// template is the frame of sends; only the digits at these places change, so that a send costs a copy.
 type template struct {
 	frame              []byte
 	queue, key, opaque int
+	binary             bool
 }
 
-const firstOpaque = 10_000_000
+const (
+	firstOpaque = 10_000_000
+	queueDigit  = "Q"
+	keyDigits   = "KEYDIGIT"
+)
 
-func newTemplate(ci int, body []byte) template {
-	h := fmt.Sprintf(`{"code":310,"extFields":{"a":"pg","b":"%s","c":"TBW102","d":"4","e":"Q","f":"0","g":"%d","h":"0","i":"UNIQ_KEY\u00017F000001%08X%08XKEYDIGIT\u0002WAIT\u0001true","j":"0","k":"false","m":"false"},"flag":0,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":401}`, *topic, time.Now().UnixMilli(), time.Now().UnixMilli()&0xffffffff, ci, firstOpaque)
-	f := frame(h, body)
-	return template{f, bytes.Index(f, []byte(`"e":"Q"`)) + 5, bytes.Index(f, []byte("KEYDIGIT")), bytes.LastIndex(f, []byte(`"opaque":`)) + 9}
-}
-
-func (t template) send(w *bufio.Writer, opaque int) error {
-	t.frame[t.queue] = byte('0' + opaque%min(*queues, 10))
-	for at, rest := t.opaque+7, opaque; at >= t.opaque; at, rest = at-1, rest/10 {
-		t.frame[at] = byte('0' + rest%10)
+// newTemplate is the template of connection ci. Its signature would change with each send, so there is none.
+func newTemplate(ci int, body []byte, binaryHead bool) template {
+	if *user != "" {
+		fail(fmt.Errorf("-r sends without -user"))
 	}
-	copy(t.frame[t.key:], t.frame[t.opaque:t.opaque+8])
-	_, err := w.Write(t.frame)
-	return err
+	names := strings.Split("abcdefghijkm", "")
+	now := time.Now().UnixMilli()
+	properties := fmt.Sprintf("UNIQ_KEY\x017F000001%08X%08X%s\x02WAIT\x01true", now&0xffffffff, ci, keyDigits)
+	values := []string{"pg", *topic, "TBW102", "4", queueDigit, "0", strconv.FormatInt(now, 10), "0", properties, "0", "false", "false"}
+	if binaryHead {
+		return newBinaryTemplate(names, values, body)
+	}
+	fields := make([]string, len(names))
+	for i, name := range names {
+		value := strings.NewReplacer("\x01", `\u0001`, "\x02", `\u0002`).Replace(values[i])
+		fields[i] = fmt.Sprintf(`"%s":"%s"`, name, value)
+	}
+	f := frame(fmt.Sprintf(`{"code":310,"extFields":{%s},"flag":0,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":401}`, strings.Join(fields, ","), firstOpaque), body)
+	return template{f, bytes.Index(f, []byte(`"e":"Q"`)) + 5, bytes.Index(f, []byte(keyDigits)), bytes.LastIndex(f, []byte(`"opaque":`)) + 9, false}
+}
+
+// newBinaryTemplate has RocketMQ's binary header: code, language, version, opaque, flag, remark, fields.
+func newBinaryTemplate(names, values []string, body []byte) template {
+	var fields []byte
+	for i, name := range names {
+		fields = append(binary.BigEndian.AppendUint16(fields, uint16(len(name))), name...)
+		fields = append(binary.BigEndian.AppendUint32(fields, uint32(len(values[i]))), values[i]...)
+	}
+	const code, language, version, fixed = 310, 0, 401, 17
+	head := append(binary.BigEndian.AppendUint16(nil, code), language)
+	head = append(binary.BigEndian.AppendUint16(head, version), make([]byte, fixed-5)...)
+	head = append(binary.BigEndian.AppendUint32(head, uint32(len(fields))), fields...)
+	f := binary.BigEndian.AppendUint32(nil, uint32(4+len(head)+len(body)))
+	f = binary.BigEndian.AppendUint32(f, uint32(1<<24|len(head)))
+	f = append(append(f, head...), body...)
+	queue := append(binary.BigEndian.AppendUint32([]byte("e"), uint32(len(queueDigit))), queueDigit...)
+	return template{f, bytes.Index(f, queue) + 5, bytes.Index(f, []byte(keyDigits)), 8 + 5, true}
+}
+
+// patched is the frame of one send, valid until the next.
+func (t template) patched(opaque int) []byte {
+	t.frame[t.queue] = byte('0' + opaque%min(*queues, 10))
+	digits(t.frame[t.key:t.key+len(keyDigits)], opaque)
+	if t.binary {
+		binary.BigEndian.PutUint32(t.frame[t.opaque:], uint32(opaque))
+	} else {
+		digits(t.frame[t.opaque:t.opaque+8], opaque)
+	}
+	return t.frame
+}
+
+func digits(into []byte, number int) {
+	for i := len(into) - 1; i >= 0; i-- {
+		into[i] = byte('0' + number%10)
+		number /= 10
+	}
 }
 
 func write(c net.Conn, ci int, rate float64, body []byte, due []atomic.Int64, began time.Time, over, measuring *atomic.Bool, t *tally) {
 	defer c.(interface{ CloseWrite() error }).CloseWrite()
 	w := bufio.NewWriterSize(c, 1<<16)
-	one := newTemplate(ci, body)
+	sends := newTemplate(ci, body, false)
 	opaque, total := firstOpaque, 0
 	started := time.Now()
 	for !over.Load() {
@@ -138,7 +186,7 @@ func write(c net.Conn, ci int, rate float64, body []byte, due []atomic.Int64, be
 			opaque++
 			sent++
 			due[opaque%len(due)].Store(when.Sub(began).Nanoseconds() + 1)
-			if one.send(w, opaque) != nil {
+			if _, err := w.Write(sends.patched(opaque)); err != nil {
 				return
 			}
 		}
@@ -176,7 +224,7 @@ func read(c net.Conn, due []atomic.Int64, began time.Time, measuring *atomic.Boo
 		if !measuring.Load() {
 			continue
 		}
-		opaque := number(head, `"opaque":`)
+		opaque := max(number(head, `"opaque":`), 0)
 		after := time.Since(began) - time.Duration(due[opaque%len(due)].Load()-1)
 		switch code := number(head, `"code":`); {
 		case code == 0 && after <= patience:

@@ -1,7 +1,7 @@
 """Threads that wait for the disk: one for the loop's syncs, several at a start.
 
 A sync takes about 130 µs on a fast disk, so the hand-over to the thread and back counts: with this
-one it costs some 50 µs, with `trio.to_thread` 150 µs (bench/append.py prints both).
+one it costs some 50 µs, with `trio.to_thread` 150 µs.
 """
 
 from __future__ import annotations

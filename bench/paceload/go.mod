@@ -1,3 +1,0 @@
-module paceload
-
-go 1.26
