@@ -5,9 +5,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aerobee.remoting.server.addresses import ip_of
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
 
@@ -51,10 +51,9 @@ def guarded(token: str) -> MayScrape:
         if token:
             return hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
         try:
-            host = ip_address(address)
+            return ip_of(address).is_loopback
         except ValueError:
             return False
-        return (getattr(host, "ipv4_mapped", None) or host).is_loopback
 
     return may_scrape
 

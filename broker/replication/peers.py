@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
-
 from aerobee.broker.access.policies import network_of
+from aerobee.remoting.server.addresses import ip_of
 
 
 class Peers:
@@ -17,7 +16,5 @@ class Peers:
 
     def admits(self, host: str) -> bool:
         """Whether a slave of this address is allowed; an IPv4 address may come as an IPv6 one."""
-        address = ip_address(host.partition("%")[0])
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
+        address = ip_of(host)
         return any(address in network for network in self._networks)

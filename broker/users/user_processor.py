@@ -231,8 +231,7 @@ class UserProcessor:
         """While users do not count yet, this host alone sees and prepares them. Raises: Refused."""
         if self._enabled:
             return
-        host = ip_address(connection.host[:-4])
-        if not (getattr(host, "ipv4_mapped", None) or host).is_loopback:
+        if not ip_address(connection.host[:-4]).is_loopback:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             raise Refused(code, OFF.format(command.code))
         if self.unread:

@@ -20,9 +20,16 @@ def packed_host(address: tuple[Any, ...]) -> bytes:
 
     An IPv4 peer seen through a dual-stack socket is packed as IPv4.
     """
-    ip = ipaddress.ip_address(address[0].split("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).packed + struct.pack(">i", address[1])
+    return ip_of(address[0]).packed + struct.pack(">i", address[1])
+
+
+def ip_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address of a socket; that of an IPv4 peer of a dual-stack socket is the IPv4 one.
+
+    Raises: ValueError.
+    """
+    ip = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(ip, "ipv4_mapped", None) or ip
 
 
 def host_text(host: bytes) -> str:

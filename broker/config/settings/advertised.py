@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.broker.config.files.entries import Scalar
+from aerobee.remoting.server.addresses import ip_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from ipaddress import IPv4Address
 
     from aerobee.broker.config.files.entries import Tree
 
@@ -46,11 +46,11 @@ class Advertised:
     def address_for(self, client_address: str, local_address: str) -> str:
         """The address for a client; both arguments are ends of its connection as `ip:port`."""
         if self.rules:
-            client = plain(host_of(client_address))
+            client = ip_of(host_of(client_address))
             for rule in self.rules:
                 if client in rule.network:
                     return with_port(rule.host, rule.port or self.port)
-        return with_port(self.host or str(plain(host_of(local_address))), self.port)
+        return with_port(self.host or str(ip_of(host_of(local_address))), self.port)
 
 
 def parse_rules(text: str) -> tuple[AdvertisedRule, ...]:
@@ -92,13 +92,6 @@ def from_mapping(item: Mapping[str, Tree]) -> str:
 def host_of(address: str) -> str:
     """The ip of `ip:port`, without the brackets of IPv6."""
     return address.rpartition(":")[0].strip("[]")
-
-
-def plain(ip: str) -> IPv4Address | IPv6Address:
-    """The address; an IPv4-mapped IPv6 address becomes the IPv4 address."""
-    address = ip_address(ip)
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
 
 
 def with_port(host: str, port: int) -> str:
