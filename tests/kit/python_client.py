@@ -1,0 +1,38 @@
+"""The official Python client of RocketMQ 5: a virtual environment of its own, installed once.
+
+It comes from the package index by pip, at a version that is pinned here, into `.cache/python`; its
+packages never meet ours. Without the network the test is skipped with the reason; with AEROBEE_CI=1
+it fails.
+"""
+
+import fcntl
+import functools
+import shutil
+import sys
+from pathlib import Path
+
+from tests.kit.java import CACHE, run_tool, unavailable
+
+VERSION = "5.1.2"
+INSTALL_WITHIN_S = 300
+
+
+@functools.cache
+def interpreter(version: str = VERSION) -> Path:
+    """The interpreter beside this version of the client; skips where that cannot be."""
+    installed = CACHE.with_name("python") / f"client-{version}"
+    python = installed / "bin" / "python"
+    installed.parent.mkdir(parents=True, exist_ok=True)
+    with (installed.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = installed / "done"
+        if not done.exists():
+            # Its path is in an environment, so a complete one cannot be moved to its place.
+            shutil.rmtree(installed, ignore_errors=True)
+            run_tool([sys.executable, "-m", "venv", str(installed)], INSTALL_WITHIN_S)
+            pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            run_tool([*pip, f"rocketmq-python-client=={version}"], INSTALL_WITHIN_S)
+            done.touch()
+    if not python.exists():
+        unavailable(f"{python} is gone: remove {installed}")
+    return python
