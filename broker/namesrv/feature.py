@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.namesrv.name_server_link import connected
 from aerobee.broker.namesrv.registration import Identity, Registration
 from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.process.host import other_name_servers
+from aerobee.broker.replication.status import ha_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,13 +74,11 @@ class NamesrvFeature(Feature):
 
 def identity(config: BrokerConfig, address: str) -> Identity:
     """The identity of this broker in registrations."""
-    broker, listen_port = config.broker, config.remoting.listen_port
-    beside = listen_port + 1 if listen_port < 65_535 else 0
-    ha_port = config.replication.ha_listen_port or beside
+    broker = config.broker
     return Identity(
         cluster=broker.broker_cluster_name,
         broker=broker.broker_name,
         broker_id=MASTER_ID,
         address=address,
-        ha_address=with_port(broker.broker_ip2, ha_port),
+        ha_address=ha_address(config),
     )

@@ -1,25 +1,38 @@
-"""Answers how far slaves have the log: GET_BROKER_HA_STATUS."""
+"""Answers how far slaves have the log, and where the master of the group is: 906, 907, 908."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.broker.config.settings.advertised import with_port
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.statistics import HAConnectionInfo, HARuntimeInfo
+from aerobee.remoting.wire.headers import admin as headers
 from aerobee.store.replication.transfer import Standing
 
 if TYPE_CHECKING:
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.headers import admin as headers
+
+
+def ha_address(config: BrokerConfig) -> str:
+    """Where slaves find the log, as it is published; the port beside listenPort unless set."""
+    listen_port = config.remoting.listen_port
+    beside = listen_port + 1 if listen_port < 65_535 else 0
+    return with_port(config.broker.broker_ip2, config.replication.ha_listen_port or beside)
 
 
 class StatusProcessor:
-    """Handles the code 907."""
+    """Handles the codes 906 to 908."""
 
     def __init__(self, core: Core) -> None:
+        self._config = core.config
+        self._address = core.address
         self._log_out = core.store.log_out
+        self.start_offset = 0
+        """The end of the log at the start of this broker."""
         self._gap_bytes = core.config.replication.ha_max_gap_not_in_sync_bytes
 
     def ha_status(
@@ -47,3 +60,26 @@ class StatusProcessor:
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
         )
         return Answer(body=status.to_bytes())
+
+    def exchange(
+        self, header: headers.ExchangeBrokerHaInfo, command: Command, connection: Peer
+    ) -> Answer:
+        """EXCHANGE_BROKER_HA_INFO: where this master is. What a slave would be told is left.
+
+        Source: administration §4.5.
+        """
+        if header.master_ha_address is not None:
+            return Answer()
+        return Answer(
+            header=headers.ExchangeBrokerHaInfoResponse(
+                master_address=self._address,
+                master_flush_offset=self.start_offset,
+                master_ha_address=ha_address(self._config),
+            )
+        )
+
+    def reset_flush_offset(
+        self, header: headers.ResetMasterFlushOffset, command: Command, connection: Peer
+    ) -> Answer:
+        """RESET_MASTER_FLUSH_OFFSET: a master has nothing to reset, and says yes as Java's does."""
+        return Answer()

@@ -8,12 +8,14 @@ import structlog
 
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.saved.save import Periodic
+from aerobee.broker.timers.check_point import CheckPointProcessor
 from aerobee.broker.timers.recall import RecallProcessor
 from aerobee.broker.timers.timer_properties import TimerHook
 from aerobee.broker.timers.timers import Timers
 from aerobee.broker.timers.timing_counts import TimingCounts
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
+from aerobee.remoting.wire.headers.admin import GetTimerCheckPoint, GetTimerMetrics
 from aerobee.store.format.system_names import WHEEL_TOPIC
 
 if TYPE_CHECKING:
@@ -49,9 +51,15 @@ class TimersFeature(Feature):
         self.counts = TimingCounts()
         self._count_file = core.tables.changing(self.counts, "timermetrics")
         self.periodic = (Periodic(self._count_file, COUNTS_S),)
-        self.routes = (Route(headers.RecallMessage, RecallProcessor(core, topics).recall, "send"),)
         self.wheel = Timers(core, self.counts) if config.timer_wheel_enable else None
         """None where timerWheelEnable is false."""
+        timers = None if self.wheel is None else self.wheel.timers
+        check_point = CheckPointProcessor(timers, self.counts)
+        self.routes = (
+            Route(headers.RecallMessage, RecallProcessor(core, topics).recall, "send"),
+            Route(GetTimerCheckPoint, check_point.check_point, "admin"),
+            Route(GetTimerMetrics, check_point.metrics, "admin"),
+        )
         if self.wheel is not None:
             self.services = (self.wheel,)
 

@@ -233,6 +233,18 @@ class TimerStore:
             or self.wheel.dirty
         )
 
+    def saved_check(self) -> TimerCheck:
+        """How far the timers are by what is on disk: what another broker could go on from."""
+        saved = self.check.value or TimerCheck()
+        if self.changed:
+            return saved
+        # Slots without timers pass without a save.
+        return saved._replace(
+            last_read_time_ms=self.read_time_ms,
+            queue_offset=self.queue_offset,
+            master_queue_offset=self.queue_offset,
+        )
+
     def begin_save(self, now_ms: int) -> Save:
         """Take a snapshot. Exactly one of `saved` and `not_saved` follows before the next one."""
         old = self.check.value or TimerCheck()

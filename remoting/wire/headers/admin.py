@@ -143,6 +143,45 @@ class GetBrokerHaStatus(Header):
     code = RequestCode.GET_BROKER_HA_STATUS
 
 
+class ExchangeBrokerHaInfo(Header):
+    """EXCHANGE_BROKER_HA_INFO (906): where the master is, and how long its log was at its start.
+
+    Without fields a master is asked; with them a slave is told.
+    """
+
+    code = RequestCode.EXCHANGE_BROKER_HA_INFO
+    master_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_ha_address: str | None = None
+
+
+class ExchangeBrokerHaInfoResponse(Header):
+    """A master's answer; a slave's has no fields."""
+
+    master_address: str | None = None
+    master_flush_offset: I64 | None = None
+    master_ha_address: str | None = None
+
+
+class ResetMasterFlushOffset(Header):
+    """RESET_MASTER_FLUSH_OFFSET (908): what a slave shall take for its master's flushed offset."""
+
+    code = RequestCode.RESET_MASTER_FLUSH_OFFSET
+    master_flush_offset: I64 | None = None
+
+
+class GetTimerCheckPoint(Header):
+    """GET_TIMER_CHECK_POINT (60): how far the timers are, for slaves; the body is binary."""
+
+    code = RequestCode.GET_TIMER_CHECK_POINT
+
+
+class GetTimerMetrics(Header):
+    """GET_TIMER_METRICS (61): the waiting timers of each topic, for slaves."""
+
+    code = RequestCode.GET_TIMER_METRICS
+
+
 class GetBrokerConsumeStats(Header):
     """GET_BROKER_CONSUME_STATS (317): offsets of every group, in all topics or the ordered ones."""
 

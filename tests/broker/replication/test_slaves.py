@@ -47,7 +47,7 @@ async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, in
     ports = free_block()
     config = config_of(ports, peers)
     async with running_store(root, Disk()) as store, trio.open_nursery() as nursery:
-        core = cast("Core", SimpleNamespace(config=config, store=store))
+        core = cast("Core", SimpleNamespace(config=config, store=store, address=""))
         slaves = Slaves(core)
         await nursery.start(slaves.run)
         assert config.replication.ha_listen_port == ports.ha
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_refused_with_its_key(tmp_path: Path) -> None:
     ports = free_block()
     config = config_of(ports, HOST)
     store = SimpleNamespace(log_out=SimpleNamespace(pace=None))
-    core = cast("Core", SimpleNamespace(config=config, store=store))
+    core = cast("Core", SimpleNamespace(config=config, store=store, address=""))
     with (
         socket.create_server((HOST, ports.ha)),
         pytest.raises(OSError, match=f"haListenPort is {ports.ha}"),
