@@ -17,8 +17,6 @@ DESIGN_WORDS: Final = 2_500
 LONG: Final[dict[str, int]] = {
     "README.md": 2,
     "SECURITY.md": 3,
-    "bench/README.md": 6,
-    "bench/measurements.md": 37,
     "docs/CONTRIBUTING.md": 1,
     "docs/cli.md": 28,
     "docs/compatibility.md": 1,
