@@ -25,26 +25,33 @@ SETTLE_MS: Final = 60_000
 class WallTime:
     """The time to go by. Calls from several threads at once do no harm.
 
-    Invariant: what `at` returns differs from the time that passed by a constant, up to slack,
+    Invariant: what `now_ms` returns differs from the time that passed by a constant, up to slack,
     except in the moment in which a jump is believed.
     """
 
-    __slots__ = ("_jump_ms", "_offset_ms", "_since_ms", "_tell")
+    __slots__ = ("_jump_ms", "_offset_ms", "_passed_ns", "_shown_ns", "_since_ms", "_tell")
 
     def __init__(
-        self, shown_ms: int, passed_ms: int, tell: Callable[[int, bool], None] = lambda *_: None
+        self,
+        shown_ns: Callable[[], int],
+        passed_ns: Callable[[], int],
+        tell: Callable[[int, bool], None] = lambda *_: None,
     ) -> None:
-        """`tell` is called with each jump in ms when it is noticed, and again, with True, when it
-        is believed.
+        """`shown_ns` is the time that the clock shows, `passed_ns` the time that passed since some
+        moment, both in ns. `tell` is called with each jump in ms when it is noticed, and again,
+        with True, when it is believed.
         """
-        self._offset_ms = shown_ms - passed_ms
+        self._shown_ns = shown_ns
+        self._passed_ns = passed_ns
+        self._offset_ms = shown_ns() // 1_000_000 - passed_ns() // 1_000_000
         self._jump_ms = 0
         """The jump that is not believed yet."""
         self._since_ms = 0
         self._tell = tell
 
-    def at(self, shown_ms: int, passed_ms: int) -> int:
-        """The time, in ms, where the clock shows `shown_ms` after `passed_ms`. Hot."""
+    def now_ms(self) -> int:
+        """The time, in ms since 1970. Hot: one call for each message."""
+        shown_ms, passed_ms = self._shown_ns() // 1_000_000, self._passed_ns() // 1_000_000
         jump_ms = shown_ms - passed_ms - self._offset_ms
         if -SLACK_MS <= jump_ms <= SLACK_MS:
             self._offset_ms += jump_ms

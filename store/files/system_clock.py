@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import structlog
 
@@ -14,27 +15,16 @@ _SLEEPS_TOO = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 log = structlog.stdlib.get_logger(__name__)
 
 
-class SystemClock:
+class SystemClock(WallTime):
     """Wall clock and monotonic clock; see `store.clock.Clock`."""
 
-    __slots__ = ("_wall",)
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self._wall = WallTime(_shown_ms(), _passed_ms(), _tell)
-
-    def now_ms(self) -> int:
-        return self._wall.at(_shown_ms(), _passed_ms())
+        super().__init__(time.time_ns, partial(time.clock_gettime_ns, _SLEEPS_TOO), _tell)
 
     def monotonic(self) -> float:
         return time.monotonic()
-
-
-def _shown_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _passed_ms() -> int:
-    return time.clock_gettime_ns(_SLEEPS_TOO) // 1_000_000
 
 
 def _tell(jump_ms: int, believed: bool) -> None:

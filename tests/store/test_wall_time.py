@@ -10,6 +10,7 @@ from aerobee.store.wall_time import SETTLE_MS, SLACK_MS, WallTime
 
 NOW_MS: Final = 1_700_000_000_000
 HOUR_MS: Final = 3_600_000
+NS_OF_MS: Final = 1_000_000
 YEARS_MS: Final = 30 * 366 * 24 * HOUR_MS
 JUMPS = [sign * size for sign in (1, -1) for size in (SLACK_MS + 1, HOUR_MS, YEARS_MS)]
 
@@ -21,16 +22,16 @@ class Machine:
         self.told: list[tuple[int, bool]] = []
         self.passed_ms = 5_000
         self.shift_ms = NOW_MS
-        self.wall = WallTime(self.shown_ms, self.passed_ms, lambda *news: self.told.append(news))
-
-    @property
-    def shown_ms(self) -> int:
-        return self.shift_ms + self.passed_ms
+        self.wall = WallTime(
+            lambda: (self.shift_ms + self.passed_ms) * NS_OF_MS,
+            lambda: self.passed_ms * NS_OF_MS,
+            lambda *news: self.told.append(news),
+        )
 
     def after(self, ms: int) -> int:
         """What counts as the time so much later, in ms since the start by a right clock."""
         self.passed_ms += ms
-        return self.wall.at(self.shown_ms, self.passed_ms) - NOW_MS - 5_000
+        return self.wall.now_ms() - NOW_MS - 5_000
 
 
 def test_a_clock_that_is_right_is_followed_to_the_millisecond() -> None:
