@@ -93,7 +93,7 @@ LOCKS   := deploy/image/requirements.lock deploy/image/build.lock
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --generate-hashes --python-version 3.13 \
 	--python-platform x86_64-unknown-linux-gnu --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 lock: $(SUPPLY)
-	$(COMPILE) pyproject.toml -o deploy/image/requirements.lock
+	$(COMPILE) --extra grpc pyproject.toml -o deploy/image/requirements.lock
 	$(COMPILE) deploy/image/build.in -o deploy/image/build.lock
 
 # Known vulnerabilities of what the image is built of. One that cannot be looked up is a failure.
@@ -115,11 +115,11 @@ $(BROKER): pyproject.toml
 	@$(PYTHON) -c '$(NEEDED)'
 	@echo "Installing the broker and its libraries into $(VENV) (about 90 MB, once) ..."
 	@test -x $(BIN)/pip && test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V 2>&1)" || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install -e .
+	$(PIP) install -e '.[grpc]'
 	touch $(BROKER)
 
 $(MYPYC): $(BROKER)
-	$(PIP) install -e '.[compiled]'
+	$(PIP) install -e '.[compiled,grpc]'
 	touch $(MYPYC)
 
 $(STAMP): $(BROKER)

@@ -243,6 +243,16 @@ def test_only_the_metrics_module_knows_prometheus() -> None:
     assert users <= {"broker.metrics.metrics"}
 
 
+def test_only_the_engine_knows_the_library_of_http2() -> None:
+    users = {
+        module.name
+        for module in MODULES.values()
+        for found in module.imports
+        if found.top == "ngh2"
+    }
+    assert users == {"remoting.http2.engine"}
+
+
 def test_our_own_imports_are_absolute() -> None:
     wrong = [
         found

@@ -42,7 +42,9 @@ def wanted(lock: str) -> list[Requirement]:
     """What the project asks for, of what a lock file is for."""
     if lock == "build.lock":
         return [Requirement(one) for one in PROJECT["build-system"]["requires"]]
-    return [Requirement(one) for one in PROJECT["project"]["dependencies"]]
+    project = PROJECT["project"]
+    in_image = [*project["dependencies"], *project["optional-dependencies"]["grpc"]]
+    return [Requirement(one) for one in in_image]
 
 
 def names(requirements: Iterable[Requirement]) -> set[str]:

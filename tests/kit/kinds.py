@@ -332,6 +332,7 @@ FOLDERS_IN_ORDER: Final = {"broker": BROKER_FOLDERS, "store": STORE_FOLDERS}
 TABLES: Final = {"broker": BROKER, "store": STORE}
 FOLDERS: Final = {
     "remoting.wire": Kind.PURE,
+    "remoting.http2": Kind.PURE,
     "remoting.grpc": Kind.PURE,
     "remoting.server": Kind.IO,
     "remoting.client": Kind.IO,

@@ -1,0 +1,1 @@
+"""HTTP/2 without a socket: the bytes of a connection ↔ what happens to its streams."""
