@@ -310,6 +310,7 @@ BROKER_FOLDERS: Final = (
     "namesrv",
     "assignment",
     "admin",
+    "grpc",
     "supervisor",
 )
 STORE_FOLDERS: Final = (

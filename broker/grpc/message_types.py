@@ -1,0 +1,85 @@
+"""The type of a topic and that of a message: a topic takes messages of its type alone.
+
+Source: grpc §2.4, §2.10 (TopicMessageType, DefaultTopicMessageTypeValidator).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.grpc.names import GROUP_TOPICS
+from aerobee.broker.grpc.refusal import CallRefused
+from aerobee.broker.topics.attributes import MESSAGE_TYPE
+from aerobee.remoting.grpc.enums import Code, MessageType
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
+
+MIXED: Final = "MIXED"
+ORDINARY: Final = (
+    MessageType.NORMAL,
+    MessageType.FIFO,
+    MessageType.DELAY,
+    MessageType.TRANSACTION,
+)
+"""What a topic of mixed messages says that it takes."""
+BY_ATTRIBUTE: Final[Mapping[str, tuple[MessageType, ...]]] = {
+    "UNSPECIFIED": (MessageType.MESSAGE_TYPE_UNSPECIFIED,),
+    "NORMAL": (MessageType.NORMAL,),
+    "FIFO": (MessageType.FIFO,),
+    "DELAY": (MessageType.DELAY,),
+    "TRANSACTION": (MessageType.TRANSACTION,),
+    "PRIORITY": (MessageType.PRIORITY,),
+    MIXED: ORDINARY,
+}
+
+HALF: Final = "TRAN_MSG"
+GROUP: Final = "__SHARDINGKEY"
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+DELIVER_AT: Final = "TIMER_DELIVER_MS"
+DELAYS: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", DELIVER_AT)
+
+
+def types_of(topic: TopicConfig) -> tuple[MessageType, ...]:
+    """The types of messages that a topic takes; without the attribute it takes ordinary ones, so
+    that clients that ask first can use it.
+    """
+    return BY_ATTRIBUTE.get(topic.attributes.get(MESSAGE_TYPE, "NORMAL"), ORDINARY[:1])
+
+
+def type_of(properties: Container[str]) -> MessageType:
+    """The type of a message, by its properties: what the client says does not count."""
+    if HALF in properties:
+        return MessageType.TRANSACTION
+    for name in DELAYS:
+        if name in properties:
+            return MessageType.DELAY
+    if PRIORITY in properties:
+        return MessageType.PRIORITY
+    return MessageType.FIFO if GROUP in properties else MessageType.NORMAL
+
+
+def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
+    """Refuse a message of another type than its topic's. `topic` None: it is unknown.
+
+    Raises: CallRefused.
+    """
+    if name.startswith(GROUP_TOPICS):
+        return
+    if topic is None:
+        raise CallRefused(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"TopicMessageType validate failed, the expected type is UNSPECIFIED, but actual type"
+            f" is {sent.name}: there is no topic {name}, create it with its message type",
+        )
+    taken = types_of(topic)
+    if sent in taken or topic.attributes.get(MESSAGE_TYPE) == MIXED:
+        return
+    wanted = taken[0].name if taken[0] else "UNSPECIFIED"
+    raise CallRefused(
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        f"TopicMessageType validate failed, the expected type is {wanted}, but actual type is"
+        f" {sent.name}: topic {name} takes messages of its type alone",
+    )

@@ -1,0 +1,185 @@
+"""Popped records → messages of the 5.x clients.
+
+Source: grpc §2.6, §2.10 (GrpcConverter.buildMessage, PopMessageProcessor of the proxy).
+"""
+
+from __future__ import annotations
+
+from hashlib import md5
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aerobee.broker.grpc.bodies import as_read
+from aerobee.broker.grpc.handles import Handle
+from aerobee.broker.grpc.message_types import DELIVER_AT, GROUP, PRIORITY, type_of
+from aerobee.broker.grpc.system_properties import SYSTEM_PROPERTIES
+from aerobee.broker.pop.pop_records import Receipt, receipt_of
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import DigestType
+from aerobee.remoting.server.addresses import host_text
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import Record, records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.remoting.wire.headers.pop import PopMessageResponse
+
+SPACE: Final = " "
+
+
+class Popped(NamedTuple):
+    """What the answer to a pop says of all of its messages."""
+
+    pop_time: int
+    invisible_ms: int
+    revive_qid: int
+    broker: str
+    starts: dict[str, int]
+    """Queue → the first offset of the pop, of the topic itself."""
+    counts: dict[str, int]
+    """Of an orderly pop: how often a message, or all of a queue, were handed out before."""
+
+    @classmethod
+    def of(cls, said: PopMessageResponse, broker: str) -> Popped:
+        """Read the header of an answer."""
+        return cls(
+            said.pop_time,
+            said.invisible_time,
+            said.revive_qid,
+            broker,
+            numbers(said.start_offset_info),
+            numbers(said.order_count_info),
+        )
+
+    def handle(self, record: Record, receipt: str | None) -> Handle:
+        """The receipt handle of a message. `receipt` is that of one that is delivered again."""
+        if receipt is not None:
+            try:
+                return Handle(receipt_of(receipt), record.physical_offset)
+            except BodyError:
+                pass  # another broker's; the message is acknowledged where it lies
+        queue_id, offset = record.queue_id, record.queue_offset
+        return Handle(
+            Receipt(
+                self.starts.get(f"{queue_id}", offset),
+                self.pop_time,
+                self.invisible_ms,
+                self.revive_qid,
+                "0",
+                self.broker,
+                queue_id,
+                offset,
+            ),
+            record.physical_offset,
+        )
+
+    def times_before(self, record: Record) -> int:
+        """How often a message was delivered before."""
+        counts = self.counts
+        if not counts:
+            return record.reconsume_times
+        queue_id = record.queue_id
+        count = counts.get(f"qo{queue_id}%{record.queue_offset}", counts.get(f"{queue_id}", 0))
+        return max(count, record.reconsume_times)
+
+
+class Received(NamedTuple):
+    """One popped message, before it is one of the client's protocol."""
+
+    record: Record
+    properties: dict[str, str]
+    handle: Handle
+    attempt: int
+
+
+def numbers(text: str | None) -> dict[str, int]:
+    """What stands behind each name in `0 <name> <number>;…`, for the topic itself."""
+    found = {}
+    for entry in (text or "").split(";"):
+        retry, _, rest = entry.partition(SPACE)
+        name, _, number = rest.partition(SPACE)
+        if retry == "0" and number.isdigit():
+            found[name] = int(number)
+    return found
+
+
+def received(views: Sequence[bytes | memoryview], popped: Popped) -> Iterator[Received]:
+    """The messages of an answer, in its order. Raises: RecordDamaged."""
+    for record in records(views):
+        properties = decode(record.properties)
+        handle = popped.handle(record, properties.get("POP_CK"))
+        yield Received(record, properties, handle, popped.times_before(record) + 1)
+
+
+def message_of(
+    record: Record,
+    properties: dict[str, str],
+    topic: Any,
+    *,
+    handle: Handle | None = None,
+    attempt: int = 1,
+) -> Any:
+    """A record as a message of this topic, a resource. `handle` None: it cannot be acknowledged."""
+    body, encoding = as_read(record.body, record.sys_flag)
+    digest = md5(body, usedforsecurity=False).hexdigest().upper()
+    system = messages.SystemProperties(
+        keys=properties["KEYS"].split() if "KEYS" in properties else (),
+        message_id=properties.get("UNIQ_KEY")
+        or offset_id(record.store_host, record.physical_offset),
+        body_digest=messages.Digest(type=DigestType.MD5, checksum=digest),
+        body_encoding=encoding,
+        message_type=type_of(properties),
+        born_host=properties.get("__BORNHOST") or host_text(record.born_host),
+        store_host=host_text(record.store_host),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        delivery_attempt=attempt,
+    )
+    set_time(system.born_timestamp, record.born_timestamp)
+    set_time(system.store_timestamp, record.store_timestamp)
+    if handle is not None:
+        system.receipt_handle = handle.text()
+        set_time(system.invisible_duration, handle.receipt.invisible_time)
+    add_optional(system, properties)
+    return messages.Message(
+        topic=topic,
+        user_properties={
+            name: value for name, value in properties.items() if name not in SYSTEM_PROPERTIES
+        },
+        system_properties=system,
+        body=body,
+    )
+
+
+def add_optional(system: Any, properties: dict[str, str]) -> None:
+    """What only some messages have."""
+    tag, group = properties.get("TAGS"), properties.get(GROUP)
+    if tag is not None:
+        system.tag = tag
+    if group is not None:
+        system.message_group = group
+    if (trace := properties.get("TRACE_CONTEXT")) is not None:
+        system.trace_context = trace
+    if (priority := integer(properties.get(PRIORITY))) is not None:
+        system.priority = priority
+    if (deliver_ms := integer(properties.get(DELIVER_AT))) is not None:
+        set_time(system.delivery_timestamp, deliver_ms)
+    if (dead_topic := properties.get("DLQ_ORIGIN_TOPIC")) is not None:
+        system.dead_letter_queue.topic = dead_topic
+        system.dead_letter_queue.message_id = properties.get("DLQ_ORIGIN_MESSAGE_ID", "")
+
+
+def integer(text: str | None) -> int | None:
+    """The number in a property; None where there is none, or one that no field takes."""
+    digits = (text or "").removeprefix("-")
+    if text is None or not (digits.isascii() and digits.isdigit()) or len(digits) > 15:
+        return None
+    return int(text)
+
+
+def set_time(field: Any, time_ms: int) -> None:
+    """Set a Timestamp or a Duration to milliseconds."""
+    field.seconds, rest_ms = divmod(time_ms, 1000)
+    field.nanos = rest_ms * 1_000_000
