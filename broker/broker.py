@@ -100,7 +100,10 @@ class Broker:
         self.replication = add(ReplicationFeature(core))
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
-        self.metrics = add(MetricsFeature(core, topics, consumers, halves, limits, timers=wheel))
+        slaves = self.replication.slaves.of_hosts
+        self.metrics = add(
+            MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, slaves=slaves)
+        )
         sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(
             core, self.topics, consumers, sampling=sampling, delays=delays, timers=wheel

@@ -168,7 +168,7 @@ class MessageStore:
         )
 
     def _make_replication(self, runtime: Runtime) -> None:
-        self.log_out = LogOut(self.commit_log, self.reader)
+        self.log_out = LogOut(self.commit_log, self.reader, self.stats)
         """Sends the log to slaves; without a connection it costs nothing."""
         self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
         """Senders that wait for slaves, where `wait_for_slaves` was called."""

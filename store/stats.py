@@ -58,6 +58,8 @@ class StoreStats:
         "queues_stopped",
         "records_damaged",
         "recovery",
+        "replicated_in_bytes",
+        "replicated_out_bytes",
         "segments_deleted",
         "segments_forced",
         "segments_rolled",
@@ -108,4 +110,8 @@ class StoreStats:
         self.queue_syncs = 0
         self.sync_timeouts = 0
         self.sync_seconds = Durations()
+        self.replicated_out_bytes = 0
+        """Bytes of the log sent to slaves, each counted."""
+        self.replicated_in_bytes = 0
+        """Bytes of the log that came from a master."""
         self.recovery = RecoveryProgress()

@@ -452,6 +452,51 @@ STORE: Final = Dashboard(
             ),
         ),
         Row(
+            "Replication",
+            (
+                Panel(
+                    "Slaves",
+                    "short",
+                    [
+                        (f"aerobee_replication_slaves{{{OF_NODE}}}", "{{node_id}} connected"),
+                        (f"aerobee_replication_slaves_in_sync{{{OF_NODE}}}", "{{node_id}} in sync"),
+                    ],
+                ),
+                Panel(
+                    "Slaves behind",
+                    "s",
+                    [
+                        (
+                            f"aerobee_replication_slave_lag_seconds{{{OF_NODE}}}",
+                            "{{node_id}} {{slave}}",
+                        )
+                    ],
+                    help="How long ago a slave had everything.",
+                ),
+                Panel(
+                    "Slaves behind",
+                    "bytes",
+                    [
+                        (
+                            f"aerobee_replication_slave_lag_bytes{{{OF_NODE}}}",
+                            "{{node_id}} {{slave}}",
+                        )
+                    ],
+                ),
+                Panel(
+                    "Log copied",
+                    "Bps",
+                    [
+                        (rate("aerobee_replication_sent_bytes_total"), "{{node_id}} to slaves"),
+                        (
+                            rate("aerobee_replication_received_bytes_total"),
+                            "{{node_id}} from its master",
+                        ),
+                    ],
+                ),
+            ),
+        ),
+        Row(
             "Room",
             (
                 Panel(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +16,7 @@ import pytest
 from aerobee import ConsumeFrom, Message, ReceivedMessage
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, PopConsumer, Producer, PullConsumer
+from aerobee.store.format.ha import FrameReader, encode_report
 from tests.dashboards import DASHBOARDS, expressions, files
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.prometheus import promtool, serving
@@ -104,6 +108,10 @@ CASES = {
         # It appears with the first event: a rate alone would say nothing.
         {f'aerobee_set_aside_messages_total{{{NODE},service="timers"}}': "_x10 1x50"}
     ),
+    "AerobeeSlaveGone": one("aerobee_replication_slaves", "2x8 1x50"),
+    "AerobeeSlaveBehind": one(
+        "aerobee_replication_slave_lag_seconds", "90x60", f'{NODE},slave="10.0.0.2"'
+    ),
     "AerobeeTimersLate": one("rocketmq_timer_dequeue_latency_milliseconds", "60x60"),
     "AerobeeGroupFallsBehind": one("rocketmq_consumer_lag_latency_milliseconds", "600000x60", PAIR),
     "AerobeeGroupHasNoMembers": one("rocketmq_consumer_lag_messages", "7x60", PAIR),
@@ -160,13 +168,37 @@ def test_each_alert_fires(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@contextmanager
+def following(broker: BrokerProcess) -> Iterator[None]:
+    """A slave that reports every second that it has everything."""
+    over = threading.Event()
+
+    def follow() -> None:
+        frames, end = FrameReader(), 0
+        with socket.create_connection(("127.0.0.1", broker.ports.ha), timeout=1) as master:
+            while not over.is_set():
+                master.sendall(encode_report(end))
+                with suppress(TimeoutError):
+                    for frame in frames.feed(master.recv(1 << 16)):
+                        end = frame.physical_offset + len(frame.data)
+
+    slave = threading.Thread(target=follow)
+    slave.start()
+    try:
+        yield
+    finally:
+        over.set()
+        slave.join()
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker whose clients go on working until the module ends."""
     root = tmp_path_factory.mktemp("monitored")
-    with BrokerProcess(data=root / "data") as broker:
+    with BrokerProcess(data=root / "data", settings={"haPeers": "127.0.0.1"}) as broker:
         names = broker.namesrv_address
         with (
+            following(broker),
             AdminClient(names) as admin,
             Producer(names, group="P") as producer,
             PullConsumer("G", names, start_from=ConsumeFrom.FIRST, retry=True) as consumer,

@@ -10,9 +10,11 @@ from aerobee.broker.metrics.sources import make_sources
 from aerobee.store.files.local_time import local_day
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.metrics.figures import TimerFigures
+    from aerobee.broker.metrics.figures import SlaveFigures, TimerFigures
     from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -30,6 +32,7 @@ class MetricsFeature(Feature):
         limits: LimitUses,
         *,
         timers: TimerFigures | None,
+        slaves: Callable[[], Mapping[str, SlaveFigures]],
     ) -> None:
         remoting = core.rounds.reactor.stats
         self.sampling = Sampling(
@@ -48,6 +51,7 @@ class MetricsFeature(Feature):
             consumers=consumers,
             transactions=transactions,
             timers=timers,
+            slaves=slaves,
             limits=limits,
         )
 

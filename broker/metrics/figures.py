@@ -125,6 +125,25 @@ class TimerFigures(Protocol):
         ...
 
 
+class SlaveFigures(Protocol):
+    """How far one slave is."""
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of the log that it has not acknowledged."""
+        ...
+
+    @property
+    def lag_s(self) -> float:
+        """How long ago it had everything."""
+        ...
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether it follows, and is not too far behind."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSources:
     """What a scrape reads of each process that serves, a broker or a name server alone."""
@@ -169,6 +188,8 @@ class Sources(ServerSources):
     """Topic and number of its open halves."""
     timers: TimerFigures | None = None
     """None without the wheel."""
+    slaves: Callable[[], Mapping[str, SlaveFigures]]
+    """The slaves by their addresses."""
     read_backlog: Callable[[], Awaitable[Backlog]]
     """It takes a while, and others run meanwhile."""
     backlog: Backlog = field(default_factory=Backlog)

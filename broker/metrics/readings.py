@@ -18,7 +18,7 @@ from aerobee.store.stats import Durations
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aerobee.broker.metrics.figures import PoolFigures, Sources, TimerFigures
+    from aerobee.broker.metrics.figures import PoolFigures, SlaveFigures, Sources, TimerFigures
     from aerobee.broker.metrics.metric import Reading
 
 REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}
@@ -304,3 +304,13 @@ STORAGE_LABELS: Final = ("storage_type", "storage_medium")
 def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric[Sources]:
     """A gauge of the store's medium."""
     return Metric(name, "gauge", STORAGE_LABELS, text, read)
+
+
+def per_slave(read: Callable[[SlaveFigures], float]) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure of each slave that is connected, by its address."""
+
+    def read_each(sources: Sources) -> Iterator[Reading]:
+        for host, slave in sources.slaves().items():
+            yield (host,), read(slave)
+
+    return read_each

@@ -19,12 +19,12 @@ from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import LANGUAGE_CODES, LanguageCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from aerobee.broker.consumers.clients import Client, ClientTable
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.metrics.figures import TimerFigures
+    from aerobee.broker.metrics.figures import SlaveFigures, TimerFigures
     from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -47,6 +47,7 @@ def make_sources(
     consumers: ConsumerTables,
     transactions: Transactions,
     timers: TimerFigures | None,
+    slaves: Callable[[], Mapping[str, SlaveFigures]],
     limits: LimitUses,
 ) -> Sources:
     """The sources of the metrics."""
@@ -77,6 +78,7 @@ def make_sources(
         dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
         half_messages=lambda: transactions.open.items(),
         timers=timers,
+        slaves=slaves,
         read_backlog=backlog_reader(core, LagReader(core, topics, consumers)),
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,

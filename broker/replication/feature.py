@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.replication.slaves import Slaves
+from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin as headers
@@ -20,7 +23,8 @@ class ReplicationFeature(Feature):
 
     def __init__(self, core: Core) -> None:
         self._store = core.store
-        self.status = status = StatusProcessor(core)
+        self.slaves = SlavesView(core, trio.current_time)
+        self.status = status = StatusProcessor(core, self.slaves)
         self.routes = (
             Route(headers.GetBrokerHaStatus, status.ha_status, "admin"),
             Route(headers.ExchangeBrokerHaInfo, status.exchange, "admin"),

@@ -8,11 +8,11 @@ from aerobee.broker.config.settings.advertised import with_port
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.statistics import HAConnectionInfo, HARuntimeInfo
 from aerobee.remoting.wire.headers import admin as headers
-from aerobee.store.replication.transfer import Standing
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.slaves_view import SlavesView
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.command import Command
 
@@ -27,36 +27,32 @@ def ha_address(config: BrokerConfig) -> str:
 class StatusProcessor:
     """Handles the codes 906 to 908."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, slaves: SlavesView) -> None:
         self._config = core.config
         self._address = core.address
-        self._log_out = core.store.log_out
+        self._slaves = slaves
         self.start_offset = 0
         """The end of the log at the start of this broker."""
-        self._gap_bytes = core.config.replication.ha_max_gap_not_in_sync_bytes
 
     def ha_status(
         self, header: headers.GetBrokerHaStatus, command: Command, connection: Peer
     ) -> Answer:
         """GET_BROKER_HA_STATUS: this is a master; a slave that does not follow is never in sync."""
-        end = self._log_out.span().max_offset
-        slaves = []
-        for follower in self._log_out.followers:
-            transfer = follower.transfer
-            follows = transfer.standing is Standing.FOLLOWS
-            acknowledged = transfer.acknowledged if follows else 0
-            slaves.append(
-                HAConnectionInfo(
-                    addr=follower.peer,
-                    slave_ack_offset=acknowledged,
-                    diff=end - acknowledged,
-                    in_sync=follows and end - acknowledged < self._gap_bytes,
-                    transfer_from_where=max(0, transfer.next_offset),
-                )
-            )
+        slaves = list(self._slaves.figures())
         status = HARuntimeInfo(
-            master_commit_log_max_offset=end,
-            ha_connection_info=slaves,
+            master_commit_log_max_offset=self._slaves.end,
+            ha_connection_info=[
+                HAConnectionInfo(
+                    addr=slave.peer,
+                    slave_ack_offset=slave.acknowledged,
+                    diff=slave.lag_bytes,
+                    in_sync=slave.in_sync,
+                    transfer_from_where=slave.next_offset,
+                    lag_millis=round(slave.lag_s * 1000),
+                    standing=slave.standing,
+                )
+                for slave in slaves
+            ],
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
         )
         return Answer(body=status.to_bytes())

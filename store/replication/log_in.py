@@ -112,6 +112,7 @@ class LogIn:
                 return "disk"
             self.heard_at = trio.current_time()
             for frame in frames.feed(data):
+                self._stats.replicated_in_bytes += len(frame.data)
                 for step in arriving.take(frame):
                     await self._do(step)
                     appended()

@@ -16,12 +16,14 @@ import trio
 
 from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, ReportReader, encode_frame
 from aerobee.store.listeners import Listeners
+from aerobee.store.replication.lag import Lag
 from aerobee.store.replication.transfer import LogSpan, Standing, Transfer, held_by
 
 if TYPE_CHECKING:
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.messages.reader import QueueReader
     from aerobee.store.replication.transfer import Piece
+    from aerobee.store.stats import StoreStats
 
 
 RECEIVE_BYTES = 4_096
@@ -47,13 +49,14 @@ class Pace:
 class Follower:
     """One slave's connection."""
 
-    __slots__ = ("host", "peer", "transfer", "wanted")
+    __slots__ = ("host", "lag", "peer", "transfer", "wanted")
 
-    def __init__(self, host: str, peer: str) -> None:
+    def __init__(self, host: str, peer: str, now: float) -> None:
         self.host = host
         """Its address without the port: two connections from there are one slave."""
         self.peer = peer
         self.transfer = Transfer()
+        self.lag = Lag(now)
         self.wanted = trio.Event()
         """There may be something to send."""
 
@@ -61,9 +64,10 @@ class Follower:
 class LogOut:
     """The log on its way to all slaves."""
 
-    def __init__(self, commit_log: CommitLog, reader: QueueReader) -> None:
+    def __init__(self, commit_log: CommitLog, reader: QueueReader, stats: StoreStats) -> None:
         self._log = commit_log
         self._reader = reader
+        self._stats = stats
         self.pace = Pace()
         self.followers: list[Follower] = []
         self._ahead: set[tuple[str, int]] = set()
@@ -100,7 +104,7 @@ class LogOut:
 
     async def serve(self, stream: trio.abc.Stream, host: str, peer: str) -> None:
         """Serve one slave until it leaves, breaks off, or is silent for too long."""
-        follower = Follower(host, peer)
+        follower = Follower(host, peer, trio.current_time())
         self.followers.append(follower)
         log.info("replication.slave_connected", peer=peer)
         reason = "closed"
@@ -140,7 +144,9 @@ class LogOut:
     def _reported(self, follower: Follower, max_offset: int) -> None:
         transfer = follower.transfer
         first = transfer.standing is Standing.SILENT
-        if not transfer.reported(max_offset, self.span()):
+        news = transfer.reported(max_offset, self.span())
+        follower.lag.reported(transfer.acknowledged, self._log.max_offset, trio.current_time())
+        if not news:
             return
         if first:
             if not max_offset:
@@ -193,6 +199,7 @@ class LogOut:
         transfer = follower.transfer
         batch_bytes = min(self.pace.batch_bytes, FRAME_DATA_BYTES_MAX)
         follows = transfer.standing is Standing.FOLLOWS
+        follower.lag.to_send(transfer.acknowledged, transfer.next_offset, trio.current_time())
         while (piece := transfer.piece(self.span(), batch_bytes)) is not None:
             data = await self._bytes(piece)
             if data is None:
@@ -206,6 +213,7 @@ class LogOut:
             transfer.sent(piece)
             self._offered = max(self._offered, transfer.next_offset)
             await stream.send_all(frame)
+            self._stats.replicated_out_bytes += piece.size
         if follows and transfer.standing is Standing.DELETED:
             self._note(follower, transfer.next_offset)
 

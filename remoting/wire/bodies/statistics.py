@@ -160,6 +160,10 @@ class HAConnectionInfo(msgspec.Struct, rename="camel", kw_only=True):
     slave_ack_offset: int = 0
     transfer_from_where: int = 0
     transferred_byte_in_second: int = 0
+    lag_millis: int = 0
+    """Ours: how long ago it had everything."""
+    standing: str = ""
+    """Ours: silent, follows, ahead or deleted; empty from a Java master."""
 
 
 class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):

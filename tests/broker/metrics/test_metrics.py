@@ -57,6 +57,10 @@ class FakeTimers:
         return [(5, 2), (60, 4)]
 
 
+class OneSlave:
+    lag_bytes, lag_s, in_sync = 70, 1.5, True
+
+
 async def nothing_stored() -> Backlog:
     """Nobody produces or consumes."""
     return Backlog()
@@ -86,6 +90,7 @@ def make_sources() -> Sources:
         flush_behind_bytes=lambda: 4096,
         dispatch_behind_bytes=lambda: 128,
         half_messages=list,
+        slaves=dict,
         space=lambda: Space(2**41, 2**40, 2**39),
         refuses_puts=lambda: True,
         read_backlog=nothing_stored,
@@ -338,6 +343,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         producers=lambda: [(ClientKind("JAVA", 479), 1)],
         consumers=lambda: [(ClientKind("JAVA", 479, "g", "push"), 1)],
         backlog=Backlog([GroupLag("g", "orders", is_retry=False)], earliest_ms=2_000),
+        slaves=lambda: {"10.0.0.2": OneSlave()},
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
@@ -495,3 +501,22 @@ def test_the_constant_series_of_opentelemetry_are_there(sources: Sources) -> Non
     text = text_of(sources)
     assert 'otel_scope_info{otel_scope_name="broker-meter"} 1.0' in text
     assert "target_info{" in text
+
+
+def test_each_slave_has_a_series_while_it_is_connected(sources: Sources) -> None:
+    sources.store.replicated_out_bytes = 900
+    shown = scrape(replace(sources, slaves=lambda: {"10.0.0.2": OneSlave()}))
+    by_name = {
+        (name, dict(labels).get("slave")): value
+        for (name, labels), value in shown.items()
+        if name.startswith("aerobee_replication_")
+    }
+    assert by_name == {
+        ("aerobee_replication_slaves", None): 1,
+        ("aerobee_replication_slaves_in_sync", None): 1,
+        ("aerobee_replication_slave_lag_bytes", "10.0.0.2"): 70,
+        ("aerobee_replication_slave_lag_seconds", "10.0.0.2"): 1.5,
+        ("aerobee_replication_sent_bytes_total", None): 900,
+        ("aerobee_replication_received_bytes_total", None): 0,
+    }
+    assert not any("slave_lag" in name for name, _ in scrape(sources))

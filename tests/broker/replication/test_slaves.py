@@ -15,6 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.load import load_config
 from aerobee.broker.replication.slaves import OF_HOST_MAX, SLAVES_MAX, Slaves
+from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus
 from aerobee.store.files.disk import Disk
@@ -56,7 +57,7 @@ async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, in
 
 
 async def status_of(core: Core) -> dict[str, object]:
-    processor = StatusProcessor(core)
+    processor = StatusProcessor(core, SlavesView(core, trio.current_time))
     answer = processor.ha_status(GetBrokerHaStatus(), cast("Command", None), cast("Peer", None))
     status: dict[str, object] = msgspec.json.decode(cast("bytes", answer.body))
     return status
@@ -83,6 +84,8 @@ async def test_a_slave_gets_the_log_and_is_shown(tmp_path: Path) -> None:
             assert status["inSyncSlaveNums"] == 1
             [shown] = cast("list[dict[str, object]]", status["haConnectionInfo"])
             assert (shown["slaveAckOffset"], shown["diff"], shown["inSync"]) == (end, 0, True)
+            assert (shown["standing"], shown["lagMillis"]) == ("follows", 0)
+            assert core.store.stats.replicated_out_bytes == end
 
 
 @pytest.mark.trio
