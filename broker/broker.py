@@ -16,6 +16,7 @@ from aerobee.broker.consumers.feature import ConsumersFeature
 from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.core.core import Core
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.core.role import OnceMaster, WhileSlave
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
@@ -97,7 +98,9 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
-        self.replication = add(ReplicationFeature(core))
+        self.replication = add(
+            ReplicationFeature(core, self.namesrv.registration, self.namesrv.connect)
+        )
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
         slaves = self.replication.slaves.of_hosts
@@ -149,7 +152,7 @@ class Broker:
     def routes(self) -> list[Route]:
         """Header, handler and pool of every request that the broker's ports answer."""
         routes = (route for feature in self.features for route in feature.routes)
-        return list(self.audit.routes(routes))
+        return list(self.audit.routes(self.replication.guarded(routes)))
 
     @property
     def namesrv_routes(self) -> list[Route]:
@@ -163,10 +166,23 @@ class Broker:
         return [
             core.store,
             self.saver,
-            *(service for feature in self.features for service in feature.services),
+            *self._services_of_features(),
             PoolWatch(core.rounds.reactor.pools.values(), core.clock),
             Housekeeping(self.scan),
         ]
+
+    def _services_of_features(self) -> Iterator[Service]:
+        """Those of each feature, for the role of this broker."""
+        role, starts_as_slave = self.core.role, self.core.role.is_slave
+        for feature in self.features:
+            yield from feature.services
+            if not starts_as_slave:
+                yield from feature.master_services
+                continue
+            if feature.master_services:
+                yield OnceMaster(role, feature.master_services)
+            if feature.slave_services:
+                yield WhileSlave(role, feature.slave_services)
 
     def load(self) -> Recovery:
         """Lock the directory, read the tables, recover the store, make the tables agree with it.
@@ -203,10 +219,13 @@ class Broker:
 
     async def close(self) -> bool:
         """Refuse puts from now on, and save every table; whether all of them are on disk."""
-        for feature in self.features:
-            feature.settle()
+        master = not self.core.role.is_slave
+        if master:
+            for feature in self.features:
+                feature.settle()
         self.core.puts.close()
         await self.core.store.space.make_room()
-        for feature in self.features:
-            await feature.close()
+        if master:
+            for feature in self.features:
+                await feature.close()
         return await self.saver.save_all()

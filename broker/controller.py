@@ -162,6 +162,7 @@ class BrokerController(Server):
         health = make_health(
             serving=lambda: self.serving,
             stopping=self._why_not_ready,
+            replication=self.broker.replication.trouble,
             stats=core.stats,
             store=core.store,
             disk=core.disk,

@@ -18,9 +18,12 @@ class Flag(IntFlag):
     LOGIC_DISK_FULL = 0x40
     SHUT_DOWN = 0x100
     """Ours: closed, or not loaded yet."""
+    SLAVE = 0x200
+    """Ours: the log is copied from a master, and nobody else writes to it."""
 
 
 UNWRITABLE = ~int(Flag.NOT_READABLE)
+FAULTS = UNWRITABLE & ~int(Flag.SLAVE)
 
 
 class RunningFlags:
@@ -61,6 +64,11 @@ class RunningFlags:
     def cause(self) -> str:
         """Why writes are refused, for people; empty while they are not."""
         return "; ".join(cause for flag, cause in self._causes.items() if flag & UNWRITABLE)
+
+    @property
+    def fault(self) -> str:
+        """The same without the role: a slave that refuses writes is as it should be."""
+        return "; ".join(cause for flag, cause in self._causes.items() if flag & FAULTS)
 
     def _count(self) -> None:
         self.bits = sum(self._causes)

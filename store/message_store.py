@@ -313,7 +313,7 @@ class MessageStore:
         """Whether the next start must look closer."""
         return (
             bool(self.dispatch_behind_bytes or self.stats.queues_stopped)
-            or bool(self.flags.bits & ~int(Flag.SHUT_DOWN | Flag.DISK_FULL))
+            or bool(self.flags.bits & ~int(Flag.SHUT_DOWN | Flag.DISK_FULL | Flag.SLAVE))
             or self._log_flush.failure is not None
         )
 
@@ -358,6 +358,15 @@ class MessageStore:
         confirm = self.confirm_offset
         if self.dispatcher.advance(confirm):
             self._dispatch_service.go_on()
+
+    def be_slave(self) -> None:
+        """From now on only `log_in` writes to the log: every put is refused."""
+        self.flags.set(Flag.SLAVE, "this broker is a slave: its log is a copy of the master's")
+
+    def be_master(self) -> None:
+        """Take puts again, behind what was copied, all of which was dispatched."""
+        assert not self.dispatch_behind_bytes, self.dispatch_behind_bytes
+        self.flags.clear(Flag.SLAVE)
 
     def wait_for_slaves(self, needed: int, timeout_s: float) -> None:
         """From now on `when_durable` is about so many slaves as well; before `run`."""
@@ -461,6 +470,23 @@ class MessageStore:
     def read(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins there; None for any other offset. Raises: NotInMemory, OSError."""
         return self.reader.record(physical_offset, size)
+
+    def last_record(self) -> tuple[int, bytes] | None:
+        """The last record that has a unit: where it begins, and its bytes; None without one.
+
+        Raises: NotInMemory, OSError.
+        """
+        at = self.dispatcher.last_position
+        if at < 0:
+            units = self.reader.cold.units
+            last = (
+                queue.unit(queue.end_offset - 1, units)
+                for queue in self.queues.table.values()
+                if queue.end_offset > queue.min_offset
+            )
+            at = max((unit.physical_offset for unit in last if unit is not None), default=-1)
+        record = None if at < 0 else self.read(at)
+        return None if record is None else (at, bytes(record))
 
     def stored_message(self, physical_offset: int) -> memoryview | None:
         """The stored bytes of the message that begins there; None for any other offset.

@@ -76,7 +76,8 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         default(name, width)
     units = -(-int(values.get("mappedFileSizeConsumeQueue", 6_000_000)) // UNIT_BYTES)
     values["mappedFileSizeConsumeQueue"] = units * UNIT_BYTES
-    values["brokerId"] = 0
+    if values.get("brokerRole") != BrokerRole.SLAVE:
+        values["brokerId"] = 0
     if values.get("brokers") == AUTO:
         values["brokers"] = str(min(machine.cpu_count, BROKERS_MAX))
     return {name: value for name, value in values.items() if given.get(name) != value}
@@ -161,8 +162,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
                 f"{host} is open to the network, which needs credentials (authentication_enabled:"
                 " true, or acl_enable: true) or insecure: true",
             )
-    if broker.broker_role is BrokerRole.SLAVE:
-        yield "brokerRole", "SLAVE asks for something that this broker does not do"
+    if config.is_slave:
+        yield from slave_objections(config)
     if config.needed_slaves and not config.replication.is_on:
         yield "inSyncReplicas", "sends would wait for slaves that may not connect: set haPeers"
     if config.metrics.metrics_exporter_type in (
@@ -183,6 +184,27 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     yield from port_clashes(config)
     if config.broker.broker_count > 1:
         yield from member_objections(config)
+
+
+def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """What a slave lacks."""
+    broker, replication = config.broker, config.replication
+    if not broker.broker_id:
+        yield (
+            "brokerId",
+            "a slave needs a number of its own from 1 on: 0 is the master, set brokerId: 1",
+        )
+    known = broker.namesrv_addr or config.namesrv.embedded_namesrv
+    if not replication.ha_master_address and not known:
+        yield (
+            "brokerRole",
+            "a slave finds its master by haMasterAddress, or at a name server: set namesrvAddr",
+        )
+    if broker.broker_count > 1 and replication.ha_master_address:
+        yield (
+            "haMasterAddress",
+            "several brokers have a master each: set namesrvAddr, and take it out",
+        )
 
 
 def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
@@ -259,13 +281,16 @@ def hints(
             " cannot reach; set advertised_host (AEROBEE_ADVERTISED_HOST) to a name or address that"
             " they can, or advertised to one for each of their networks",
         )
-    if given.get("brokerId"):
+    if given.get("brokerId") and not config.is_slave:
         yield "brokerId", "ignored: a master has the id 0"
     if config.broker.broker_role is BrokerRole.SYNC_MASTER and not config.needed_slaves:
         yield "brokerRole", "SYNC_MASTER waits for nobody as long as inSyncReplicas is 1"
     synchronous = config.broker.broker_role is BrokerRole.SYNC_MASTER
     if config.replication.in_sync_replicas > 1 and not synchronous:
         yield "inSyncReplicas", "without brokerRole SYNC_MASTER no send waits for slaves"
+    if config.replication.ha_master_address and not config.is_slave:
+        role = config.broker.broker_role
+        yield "haMasterAddress", f"only a slave copies a master, and brokerRole is {role}"
     if given.get("haListenPort") and not config.replication.is_on:
         yield "haListenPort", "without haPeers nobody may copy the log: the port is not opened"
     for name, value in given.items():

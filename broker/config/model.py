@@ -49,6 +49,11 @@ class BrokerConfig:
         return self.replication.in_sync_replicas - 1 if synchronous else 0
 
     @property
+    def is_slave(self) -> bool:
+        """Whether this broker starts as the slave of another one."""
+        return self.broker.broker_role is BrokerRole.SLAVE
+
+    @property
     def answers_wait(self) -> bool:
         """Whether a send is answered only when it is on disk, or on slaves."""
         return self.store.sync_flush or self.needed_slaves > 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.schema import Key, Value
 
 MASK = "********"
-NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false"}
+NEVER_HERE = {"filterServerNums": "0"}
 """Keys without a setting that `exportConfigs` of RocketMQ 4.9 requires."""
 TAKES = {True: "SIGHUP", False: "restart"}
 """Whether a setting is live → what applies a change of its file."""

@@ -208,6 +208,13 @@ def addresses(text: str) -> str:
     return ";".join(pairs)
 
 
+def address(text: str) -> str:
+    """Check one `host:port`, or nothing."""
+    if ";" in text:
+        raise ValueError(f"{text} is more than one address")
+    return addresses(text)
+
+
 def brokers(text: str) -> str:
     """Check a number of brokers."""
     count = text.lower()
@@ -226,6 +233,7 @@ def path(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], str]] = {
     "hours_of_day": hours_of_day,
     "delays": delays,
+    "address": address,
     "addresses": addresses,
     "brokers": brokers,
     "path": path,

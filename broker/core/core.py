@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.background import Pace
 from aerobee.broker.core.puts import Puts
+from aerobee.broker.core.role import Role
 from aerobee.broker.core.rounds import Rounds
 from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.holds.quota import HoldLimits
@@ -47,8 +48,11 @@ class Core:
         self.began_ms = clock.now_ms()
         """When this process began to be a broker, by the wall clock."""
         self.began = clock.monotonic()
+        self.role = Role(slave=config.is_slave)
         self.stats = BrokerStats()
         self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
+        if self.role.is_slave:
+            self.store.be_slave()
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)
         self.puts = Puts(
             self.store, clock, finish_round=self.rounds.finish, topics_deleted=topics_deleted

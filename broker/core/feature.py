@@ -67,6 +67,10 @@ class Feature:
     held: HeldRequests | None = None
     services: Sequence[Service] = ()
     """Background tasks, in the order in which they start."""
+    master_services: Sequence[Service] = ()
+    """Those of a master: they put, or keep what they put, and rest while this broker is a slave."""
+    slave_services: Sequence[Service] = ()
+    """Those of a slave."""
 
     def load(self) -> None:
         """Read its tables; the store is locked and not recovered yet.
@@ -101,7 +105,7 @@ class Feature:
         """Tell others that the broker stops; it still serves."""
 
     def settle(self) -> None:
-        """Put what the next start has to know: the last puts before a clean stop."""
+        """Put what the next start has to know: the last puts before a clean stop, of a master."""
 
     async def close(self) -> None:
-        """Finish background work: nothing is put any more, the tables are saved next."""
+        """Finish the work of a master: nothing is put any more, the tables are saved next."""

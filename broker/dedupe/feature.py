@@ -24,4 +24,4 @@ class DedupeFeature(Feature):
             clock=core.clock,
             repeated=core.stats.repeated,
         )
-        self.services = (self.dedupe,)
+        self.master_services = (self.dedupe,)

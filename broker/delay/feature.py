@@ -43,7 +43,7 @@ class DelayFeature(Feature):
         self.periodic = (Periodic(self.file, config.store.flush_delay_offset_interval_ms / 1000),)
         self.put_hooks = (delay_hook(core.store.levels),)
         self.schedule = Schedule(core, self.offsets)
-        self.services = (self.schedule,)
+        self.master_services = (self.schedule,)
         self.routes = (Route(GetAllDelayOffset, self.all_offsets, "admin"),)
 
     def load(self) -> None:

@@ -97,6 +97,7 @@ def make_health(
     *,
     serving: Callable[[], bool],
     stopping: Check,
+    replication: Check,
     stats: BrokerStats,
     store: StoreDoor,
     disk: Disk,
@@ -106,13 +107,14 @@ def make_health(
     """The checks of the three probes.
 
     `serving`: recovered, and accepting connections. `stopping`: the reason, once it is to stop.
+    `replication`: why a slave cannot follow its master.
     """
 
     def started() -> str | None:
         return None if serving() else "recovery is not finished"
 
     def writable() -> str | None:
-        return store.flags.cause or None
+        return store.flags.fault or None
 
     return Health(
         startup={"recovered": started},
@@ -121,6 +123,7 @@ def make_health(
             "recovered": started,
             "running": stopping,
             "store_writable": writable,
+            "replication": replication,
             "disk": disk_has_room(disk, places, lambda: store.config),
         },
     )

@@ -84,7 +84,7 @@ def make_sources(
         now_ms=core.clock.now_ms,
         limits=limits,
         space=lambda: disk.free_space(store.root),
-        refuses_puts=lambda: bool(store.flags.cause),
+        refuses_puts=lambda: bool(store.flags.fault),
     )
 
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.namesrv.name_server_link import connected
 from aerobee.broker.namesrv.registration import Identity, Registration
-from aerobee.broker.namesrv.registrations import MASTER_ID
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.status import ha_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
+    from aerobee.broker.namesrv.name_server_link import NameServerLink
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Route
@@ -30,6 +31,7 @@ class NamesrvFeature(Feature):
         """`more`: further requests that the name server answers."""
         config = core.config
         embedded = config.namesrv.embedded_namesrv
+        self._connect_s = config.remoting.connect_timeout_ms / 1000
         self.role = NamesrvRole(config, core.tables, core.clock)
         self.route_table = self.role.route_table
         self.registration = Registration(
@@ -39,17 +41,17 @@ class NamesrvFeature(Feature):
             clock=core.clock,
             routes=self.route_table if embedded else None,
             name_servers=other_name_servers(config),
-            connect=lambda address: connected(
-                address,
-                connect_timeout_s=config.remoting.connect_timeout_ms / 1000,
-                link=self.role.link,
-            ),
+            connect=self.connect,
         )
         topics.listeners.append(self.registration.topics_changed)
         if embedded:
             self.routes = (*self.role.routes, *more)
         self.saved = (self.role.kv_file,)
         self.services = (self.registration, *self.role.services)
+
+    def connect(self, address: str) -> AbstractAsyncContextManager[NameServerLink]:
+        """Open a connection to a name server or broker elsewhere, signed where that is set."""
+        return connected(address, connect_timeout_s=self._connect_s, link=self.role.link)
 
     def load(self) -> None:
         """Read the key-value table."""
@@ -78,7 +80,7 @@ def identity(config: BrokerConfig, address: str) -> Identity:
     return Identity(
         cluster=broker.broker_cluster_name,
         broker=broker.broker_name,
-        broker_id=MASTER_ID,
+        broker_id=broker.broker_id,
         address=address,
         ha_address=ha_address(config),
     )

@@ -18,8 +18,9 @@ import msgspec
 import structlog
 import trio
 
+from aerobee.broker.namesrv.registrations import MASTER_ID, RegistrationAnswer
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
-from aerobee.remoting.errors import BodyError, RemotingError
+from aerobee.remoting.errors import BodyError, HeaderError, RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 3.0
 """The pause after a failed attempt."""
+SEARCH_S: Final = 5.0
+"""The period of the registration of a slave while no master is known."""
 LEAVE_S: Final = 1.0
 """The timeout for unregistering."""
 BOTH: Final = PERM_READ | PERM_WRITE
@@ -94,6 +97,19 @@ class Registration:
         self.links = [Link(self, address) for address in name_servers]
         self.leaving = False
         self.lame = False
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker registers as a slave."""
+        return self.identity.broker_id != MASTER_ID
+
+    @property
+    def master(self) -> RegistrationAnswer:
+        """The master of a slave as a name server has told it last; without addresses: none is."""
+        asked = [link.master for link in self.links]
+        if self.routes is not None:
+            asked.append(self.routes.master_of_own(self.identity.cluster))
+        return next((answer for answer in asked if answer.ha_address), RegistrationAnswer())
 
     def register_own(self) -> None:
         """Register this broker with the embedded name server."""
@@ -149,6 +165,8 @@ class Registration:
                 self.routes.update_own((self.visible(config),))
 
     def _tell_others(self, changed: Iterable[str]) -> None:
+        if self.is_slave:
+            return  # its topics are its master's
         for link in self.links:
             if link.server is not None:
                 link.changed.update(changed)
@@ -186,6 +204,8 @@ class Link:
         self.wake = trio.Event()
         self.server: NameServer | None = None
         self.up: bool | None = None
+        self.master = RegistrationAnswer()
+        """The master as this name server knows it, for a slave."""
 
     async def run(self) -> NoReturn:
         """Connect, keep registered, and connect again after a failure."""
@@ -211,19 +231,27 @@ class Link:
             if self.registrar.leaving:
                 await trio.sleep_forever()
             if trio.current_time() >= next_whole:
-                next_whole = trio.current_time() + self.registrar.period_s
+                began = trio.current_time()
                 await self.register(server, None)
+                next_whole = began + self.period_s
                 self.note(True, None)
             else:
                 await self.register(server, changed)
             with trio.move_on_at(next_whole):
                 await self.wake.wait()
 
+    @property
+    def period_s(self) -> float:
+        """The period of the registration."""
+        period_s = self.registrar.period_s
+        searches = self.registrar.is_slave and not self.master.ha_address
+        return min(period_s, SEARCH_S) if searches else period_s
+
     async def register(self, server: NameServer, changed: Iterable[str] | None) -> None:
         """Register the whole table, or some topics. Raises: Rejected, RemotingError."""
         table = self.registrar.topics.configs
         if changed is None:
-            if not self.registrar.settings.force_register and not await self.is_outdated(server):
+            if not await self.wants_all(server):
                 return
             names: Iterable[str] = table
         else:
@@ -274,6 +302,9 @@ class Link:
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         answer = await self.call(server, RequestCode.REGISTER_BROKER, header, body)
+        with suppress(HeaderError):
+            told = answer.header(headers.RegisterBrokerResponse)
+            self.master = RegistrationAnswer(told.ha_server_addr, told.master_addr)
         if answer.body:
             await in_slices(self.take_order(bytes(answer.body)))
 
@@ -283,6 +314,14 @@ class Link:
             for ordered in KVTable.keys(body):
                 self.registrar.topics.mark_ordered(ordered, self.registrar.clock.now_ms())
                 yield
+
+    async def wants_all(self, server: NameServer) -> bool:
+        """Whether the whole table is to be sent; of a slave always, for the answer.
+
+        Raises: RemotingError.
+        """
+        always = self.registrar.is_slave or self.registrar.settings.force_register
+        return always or await self.is_outdated(server)
 
     async def is_outdated(self, server: NameServer) -> bool:
         """Ask with QUERY_DATA_VERSION whether the registration is stale. Raises: RemotingError."""

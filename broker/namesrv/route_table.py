@@ -107,15 +107,25 @@ class RouteTable:
         self.update_own(topics)
 
     def update_own(self, topics: Iterable[TopicConfig]) -> None:
-        """Store new or changed topics of our own broker."""
+        """Store new or changed topics of our own broker; a slave's while its master is unknown."""
         assert self.own is not None, "our own broker has not been entered"
+        if not self._own_gives_topics:
+            return
         for config in topics:
             self.queues.put(self.own.name, config, config.perm)
 
     def delete_own(self, topic: str) -> None:
         """Remove a topic that our own broker no longer has."""
-        if self.own is not None:
+        if self.own is not None and self._own_gives_topics:
             self.queues.drop(topic, {self.own.name})
+
+    @property
+    def _own_gives_topics(self) -> bool:
+        """Whether the topics of our own broker count: of a slave only where there is no master."""
+        own = self.own
+        return own is not None and (
+            own.broker_id == MASTER_ID or MASTER_ID not in self.brokers[own.name].addresses
+        )
 
     def leave_own(self) -> None:
         """Remove our own broker from every route, because it stops."""
@@ -281,8 +291,8 @@ class RouteTable:
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
         """Store a topic of registered brokers; nothing if one of them is not registered.
 
-        Entries for our own broker are ignored: it reports its topics itself. Raises: Refused,
-        LimitReached.
+        Entries for our own broker are ignored: it reports its topics itself, unless it is a slave.
+        Raises: Refused, LimitReached.
         """
         for queue in queues:
             check_queues(topic, queue.read_queue_nums, queue.write_queue_nums)
@@ -290,7 +300,7 @@ class RouteTable:
             return
         self.queues.check_room(not self.queues.of(topic))
         for queue in queues:
-            if self.own is None or queue.broker_name != self.own.name:
+            if self.own is None or self.own != (queue.broker_name, MASTER_ID):
                 self.queues.put_data(topic, queue)
 
     def holder(self, broker: str, broker_id: int) -> str | None:
@@ -308,6 +318,13 @@ class RouteTable:
         if self.own == (broker.name, MASTER_ID):
             return RegistrationAnswer(self.own_ha_address, address)
         live = self.live.get(LiveKey(request.cluster, address))
+        return RegistrationAnswer(live.ha_address, address) if live else RegistrationAnswer()
+
+    def master_of_own(self, cluster: str) -> RegistrationAnswer:
+        """The master's addresses, where our own broker is a slave of one that registers here."""
+        broker = None if self.own is None else self.brokers.get(self.own.name)
+        address = None if broker is None else broker.addresses.get(MASTER_ID)
+        live = None if address is None else self.live.get(LiveKey(cluster, address))
         return RegistrationAnswer(live.ha_address, address) if live else RegistrationAnswer()
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:

@@ -66,7 +66,8 @@ class PopFeature(Feature):
             offsets=consumers.offsets,
             timing=timing(core, timers),
         )
-        self.services = (self.revive, self.hold)
+        self.master_services = (self.revive,)
+        self.services = (self.hold,)
         self.reader = PopReader(
             core,
             topics=topics,

@@ -47,6 +47,7 @@ SUBSCRIPTION: Final = 4
 LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 NOT_EXIST: Final = int(ResponseCode.SUBSCRIPTION_NOT_EXIST)
 NOT_LATEST: Final = int(ResponseCode.SUBSCRIPTION_NOT_LATEST)
 FILTER_NOT_EXIST: Final = int(ResponseCode.FILTER_DATA_NOT_EXIST)
@@ -66,6 +67,7 @@ class Pull:
         self, core: Core, *, access: ReadAccess, consumers: ConsumerTables, hold: Hold
     ) -> None:
         self.config = core.config
+        self._role = core.role
         self._store = core.store
         self._stats = core.stats
         self._clock = core.clock
@@ -190,8 +192,10 @@ class Pull:
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult
     ) -> Answer:
-        response = PullAnswer(0, result.next_begin_offset, result.min_offset, result.max_offset)
-        status = result.status
+        status, next_offset = result.status, result.next_begin_offset
+        if code == OFFSET_MOVED and self._keeps_offset(status):
+            code, next_offset = RETRY, header.queue_offset
+        response = PullAnswer(0, next_offset, result.min_offset, result.max_offset)
         if status is not FOUND:
             self._stats.pulls_missed += 1
             return Answer(code, response, status.name)
@@ -201,6 +205,11 @@ class Pull:
         counters.bytes_out += result.size
         counters.pulled[header.queue_id] = result.next_begin_offset
         return Answer(0, response, "FOUND", result.views)
+
+    def _keeps_offset(self, status: GetStatus) -> bool:
+        """Whether a consumer stays where it is: a slave that is behind must not move it."""
+        moves = status is GetStatus.OFFSET_RESET or self.config.replication.offset_check_in_slave
+        return self._role.is_slave and not moves
 
     def _park(
         self,

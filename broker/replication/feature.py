@@ -1,12 +1,18 @@
-"""Replication: slaves copy the log of this broker; without `haPeers` no port is opened."""
+"""Replication: slaves copy the log of this broker, or it is a slave that copies its master's.
+
+Without `haPeers` no port is opened.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.replication.following import Following
+from aerobee.broker.replication.master_calls import address_of
+from aerobee.broker.replication.slave_guard import SlaveGuard
 from aerobee.broker.replication.slaves import Slaves
 from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
@@ -14,14 +20,35 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.master_calls import Connect, MasterAddress
     from aerobee.store.results import Recovery
 
 
-class ReplicationFeature(Feature):
-    """The port for slaves, and the answer how far they are."""
+class KnownMaster(Protocol):
+    """The addresses of the master as name servers know it; None: they know none."""
 
-    def __init__(self, core: Core) -> None:
+    @property
+    def ha_address(self) -> str | None: ...
+    @property
+    def master_address(self) -> str | None: ...
+
+
+class Masters(Protocol):
+    """The part of the registration at name servers that knows the master."""
+
+    @property
+    def master(self) -> KnownMaster: ...
+
+
+class ReplicationFeature(Feature):
+    """The port for slaves and the answer how far they are; of a slave, what follows its master."""
+
+    def __init__(self, core: Core, masters: Masters, connect: Connect) -> None:
+        """`masters` is asked who the master is, `connect` opens connections to its listenPort."""
+        self._core, self._masters = core, masters
         self._store = core.store
         self.slaves = SlavesView(core, trio.current_time)
         self.status = status = StatusProcessor(core, self.slaves)
@@ -31,6 +58,11 @@ class ReplicationFeature(Feature):
             Route(headers.ResetMasterFlushOffset, status.reset_flush_offset, "admin"),
         )
         config = core.config
+        self.following: Following | None = None
+        """Of a broker that starts as a slave."""
+        if config.is_slave:
+            self.following = Following(core, self.master, connect)
+            self.slave_services = (self.following,)
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)
@@ -40,3 +72,21 @@ class ReplicationFeature(Feature):
     def recovered(self, recovery: Recovery) -> None:
         """Keep where the log ended at the start, as slaves ask for it."""
         self.status.start_offset = self._store.commit_log.max_offset
+
+    def master(self) -> MasterAddress | None:
+        """Where the master of this slave is; None: nobody knows."""
+        known = self._masters.master
+        configured = self._core.config.replication.ha_master_address
+        return address_of(configured, known.ha_address, known.master_address)
+
+    def guarded(self, routes: Iterable[Route]) -> Iterator[Route]:
+        """The routes of this broker; of a slave, with what only its master serves refused."""
+        core = self._core
+        if not core.config.is_slave:
+            return iter(routes)
+        reads = core.config.replication
+        return SlaveGuard(core.role, reads=lambda: reads.slave_read_enable).routes(routes)
+
+    def trouble(self) -> str | None:
+        """What keeps this slave from its master until a person mends it."""
+        return None if self.following is None else self.following.trouble()

@@ -28,7 +28,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def pace_of(core: Core) -> Pace:
-    """The times of the connections, from the settings."""
+    """The times of the connections, from the settings; the same on either side."""
     config = core.config.replication
     return Pace(
         config.ha_send_heartbeat_interval_ms / 1000,

@@ -61,7 +61,7 @@ class TimersFeature(Feature):
             Route(GetTimerMetrics, check_point.metrics, "admin"),
         )
         if self.wheel is not None:
-            self.services = (self.wheel,)
+            self.master_services = (self.wheel,)
 
     def _hook(
         self, draft: MessageDraft, properties: dict[str, str], stored_ms: int, accepted: bool

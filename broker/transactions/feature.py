@@ -40,7 +40,7 @@ class TransactionsFeature(Feature):
         self.periodic = (
             Periodic(core.tables.changing(self.table, "transactionMetrics"), COUNTS_S),
         )
-        self.services = (self.half_messages,)
+        self.master_services = (self.half_messages,)
 
     def settings_changed(self) -> Iterator[None]:
         """Check as often as transactionCheckInterval says now."""

@@ -245,7 +245,7 @@ async def running(root: Path, clock: MockClock, wall: TrioClock) -> AsyncIterato
         broker = desk.broker
         for feature in (broker.timers, broker.delay, broker.transactions, broker.pop):
             assert feature is not None
-            for service in feature.services:
+            for service in (*feature.services, *feature.master_services):
                 await nursery.start(service.run)
         pops = Pops(desk, clock)
         yield pops

@@ -56,6 +56,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "core": (
             "background",
             "puts",
+            "role",
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
@@ -74,7 +75,11 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "revive_log",
         ),
         "process": ("listener_tls", "loop_ticker"),
-        "replication": ("slaves",),
+        "replication": (
+            "following",
+            "master_calls",
+            "slaves",
+        ),
         "pull": (
             "hold",
             "protection",
@@ -128,7 +133,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "pull",
         ),
         "query": ("key_queries", "query"),
-        "replication": ("status",),
+        "replication": ("slave_guard", "status"),
         "send": (
             "dead_letters",
             "destinations",

@@ -36,23 +36,19 @@ class BrokerOptions:
     broker_name: str = setting(
         "brokerName", "DEFAULT_BROKER", pattern=ROOM_AND_NAME, derived="the host name"
     )
-    """Name of this broker; one name, one master."""
+    """Name of this broker, and of its slaves; one name, one master."""
     brokers: str = setting("brokers", "1", own=True, kind="brokers")
     """Brokers of this configuration, each a process with a data directory and ports of its own: 1
     to 64, or auto for one per core.
     """
     broker_cluster_name: str = setting("brokerClusterName", "DefaultCluster", pattern=NAME)
     """Name of the cluster."""
-    broker_id: int = setting(
-        "brokerId",
-        0,
-        ge=0,
-        le=9_223_372_036_854_775_807,
-        inert="there is no replication, and a master has the id 0",
-    )
-    """0 is a master, others are slaves."""
+    broker_id: int = setting("brokerId", 0, ge=0, le=9_223_372_036_854_775_807)
+    """Number of this broker below its name: a master has 0, each slave another one from 1 on."""
     broker_role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER)
-    """ASYNC_MASTER, or SYNC_MASTER: sends wait for slaves, see inSyncReplicas."""
+    """ASYNC_MASTER; SYNC_MASTER: sends wait for slaves, see inSyncReplicas; SLAVE: this broker
+    copies the master of its name, and serves reads.
+    """
     broker_ip1: str = setting(
         "brokerIP1",
         "127.0.0.1",

@@ -1,4 +1,4 @@
-"""The settings of replication. Source: configuration §3.5."""
+"""The settings of replication, of a master and of a slave. Source: configuration §3.5."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def peers(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
-    """Which slaves may copy the log, and the times of their connections."""
+    """Which slaves may copy the log, what a slave does, and the times of their connections."""
 
     ha_peers: str = setting("haPeers", "", own=True, separator=";", kind="peers")
     """Addresses and networks of the slaves that may copy the log, which holds every message. Empty:
@@ -57,6 +57,21 @@ class ReplicationConfig:
     """
     slave_timeout_ms: int = setting("slaveTimeout", 3_000, ge=100, le=60_000, unit="ms")
     """How long such a send waits for slaves before it is answered with FLUSH_SLAVE_TIMEOUT."""
+
+    ha_master_address: str = setting("haMasterAddress", "", kind="address")
+    """The master that a slave copies, as `host:port` of its haListenPort; empty: the one that name
+    servers know. Without name servers, the master's listenPort is taken for one less.
+    """
+    slave_read_enable: bool = setting("slaveReadEnable", True, live=True)
+    """Let consumers pull from a slave; Java's default is false."""
+    offset_check_in_slave: bool = setting("offsetCheckInSlave", False, live=True)
+    """A slave moves consumers whose offset is outside its queue. Without it they keep their offset:
+    a slave that is behind the master must not reset them.
+    """
+    slave_tables_period_ms: int = setting(
+        "slaveTablesPeriod", 10_000, ge=1_000, le=3_600_000, unit="ms", own=True
+    )
+    """How often a slave copies topics, groups and offsets of its master; Java: every minute."""
 
     @property
     def is_on(self) -> bool:

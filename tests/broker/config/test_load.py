@@ -155,7 +155,8 @@ def test_every_problem_of_every_source_is_told_at_once(write: Any) -> None:
         f"{file}:2: flush_disc: no such setting; did you mean flush_disk_type?",
         "environment: AEROBEE_TRACE_ON: maybe is neither true nor false",
         "command line: --set x: the form is key=value",
-        "command line: --set: brokerRole: SLAVE asks for something that this broker does not do",
+        "default: brokerId: a slave needs a number of its own from 1 on: 0 is the master, set"
+        " brokerId: 1",
     )
 
 
@@ -241,7 +242,7 @@ def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
     texts = " ".join(config.warnings)
     assert "a master has the id 0" in texts
     assert "SYNC_MASTER waits for nobody" in texts
-    assert "kept, but without effect here: haMasterAddress" in texts
+    assert "haMasterAddress: only a slave copies a master, and brokerRole is SYNC_MASTER" in texts
     assert "haListenPort: without haPeers nobody may copy the log" in texts
 
 
@@ -254,6 +255,20 @@ def test_sends_wait_for_slaves_only_where_slaves_may_connect() -> None:
     config = load(overrides=["inSyncReplicas=2", "haPeers=10.0.0.2"])
     assert (config.needed_slaves, config.answers_wait) == (0, False)
     assert "without brokerRole SYNC_MASTER no send waits" in config.warnings[0]
+
+
+def test_a_slave_has_a_number_and_one_master() -> None:
+    slave = ["brokerRole=SLAVE", "brokerId=1"]
+    config = load(overrides=[*slave, "haMasterAddress=10.0.0.2:10912"])
+    assert config.is_slave
+    assert config.broker.broker_id == 1
+    assert config.warnings == ()
+    with pytest.raises(ConfigurationError, match="set namesrvAddr"):
+        load(overrides=[*slave, "embeddedNamesrv=false"])
+    with pytest.raises(ConfigurationError, match="is more than one address"):
+        load(overrides=[*slave, "haMasterAddress=10.0.0.2:10912;10.0.0.3:10912"])
+    with pytest.raises(ConfigurationError, match="several brokers have a master each"):
+        load(overrides=[*slave, "haMasterAddress=10.0.0.2:10912", "brokers=2"])
 
 
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:

@@ -82,10 +82,11 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     tmp_path: Path,
 ) -> None:
     disk, store, stats = RoomyDisk(), FakeStore(), BrokerStats()
-    serving, stopping = False, None
+    serving, stopping, stuck = False, None, None
     health = make_health(
         serving=lambda: serving,
         stopping=lambda: stopping,
+        replication=lambda: stuck,
         stats=stats,
         store=store,
         disk=disk,
@@ -104,11 +105,14 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     assert health.startup["recovered"]() is None
     store.flags.set(Flag.NOT_WRITEABLE, "a sync to disk failed: EIO")
     disk.free = GIB
+    store.flags.set(Flag.SLAVE, "this broker is a slave")
+    stuck = "replication is stuck"
     stopping = "the broker is stopping"
     assert failing() == {
         "store_writable": "a sync to disk failed: EIO",
         "disk": "99 % used, the limit is 90 %",
         "running": "the broker is stopping",
+        "replication": "replication is stuck",
     }
     stats.loop.last_turn = 9.9
     assert health.live["loop"]() is None

@@ -1,0 +1,154 @@
+"""A slave follows its master: finds it, compares the logs, and takes what the master sends.
+
+What may be appended is for the store. At the first wrong byte this service stops for good, with the
+log as it was in front of it: the broker goes on serving reads, and says what is wrong. Every other
+end of a connection is followed by another attempt. Source: store format §8 (DefaultHAClient).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.replication.master_calls import MasterRefused, log_of
+from aerobee.broker.replication.slaves import pace_of
+from aerobee.broker.replication.tails import Tail, deleted, difference
+from aerobee.remoting.client.calls import host_and_port
+from aerobee.remoting.errors import RemotingError
+from aerobee.store.errors import ReplicationRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.master_calls import Connect, MasterAddress
+
+AGAIN_S: Final = 5.0
+"""The pause before the next attempt, as in Java."""
+SEARCH_S: Final = 1.0
+"""The pause between two looks for a master that nobody knows."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class State(StrEnum):
+    """How a slave stands to its master."""
+
+    SEARCHING = "searching"
+    """No master is known."""
+    UNREACHABLE = "unreachable"
+    """The master does not answer; its slave has what it had."""
+    FOLLOWING = "following"
+    """It gets the log as it is written."""
+    STUCK = "stuck"
+    """The master cannot send what comes next."""
+    DIVERGED = "diverged"
+    """The two logs differ, or the master sent what cannot be part of this log: it has stopped."""
+
+
+class Following:
+    """The service. `master` says where the master is now; None: nobody knows."""
+
+    def __init__(
+        self, core: Core, master: Callable[[], MasterAddress | None], connect: Connect
+    ) -> None:
+        self._core = core
+        self._log_in = core.store.log_in
+        self._log_in.pace = pace_of(core)
+        self._master = master
+        self._connect = connect
+        self._connect_s = core.config.remoting.connect_timeout_ms / 1000
+        self.state = State.SEARCHING
+        self.problem = ""
+        """Why it does not follow, in words; empty while it does."""
+        self._told: State | None = None
+        self.address: MasterAddress | None = None
+        """The master that it follows, or tried last."""
+
+    def trouble(self) -> str | None:
+        """What a person has to mend: for the probes."""
+        wrong = self.state in (State.STUCK, State.DIVERGED)
+        return f"replication is {self.state}: {self.problem}" if wrong else None
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Follow until cancelled."""
+        task_status.started()
+        while True:
+            master = self._master() or self.address
+            if master is None:
+                self._tell(State.SEARCHING, "no name server knows the master of this slave")
+                await trio.sleep(SEARCH_S)
+                continue
+            self.address = master
+            try:
+                await self._follow(master)
+            except ReplicationRefused as refused:
+                self._tell(State.DIVERGED, str(refused))
+            if self.state is State.DIVERGED:
+                await trio.sleep_forever()
+            await trio.sleep(AGAIN_S)
+
+    async def _follow(self, master: MasterAddress) -> None:
+        """One connection, from the comparison to its end. Raises: ReplicationRefused."""
+        stream = None
+        try:
+            if await self._may_follow(master):
+                host, port = host_and_port(master.ha_address)
+                with trio.fail_after(self._connect_s):
+                    stream = await trio.open_tcp_stream(host, port)
+        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError) as errors:
+            self._tell(State.UNREACHABLE, first_reason(errors))
+        if stream is None:
+            return
+        self._tell(State.FOLLOWING, "")
+        reason = await self._log_in.follow(stream, self._core.rounds.finish)
+        log.info("replication.master_left", master=master.ha_address, reason=reason)
+        self._tell(State.UNREACHABLE, f"the connection has ended: {reason}")
+
+    async def _may_follow(self, master: MasterAddress) -> bool:
+        """Whether this log is the begin of the master's, and the master has what comes next.
+
+        Raises: MasterRefused, RemotingError, OSError.
+        """
+        store = self._core.store
+        end = store.commit_log.max_offset
+        last = await store.complete(store.last_record)
+        tail = Tail(end) if last is None else Tail(end, *last)
+        async with self._connect(master.address) as link:
+            theirs = await log_of(link, tail)
+        if problem := deleted(tail, theirs):
+            self._tell(State.STUCK, problem)
+        elif problem := difference(tail, theirs):
+            self._tell(State.DIVERGED, problem)
+        return not problem
+
+    def _tell(self, state: State, problem: str) -> None:
+        """Note a state, and say it when it is another one."""
+        self.state, self.problem = state, problem
+        if state is self._told:
+            return
+        self._told = state
+        address = None if self.address is None else self.address.ha_address
+        if state is State.FOLLOWING:
+            end = self._core.store.commit_log.max_offset
+            log.info("replication.following", master=address, max_offset=end)
+        elif state is State.DIVERGED:
+            log.error("replication.diverged", master=address, reason=problem)
+        elif state is State.STUCK:
+            log.error("replication.stuck", master=address, reason=problem)
+        elif state is State.UNREACHABLE:
+            log.warning("replication.master_unreachable", master=address, reason=problem)
+        else:
+            log.warning("replication.master_unknown", reason=problem)
+
+
+def first_reason(error: BaseException) -> str:
+    """The text of the first error in a group, which may be nested."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

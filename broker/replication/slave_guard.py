@@ -1,0 +1,65 @@
+"""The guard in front of the handlers of a slave: what only its master can serve is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.replication.slave_answers import ANSWERS, PULLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from aerobee.broker.core.role import Role
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Handler, Outcome, Requests, Route, RunHandler
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+
+class SlaveGuard:
+    """Stands in front of the handlers of a broker that starts as a slave, also once it is the
+    master: then it lets everything pass. `reads`: whether consumers may pull from a slave.
+    """
+
+    def __init__(self, role: Role, *, reads: Callable[[], bool]) -> None:
+        self._role = role
+        self._reads = reads
+
+    def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
+        """The routes, with those that a slave refuses guarded."""
+        for route in routes:
+            answer = ANSWERS.get(route.header.code)
+            if answer is None:
+                yield route
+            elif route.header.code in PULLS:
+                yield route._replace(handler=self._pull(route.handler, answer))
+            else:
+                run = None if route.run is None else self._run(route.run)
+                yield route._replace(handler=self._refusing(route.handler, answer), run=run)
+
+    def _refusing(self, handler: Handler, answer: Answer) -> Handler:
+        role = self._role
+
+        def guarded(header: Header, command: Command, connection: Connection) -> Outcome:
+            return answer if role.is_slave else handler(header, command, connection)
+
+        return guarded
+
+    def _pull(self, handler: Handler, answer: Answer) -> Handler:
+        role, reads = self._role, self._reads
+
+        def guarded(header: Header, command: Command, connection: Connection) -> Outcome:
+            refused = role.is_slave and not reads()
+            return answer if refused else handler(header, command, connection)
+
+        return guarded
+
+    def _run(self, run: RunHandler) -> RunHandler:
+        role = self._role
+
+        def guarded(requests: Requests) -> int:
+            # None of them is served together: each is the handler's, which refuses it.
+            return 0 if role.is_slave else run(requests)
+
+        return guarded

@@ -1,0 +1,107 @@
+"""A slave and its master: copied, found again, and left for good where the logs differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from aerobee.broker.replication.following import AGAIN_S, State
+from aerobee.store.results import PutStatus
+from tests.broker.desk import body_of, pull_header
+from tests.broker.replication.pairs import open_pair, until_true
+from tests.kit.store_model import draft
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.desk import Desk
+    from tests.broker.replication.pairs import Pair
+
+pytestmark = pytest.mark.trio
+
+
+async def until(pair: Pair, state: State) -> None:
+    await until_true(lambda: pair.following.state is state)
+
+
+async def fill(desk: Desk, *bodies: bytes) -> None:
+    desk.topic()
+    for body in bodies:
+        assert (await desk.send(body=body)).code == 0
+
+
+def had(desk: Desk, *bodies: bytes) -> None:
+    """A slave has these messages from nowhere."""
+    desk.store.be_master()
+    for body in bodies:
+        assert desk.store.put(draft(body=body)).status is PutStatus.PUT_OK
+    desk.after_round()
+    desk.store.be_slave()
+
+
+async def test_a_slave_has_what_its_master_has_and_wakes_those_who_wait(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        await fill(pair.master, b"one", b"two")
+        await nursery.start(pair.following.run)
+        await until_true(lambda: pair.equal)
+        pair.slave.topic()
+        assert pair.following.state is State.FOLLOWING
+        assert pair.slave.store.max_offset("t", 0) == 2
+        assert pair.slave.begin(pull_header("t", 2, sys_flag=6)) is None
+        await fill(pair.master, b"three")
+        with trio.fail_after(20):
+            answer = await pair.slave.peer.next_answer()
+        assert answer.code == 0
+        assert b"three" in body_of(answer)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_whose_last_record_is_another_one_is_refused(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        await fill(pair.master, b"ours", b"more")
+        had(pair.slave, b"them")
+        end = pair.slave.store.commit_log.max_offset
+        with capture_logs() as logs:
+            await nursery.start(pair.following.run)
+            await until(pair, State.DIVERGED)
+        assert "another record at offset 0" in str(pair.following.trouble())
+        assert [line["event"] for line in logs].count("replication.diverged") == 1
+        assert pair.slave.store.commit_log.max_offset == end
+        assert not pair.master.store.log_out.followers
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_ahead_of_its_master_is_refused(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        had(pair.slave, b"one", b"two")
+        await nursery.start(pair.following.run)
+        await until(pair, State.DIVERGED)
+        assert "bytes behind the end of the master's, 0" in pair.following.problem
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_that_cannot_be_asked_is_said_and_tried_again(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        pair.link.down = True
+        with capture_logs() as logs:
+            await nursery.start(pair.following.run)
+            for attempts in (1, 2, 3):
+                await wait_all_tasks_blocked()
+                assert pair.link.refused == attempts
+                mock_clock.jump(AGAIN_S)
+        assert pair.following.state is State.UNREACHABLE
+        assert pair.following.trouble() is None
+        assert [line["event"] for line in logs].count("replication.master_unreachable") == 1
+        nursery.cancel_scope.cancel()

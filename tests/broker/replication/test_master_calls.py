@@ -1,0 +1,63 @@
+"""Where the master of a slave is, and what it says of its log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.broker.replication.master_calls import (
+    MasterAddress,
+    MasterRefused,
+    address_of,
+    answered,
+    log_of,
+)
+from aerobee.broker.replication.tails import MasterLog, Tail
+from aerobee.remoting.wire.headers.query import ViewMessageById
+from tests.broker.desk import open_desk
+from tests.broker.replication.pairs import Link
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("configured", "ha_address", "address", "master"),
+    [
+        ("", None, None, None),
+        ("", "a:10912", None, None),
+        ("", "a:10912", "a:10911", MasterAddress("a:10911", "a:10912")),
+        ("b:20912", None, None, MasterAddress("b:20911", "b:20912")),
+        ("b:20912", "a:10912", "a:10911", MasterAddress("a:10911", "b:20912")),
+        ("[::1]:20912", None, None, MasterAddress("[::1]:20911", "[::1]:20912")),
+    ],
+)
+def test_a_master_is_where_the_settings_say_else_where_name_servers_say(
+    configured: str, ha_address: str | None, address: str | None, master: MasterAddress | None
+) -> None:
+    assert address_of(configured, ha_address, address) == master
+
+
+@pytest.mark.trio
+async def test_a_master_tells_its_ends_and_shows_the_record(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        link = Link(desk)
+        assert await log_of(link, Tail(0)) == MasterLog(0, 0)
+        await desk.send(body=b"one")
+        first = desk.store.commit_log.max_offset
+        await desk.send(body=b"two")
+        last = desk.store.last_record()
+        assert last is not None
+        assert last[0] == first
+        end = desk.store.commit_log.max_offset
+        assert await log_of(link, Tail(end, *last)) == MasterLog(0, end, last[1])
+        assert await log_of(link, Tail(end, first + 1, b"?")) == MasterLog(0, end)
+
+
+@pytest.mark.trio
+async def test_an_error_of_the_master_is_told_with_its_code(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        with pytest.raises(MasterRefused, match=r"VIEW_MESSAGE_BY_ID was answered with 1: can not"):
+            await answered(Link(desk), ViewMessageById(offset=5))
