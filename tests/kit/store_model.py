@@ -91,11 +91,17 @@ def small_config(root: Path, **changes: object) -> StoreConfig:
 
 
 def draft(
-    topic: str = "T", queue_id: int = 0, body: bytes = b"hello", properties: bytes = b""
+    topic: str = "T",
+    queue_id: int = 0,
+    body: bytes = b"hello",
+    properties: bytes = b"",
+    *,
+    sys_flag: int = 0,
 ) -> MessageDraft:
     """A message from this machine to itself."""
+    tags_code = tags_code_of(properties)
     return MessageDraft(
-        topic, queue_id, body, properties, HOST, HOST, tags_code=tags_code_of(properties)
+        topic, queue_id, body, properties, HOST, HOST, sys_flag=sys_flag, tags_code=tags_code
     )
 
 
