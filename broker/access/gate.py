@@ -82,7 +82,7 @@ class Gate:
         """
         host = host_of(connection.host[:-4])
         if self.authority.admits(host):
-            admit(connection)
+            connection.admit()
             return None
         if self.authority.opens(command.code):
             connection.context.shared.newcomers.remove(connection)
@@ -96,7 +96,7 @@ class Gate:
         account = self.authority.account(access_key) or self._nobody
         if self.authority.trusts(account, host):
             connection.accounts |= {access_key}
-            admit(connection)
+            connection.admit()
             return None
         if len(command.body) > LONG_BYTES and SIGNATURE in fields:
             return self._check_long(account, fields, command, connection)
@@ -195,7 +195,7 @@ class Gate:
         if not connection.accounts and self._guesses.spent(source, now_ms):
             connection.postpone(to_sweep=True)
         connection.accounts |= {access_key}
-        admit(connection)
+        connection.admit()
 
     def _authorized(
         self, account: Account, command: Command, fields: Mapping[str, str], host: Host
@@ -253,12 +253,3 @@ class Gate:
 def host_of(packed: bytes) -> Host:
     """The address of 4 or 16 bytes."""
     return ip_address(packed)
-
-
-def admit(connection: Connection) -> None:
-    """Count what it sends with that of others who have shown an account."""
-    common = connection.context.shared.inbound
-    if connection.budget is not common:
-        connection.context.shared.newcomers.remove(connection)
-        connection.budget.release(connection, connection.context.now)
-        connection.budget = common

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.broker.access.permissions import Actions
     from aerobee.broker.access.policies import Policy
     from aerobee.broker.access.white_addresses import Host, WhiteAddresses
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.channel import Channel
 
 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
@@ -143,7 +143,7 @@ class Losses(NamedTuple):
         lost = (name for name in before.accounts if has_lost(name, before, after))
         return cls(frozenset(lost), before, after)
 
-    def concern(self, connection: Connection) -> bool:
+    def concern(self, connection: Channel) -> bool:
         """Whether requests that were allowed over a connection may not be any more."""
         if not self.accounts.isdisjoint(connection.accounts):
             return True

@@ -52,7 +52,8 @@ class Rounds:
             limits=limits_of(config),
             selectors=config.server_selector_threads,
             refusals=answers.refusal,
-            hooks=Hooks(self.connected, self.after_round, self.slow.look),
+            hooks=Hooks(self.after_round, self.slow.look),
+            connected=self.connected,
         )
         self.flush = self.reactor.flush
         """Send every answer that is ready."""

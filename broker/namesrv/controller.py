@@ -42,7 +42,6 @@ from aerobee.broker.users.feature import topics_open_to_accounts
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import Route
-from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.headers import namesrv as headers
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.lock_file import LockFile
@@ -88,7 +87,7 @@ class NamesrvController(Server):
             limits=limits_of(config.remoting),
             selectors=config.remoting.server_selector_threads,
             refusals=answers.refusal,
-            hooks=Hooks(connected=self._connected),
+            connected=self._connected,
         )
         shared = disk if config.broker.broker_count > 1 else None
         open_topics = topics_open_to_accounts(config)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from aerobee.broker.access.plain_authority import PlainTable
     from aerobee.broker.users.acl_text import AclText
     from aerobee.broker.users.plain_acl import PlainAccount
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.channel import Channel
 
-    CutOff = Callable[[Callable[[Connection], bool]], Awaitable[None]]
+    CutOff = Callable[[Callable[[Channel], bool]], Awaitable[None]]
     """Closes the connections that it is true of."""
 
 

@@ -25,7 +25,7 @@ from aerobee.remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from aerobee.remoting.server.connection import Connection, Serving
+    from aerobee.remoting.server.channel import Channel, Serving
     from aerobee.remoting.server.peer import Newcomer
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.server.shared import Shared
@@ -52,7 +52,7 @@ class ConnectionLimits:
         shared: Shared,
         max_connections: int = 0,
         descriptors: int | None = None,
-        connections: Callable[[], Iterable[Connection]] = tuple,
+        connections: Callable[[], Iterable[Channel]] = tuple,
     ) -> None:
         """`connections` returns all that are open."""
         self.stats = shared.stats
@@ -200,7 +200,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 async def run(
     listener: socket.socket,
     name: str,
-    worker: Serving,
+    serving: Serving[Any],
     selectors: Sequence[Selector],
     limits: ConnectionLimits,
 ) -> NoReturn:
@@ -209,14 +209,14 @@ async def run(
     with listener:
         while True:
             await trio.lowlevel.wait_readable(listener)
-            if not accept_ready(listener, name, worker, turns, limits):
+            if not accept_ready(listener, name, serving, turns, limits):
                 await trio.sleep(ACCEPT_PAUSE_S)
 
 
 def accept_ready(
     listener: socket.socket,
     name: str,
-    worker: Serving,
+    serving: Serving[Any],
     selectors: Iterator[Selector],
     limits: ConnectionLimits,
 ) -> bool:
@@ -250,7 +250,7 @@ def accept_ready(
             limits.stats.accept_failures += 1
             limits.refused(name, error.strerror or str(error))
             return False
-        adopt(sock, address, name, worker, next(selectors))
+        adopt(sock, address, name, serving, next(selectors))
     return True
 
 
@@ -258,14 +258,14 @@ def adopt(
     sock: socket.socket,
     address: tuple[Any, ...],
     name: str,
-    worker: Serving,
+    serving: Serving[Any],
     selector: Selector,
 ) -> None:
     """Assign an accepted socket to a selector."""
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        selector.adopt(sock, address, name, worker)
+        selector.adopt(sock, address, name, serving)
     except OSError:
         # The peer is already gone: every call on its socket fails.
         sock.close()

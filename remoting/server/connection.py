@@ -1,167 +1,76 @@
-"""One connection: its state, what is left of its input, its output queue, its calls, its names.
+"""A connection of remoting: a channel whose bytes are requests and answers, known to handlers.
 
-Bytes are sent by `write`, once per round; answers are only queued here. Nothing here waits.
-
-A connection belongs to a loop (`selector`), which gives it turns as its state allows (`states`),
-and to the serving of its protocol (`Serving`), which is asked what its bytes mean.
+It has the request in progress, the frames and bytes that are left behind it, its requests that wait
+in pools, the answers, and our own requests to the peer.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
 from aerobee.remoting.latency import ONEWAY_RESULT, SUCCESS_RESULT, UNSENT_RESULT
-from aerobee.remoting.server.addresses import host_text, packed_host
-from aerobee.remoting.server.arrivals import Reading
-from aerobee.remoting.server.outbound import Uptake, drop_sent, send_queued
-from aerobee.remoting.server.states import CLOSED, OPENED, Event, Input
+from aerobee.remoting.server.channel import Channel, Serving
+from aerobee.remoting.server.states import CLOSED, Event
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aerobee.remoting.errors import FrameError
-    from aerobee.remoting.server.peer import Peer, Wire
+    from aerobee.remoting.server.channel import NewSocket
+    from aerobee.remoting.server.peer import Caller
     from aerobee.remoting.server.pools import Pool, Waiting
-    from aerobee.remoting.server.read_ahead import Piece, ReadAhead
     from aerobee.remoting.server.route_table import OpenRequest
-    from aerobee.remoting.server.shared import SelectorContext
-    from aerobee.remoting.server.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.frame import FrameDecoder
     from aerobee.remoting.wire.header import Header
 
 
-READING: Final = Input.READING
 LEFT_FRAME_BYTES: Final = 200
 """The memory that a frame which is left takes beside its bytes."""
 
 
-class Serving(Protocol):
-    """What the bytes of a connection mean: the protocol of its listener.
+class RequestServing(Serving["Connection"], Protocol):
+    """The serving of requests, as their connection uses it."""
 
-    The loop calls `take` and `go_on` in the turns of a connection, and nothing of it waits. After
-    each, what is left stands in the connection (`backlog`, `ahead`, `current`), and `settle` has
-    been called for it where something is.
-    """
-
-    def decoder(self) -> Decoder:
-        """What keeps the beginning of a message that has not come whole: one for a connection."""
-
-    def take(self, connection: Connection, data: memoryview, since: float, until: float) -> None:
-        """Serve what these bytes complete, as far as the turn allows, and keep the rest.
-
-        They came from `since` to `until`, on the loop's clock, and are valid during the call.
-        """
-
-    def go_on(self, connection: Connection) -> None:
-        """Serve what an earlier turn has left, as far as this one allows."""
-
-    def refuse_late(self, connection: Connection, piece: Piece) -> int:
-        """Refuse its first requests that have waited too long; returns the place behind them."""
-
-    def readmit(self, peer: Peer) -> None:
+    def readmit(self, caller: Caller) -> None:
         """Serve requests that were set aside until the peer reads."""
 
-    def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
+    def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
 
 
-class Decoder(Protocol):
-    """The bytes of one message that has not come whole."""
+class Connection(Channel):
+    """A client connection of remoting; handlers get it as the origin of a request.
 
-    @property
-    def pending_bytes(self) -> int:
-        """How many there are."""
-
-    def give_back(self) -> bytes | bytearray:
-        """Forget them: they will be fed again."""
-
-    def feed(self, data: memoryview | bytes) -> list[Any]:
-        """The messages that these bytes complete."""
-
-
-class Connection:
-    """A client connection of the reactor; handlers get it as the origin of a request.
-
-    Invariant: `unsent` is the number of bytes in `out`. Between turns the state is POSTPONED or
-    STEPS while there is a `current` request, else TURN_OVER while there is a `backlog`, else AHEAD
-    while there are bytes `ahead`.
+    The `backlog` has encoding, header, body and arrival time of frames that were not served.
+    Invariant: between turns the state is POSTPONED or STEPS while there is a `current` request,
+    else TURN_OVER while there is a `backlog`, else AHEAD while there are bytes `ahead`.
     """
 
     __slots__ = (
-        "__weakref__",
         "_announce",
         "_calls",
-        "_forget",
         "_next_opaque",
-        "accounts",
-        "address",
-        "ahead",
-        "backlog",
         "bad",
-        "budget",
-        "context",
         "current",
         "decoder",
         "deferred",
-        "dirty",
         "encoding",
-        "held",
-        "host",
-        "id",
-        "inbound",
-        "last_active",
-        "listener",
-        "local_address",
-        "on_close",
-        "out",
-        "reading",
         "requests",
-        "sock",
-        "state",
-        "tls",
-        "unsent",
-        "uptake",
         "worker",
         "working",
     )
 
-    def __init__(
-        self,
-        sock: Wire,
-        address: tuple[Any, ...],
-        listener: str,
-        *,
-        context: SelectorContext,
-        worker: Serving,
-        forget: Callable[[Connection, str], None],
-    ) -> None:
-        """`forget` is called once, with the reason, while the socket is still open."""
-        self.sock = sock
-        self.tls: TlsSocket | None = None
-        """The same, once a TLS handshake is done."""
-        self.context = context
+    def __init__(self, new: NewSocket, worker: RequestServing, decoder: FrameDecoder) -> None:
+        """`decoder` keeps the beginning of a frame that has not come whole."""
+        super().__init__(new, worker)
         self.worker = worker
-        self.id = context.shared.next_number()
-        self.listener = listener
-        self.host = packed_host(address)
-        self.address = host_text(self.host)
-        self.local_address = host_text(packed_host(sock.getsockname()))
-        self.state = OPENED
-        self.decoder = worker.decoder()
-        self.out: deque[bytes | memoryview] = deque()
-        self.unsent = 0
-        self.dirty = False
-        """Whether it is in the outbox."""
-        self.backlog: deque[tuple[int, bytes, bytes, float]] = deque()
-        """Encoding, header, body and arrival time of frames that were read and not served."""
-        self.ahead: ReadAhead | None = None  # behind that, and not split into frames
+        self.decoder = decoder
         self.current: OpenRequest | None = None
         """The request that goes on in the next turn, before the backlog, or when it is resumed."""
         self.bad: FrameError | None = None  # after the backlog; it closes the connection
@@ -169,50 +78,11 @@ class Connection:
         self.deferred: deque[tuple[Waiting, Pool]] = deque()
         self.encoding = 0
         self.requests = 0
-        self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
-        self.held = 0
-        """Requests held by long polling: their peer waits for us and is not idle."""
-        self.inbound = 0
-        """Received bytes that are not served; the inbound budget maintains this."""
-        self.budget = context.shared.unauthenticated or context.shared.inbound
-        self.reading = Reading(context.now)
-        """Estimates when its data arrived."""
-        self.last_active = context.now
-        self.uptake: Uptake | None = None
-        """What the peer reads, while data is unsent that the kernel does not take."""
-        self.on_close: list[Callable[[Connection, str], None]] = []
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
         self._announce: int | None = None
-        self._forget = forget
 
-    # ── Its state ──
-
-    def on(self, event: Event) -> None:
-        """Change its state."""
-        after = self.state.after[event]
-        assert after is not None, f"{event.name} while {self.state!r}"
-        self.state = after
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is over."""
-        return self.state.closed
-
-    @property
-    def paused(self) -> bool:
-        """Whether its peer does not read what it was sent: it gets nothing that can be left out."""
-        return self.state.paused
-
-    @property
-    def postponed(self) -> bool:
-        """Whether its current request waits until it is resumed."""
-        return self.state.postponed
-
-    @property
-    def waits(self) -> bool:
-        """Whether something that was read has to be served before more is read."""
-        return self.state.waits
+    # ── What is left ──
 
     @property
     def backed_up(self) -> bool:
@@ -221,41 +91,6 @@ class Connection:
         While anything is unsent, one request is at work: its answer comes on top.
         """
         return self.state.paused or (self.state.stalled and self.working > 0)
-
-    def watch(self) -> None:
-        """Tell the poller what its state wants to hear of.
-
-        Answers that `write` has not tried to send yet are sent at the end of the round and need no
-        event; an idle socket would report one in every round.
-        """
-        state = self.state
-        self.context.poller.interest(self.sock, read=state.reads, write=state.writes)
-
-    def settle(self) -> None:
-        """End a turn which may have left something: see to it that it is served."""
-        if self.state.input is READING:
-            if self.backlog:
-                self.on(Event.FRAMES_LEFT)
-            elif self.ahead is not None:
-                self.on(Event.BYTES_LEFT)
-            elif self.stage_pending:
-                self.on(Event.STAGE_LEFT)
-        state = self.state
-        if state.turns:
-            self.context.waiting[self.sock.fileno()] = None
-        elif not state.closed:
-            # Not only after an event: with very many ready sockets the poller names others.
-            self.watch()
-
-    @property
-    def stage_pending(self) -> bool:
-        """Whether the stage below holds decrypted bytes, of which no poller tells. Hot."""
-        return self.tls is not None and self.tls.pending
-
-    @property
-    def stalled(self) -> bool:
-        """Whether anything is unsent that the kernel does not take."""
-        return self.state.stalled
 
     @property
     def unserved_bytes(self) -> int:
@@ -280,22 +115,6 @@ class Connection:
             pending = self.decoder.pending_bytes
         if pending != self.inbound or (pending and renewed):
             self.budget.note(self, pending, self.context.now, renewed=renewed)
-
-    def starve(self, *, starved: bool) -> None:
-        """Read no more until there is room for what it sends, or read on."""
-        self.on(Event.STARVED if starved else Event.FED)
-        self.watch()
-
-    @property
-    def starved(self) -> bool:
-        """Whether it is not read because the inbound budget is exhausted."""
-        return self.state.starved
-
-    def encrypt(self, stage: TlsSocket) -> None:
-        """Go on with a stage that encrypts and decrypts, now that the handshake is done."""
-        self.tls = self.sock = stage
-        if stage.pending:
-            self.on(Event.STAGE_LEFT)
 
     def begin(self, request: OpenRequest) -> None:
         """Go on with the steps of a request in this turn, and in the next ones."""
@@ -370,14 +189,6 @@ class Connection:
         if command.flag & ONEWAY:
             ended = self.context.stats.latencies.ended
             ended[command.code, 0, False, ONEWAY_RESULT].append(command.arrived)
-
-    def put(self, data: bytes) -> None:
-        """Queue whole frames."""
-        self.out.append(data)
-        self.unsent += len(data)
-        if not self.dirty:
-            self.dirty = True
-            self.context.outbox.append(self)
 
     def failed(self, command: Command, error: Exception) -> None:
         """Answer a held request that raised an error when it ran again."""
@@ -455,94 +266,21 @@ class Connection:
             self.put(frame)
         return opaque
 
-    # ── Bytes out ──
+    # ── The channel tells ──
 
-    def write(self) -> None:
-        """Send all queued answers once; what the kernel does not take waits for EPOLLOUT."""
-        self.dirty = False
-        if self.state is CLOSED or not self.unsent:
-            return
-        out = self.out
-        try:
-            sent = send_queued(self.sock, out, self.unsent)
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
-            self.close(f"send failed: {error.strerror}")
-            return
-        self.context.stats.bytes_out += sent
-        self.last_active = self.context.now
-        if sent == self.unsent:
-            out.clear()
-            self.unsent = 0
-            if self.state.stalled:
-                self._flowing()
-        else:
-            self._stalled(sent)
+    def crowded(self) -> None:
+        self.context.shared.long_requests.leave(self)
 
-    def _stalled(self, sent: int) -> None:
-        shared = self.context.shared
-        if self.uptake is None:
-            self.uptake = Uptake()
-        self.uptake.sent += sent
-        self.unsent -= sent
-        drop_sent(self.out, sent)
-        outbound = shared.outbound
-        self.on(Event.UNSENT)
-        outbound.note(self, self.unsent, self.context.now)
-        if self.closed:
-            return
-        high_water, was_paused = outbound.high_water_bytes, self.state.paused
-        if self.unsent > high_water:
-            self.on(Event.UNSENT_MUCH)
-            shared.long_requests.leave(self)
-        elif self.unsent <= min(shared.limits.low_water_bytes, high_water):
-            self.on(Event.UNSENT_LITTLE)
-            if was_paused:
-                self._flow_again()
-        self.watch()
-
-    def _flowing(self) -> None:
-        was_paused = self.state.paused
-        self.uptake = None
-        self.on(Event.SENT)
-        self.context.shared.outbound.note(self, 0, self.context.now)
-        if was_paused:
-            self._flow_again()
-        elif self.deferred:
-            self.worker.readmit(self)
-        self.watch()
-
-    def _flow_again(self) -> None:
-        """Take up what was left while the peer did not read."""
-        self.reading.resumed = self.context.now
-        if self.state.waits:
-            self.context.waiting[self.sock.fileno()] = None
+    def drained(self) -> None:
         if self.deferred:
             self.worker.readmit(self)
 
-    # ── The end ──
-
-    def close(self, reason: str) -> None:
-        """Close now: unsent data is dropped, calls in flight fail, `on_close` runs once."""
-        if self.closed:
-            return
-        self.on(Event.CLOSED)
-        self._forget(self, reason)
-        self.sock.close()
-        self.out.clear()
-        self.unsent = 0
-        self.context.shared.outbound.note(self, 0, self.context.now)
-        self.backlog.clear()
-        self.ahead = None
+    def ended(self) -> None:
         while self.deferred:
             self.deferred.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.end()
         for waiting in self._calls.values():
             waiting.done.set()
-        for callback in self.on_close:
-            callback(self, reason)
-        self.on_close.clear()
 
 
 class _Call:

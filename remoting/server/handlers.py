@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import trio
 
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.peer import Caller
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Later, Plain, Requests, Steps
     from aerobee.remoting.server.shared import Shared
@@ -155,7 +155,7 @@ class Handlers:
             command.release()
 
     def refuse(
-        self, connection: Peer, command: Command, pool: Pool, arrived: float, age_s: float
+        self, connection: Caller, command: Command, pool: Pool, arrived: float, age_s: float
     ) -> None:
         """Tell a request that its pool is full, or that it has waited too long."""
         self._stats.requests_refused += 1
@@ -241,7 +241,7 @@ class Handlers:
         waiting.command.uncount()
         deferred.append((waiting, pool))
 
-    def readmit(self, peer: Peer) -> None:
+    def readmit(self, peer: Caller) -> None:
         """Let deferred requests wait in their pools again, as if they had come now: all of them
         when their peer has read everything, else one.
         """
@@ -256,7 +256,7 @@ class Handlers:
         except Exception as error:
             return self.failed(waiting.command, waiting.connection, error)
 
-    def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
+    def failed(self, command: Command, peer: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error, now or after its wait."""
         answer = self._expected(error)
         if answer is not None:

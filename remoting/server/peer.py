@@ -1,4 +1,4 @@
-"""What the modules below `connection` may ask of a connection, and of its socket."""
+"""What the modules below `channel` and `connection` may ask of them, and of a socket."""
 
 from __future__ import annotations
 
@@ -34,15 +34,11 @@ class Wire(Protocol):
 
 
 class Peer(Protocol):
-    """A connection as the budgets, the pools and the outbox see it."""
+    """A channel as the budgets and the outbox see it."""
 
     address: str
     inbound: int
     """Received bytes that are not served; the inbound budget maintains this."""
-    working: int
-    """Requests of it that a pool works on; the worker maintains this and `deferred`."""
-    deferred: deque[Any]
-    """Requests set aside until the peer reads, each with its pool."""
 
     @property
     def closed(self) -> bool:
@@ -61,21 +57,11 @@ class Peer(Protocol):
         """Whether anything is unsent that the kernel does not take."""
 
     @property
-    def backed_up(self) -> bool:
-        """Whether its peer would not read another answer now."""
-
-    @property
     def waits(self) -> bool:
         """Whether something that was read has to be served before more is read."""
 
     def starve(self, *, starved: bool) -> None:
         """Read no more until there is room for what it sends, or read on."""
-
-    def answer(self, command: Command, answer: Answer) -> None:
-        """Queue an answer."""
-
-    def unanswered(self, command: Command) -> None:
-        """Count a request that was served without an answer, if it was one-way."""
 
     def write(self) -> None:
         """Send what is queued."""
@@ -85,10 +71,29 @@ class Peer(Protocol):
 
 
 class Newcomer(Peer, Protocol):
-    """A connection as the boss sees it while it has shown nothing yet."""
+    """A channel as the boss sees it while it has shown nothing yet."""
 
     host: bytes
 
     @property
     def postponed(self) -> bool:
         """Whether a request of it waits until it is resumed."""
+
+
+class Caller(Peer, Protocol):
+    """A peer whose requests the pools and the handlers serve."""
+
+    working: int
+    """Requests of it that a pool works on; the handlers maintain this and `deferred`."""
+    deferred: deque[Any]
+    """Requests set aside until the peer reads, each with its pool."""
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether its peer would not read another answer now."""
+
+    def answer(self, command: Command, answer: Answer) -> None:
+        """Queue an answer."""
+
+    def unanswered(self, command: Command) -> None:
+        """Count a request that was served without an answer, if it was one-way."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
 
@@ -21,8 +22,9 @@ from aerobee.remoting.server.worker import Worker
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from aerobee.remoting.server.channel import Channel, Serving
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.guard import Gate, LetsPass
     from aerobee.remoting.server.poller import Poller
@@ -36,11 +38,12 @@ NO_HOOKS = Hooks()
 
 
 class Listener(NamedTuple):
-    """A bound socket, its name for logs, and the worker that serves its connections."""
+    """A bound socket, its name for logs, and what is served there."""
 
     name: str
     sock: socket.socket
-    routes: Sequence[Route]
+    served: Sequence[Route] | Serving[Any]
+    """Routes of remoting, or the serving of another protocol."""
 
 
 class Reactor:
@@ -56,7 +59,9 @@ class Reactor:
         selectors: int,
         refusals: Callable[[Exception], Answer | None],
         hooks: Hooks = NO_HOOKS,
+        connected: Callable[[Connection], None] = lambda _: None,
     ) -> None:
+        """`connected` is called for each new connection of clients."""
         self.pools = pools
         self.shared = Shared(limits)
         self.stats = self.shared.stats
@@ -71,6 +76,7 @@ class Reactor:
             self.shared, limits.max_connections, limits.descriptors, lambda: self.connections
         )
         self._hooks = hooks
+        self._connected = connected
         self._refusals = refusals
         self._selectors_wanted = selectors
 
@@ -135,7 +141,7 @@ class Reactor:
         for worker in self._workers:
             worker.leave([self.pools[name] for name in pools])
 
-    async def cut_off(self, whose: Callable[[Connection], bool]) -> None:
+    async def cut_off(self, whose: Callable[[Channel], bool]) -> None:
         """Close the connections whose accounts may do less than before, with the requests that are
         held for them.
         """
@@ -171,7 +177,7 @@ class Reactor:
         return self._connection_limits.places
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[Channel]:
         """All connections of all selectors."""
         return [c for selector in self.selectors for c in selector.connections.values()]
 
@@ -183,17 +189,27 @@ class Reactor:
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
         for _ in range(self._selectors_wanted):
             nursery.start_soon(self.add_selector(EpollPoller()).run)
-        for name, sock, routes in listeners:
-            table = resolve(routes, self.pools)
-            gate, lets_pass = self._gate, self._lets_pass
-            worker = Worker(table, self._refusals, nursery, self.shared, gate, lets_pass)
-            self._workers.append(worker)
-            nursery.start_soon(self._accept, sock, name, worker)
+        for name, sock, served in listeners:
+            serving = self._worker(served, nursery) if isinstance(served, Sequence) else served
+            nursery.start_soon(self._accept, sock, name, serving)
 
-    async def _accept(self, sock: socket.socket, name: str, worker: Worker) -> None:
+    def _worker(self, routes: Sequence[Route], nursery: trio.Nursery) -> Worker:
+        worker = Worker(
+            resolve(routes, self.pools),
+            self._refusals,
+            nursery,
+            self.shared,
+            self._gate,
+            self._lets_pass,
+            connected=self._connected,
+        )
+        self._workers.append(worker)
+        return worker
+
+    async def _accept(self, sock: socket.socket, name: str, serving: Serving[Any]) -> None:
         with trio.CancelScope() as accepting:
             self._accepting.append(accepting)
-            await boss.run(sock, name, worker, self.selectors, self._connection_limits)
+            await boss.run(sock, name, serving, self.selectors, self._connection_limits)
 
     def _slow_round(self, slow: SlowRound) -> None:
         self.stalled(slow.began, slow.ended)

@@ -10,11 +10,10 @@ the first of the next round, and the poller is not asked again before all of the
 round also ends with each run of several connections that has its answers.
 
 The state of a connection (`states`) decides what its turn is: read, serve what was left, or
-nothing. The selector knows bytes, time and states, and no protocol. Another one than remoting gives
-`adopt` another `Serving`, whose `take` feeds a parser and calls `Connection.put`, and which leaves
-what a turn does not reach in the connection. Turns, rounds, budgets, limits, TLS and the closing of
-idle and deaf peers are then its own as well. Streams of one connection (HTTP/2) have states of
-their own, above it: a connection is STEPS or POSTPONED only if nothing else of it can go on.
+nothing. The selector knows bytes, time and states, and no protocol: what it gives turns to are
+channels (`channel`), and what their bytes mean is the business of the serving that made them.
+Streams of one connection (HTTP/2) have states of their own, above it: a channel is STEPS or
+POSTPONED only if nothing else of it can go on.
 
 The waiting time of a request includes its time in the kernel (`arrivals`).
 """
@@ -29,14 +28,12 @@ import structlog
 import trio
 
 from aerobee.remoting.server.arrivals import Arrivals, SlowRound
-from aerobee.remoting.server.connection import Connection
+from aerobee.remoting.server.channel import C, Channel, NewSocket
 from aerobee.remoting.server.outbound import unacknowledged_bytes
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
-from aerobee.remoting.server.pools import AGE_CHECK_S
 from aerobee.remoting.server.read_ahead import (
     AHEAD_BYTES,
     AHEAD_S,
-    JOINED_BYTES,
     Piece,
     ReadAhead,
     unread_bytes,
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-    from aerobee.remoting.server.connection import Serving
+    from aerobee.remoting.server.channel import Serving
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.shared import Shared
 
@@ -82,8 +79,6 @@ log = structlog.stdlib.get_logger(__name__)
 class Hooks(NamedTuple):
     """Callbacks of a selector: plain functions."""
 
-    connected: Callable[[Connection], None] = lambda _: None
-    """Called for each new connection."""
     after_round: Callable[[], None] = lambda: None
     """Called at the end of every round before its answers are sent: it may add more."""
     slow_round: Callable[[SlowRound], None] = lambda _: None
@@ -136,7 +131,7 @@ class Selector:
         self.shared = shared
         self.poller = poller
         self.stats = shared.stats
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, Channel] = {}
         now = monotonic()
         self.context = SelectorContext(shared, poller, now)
         self.waiting = self.context.waiting
@@ -175,12 +170,10 @@ class Selector:
                 yield
 
     def adopt(
-        self, sock: socket.socket, address: tuple[Any, ...], listener: str, worker: Serving
-    ) -> None:
-        """Take over a socket from the boss; `worker` serves its requests."""
-        connection = Connection(
-            sock, address, listener, context=self.context, worker=worker, forget=self._forget
-        )
+        self, sock: socket.socket, address: tuple[Any, ...], listener: str, serving: Serving[C]
+    ) -> C:
+        """Take over a socket from the boss; `serving` is that of its listener."""
+        connection = serving.channel(NewSocket(sock, address, listener, self.context, self._forget))
         if self.shared.handshakes is not None:
             connection.sock = FirstByte(connection, sock, self.poller, self.shared.handshakes)
         self.poller.add(sock)
@@ -188,9 +181,9 @@ class Selector:
         self.shared.opened(connection, monotonic())
         self.stats.connections_opened += 1
         log.debug("connection.opened", address=connection.address, listener=listener)
-        self._hooks.connected(connection)
+        return connection
 
-    def _forget(self, connection: Connection, reason: str) -> None:
+    def _forget(self, connection: Channel, reason: str) -> None:
         self.poller.remove(connection.sock)
         del self.connections[connection.sock.fileno()]
         self.shared.closed(connection)
@@ -258,7 +251,7 @@ class Selector:
         self._hooks.after_round()
         self.shared.flush()
 
-    def _next_turn(self, connection: Connection, left: Input) -> None:
+    def _next_turn(self, connection: Channel, left: Input) -> None:
         """Serve what earlier turns left."""
         connection.on(Event.TURN)
         if left is Input.STAGE:
@@ -267,10 +260,10 @@ class Selector:
             self._read_ahead(connection)
         else:
             self._arrivals.unasked(connection.reading)
-            connection.worker.go_on(connection)
+            connection.serving.go_on(connection)
         connection.settle()
 
-    def _read_ahead(self, connection: Connection) -> None:
+    def _read_ahead(self, connection: Channel) -> None:
         """Read all that the socket has, and serve some of what was read ahead.
 
         What were left there would keep the peer from sending, and wait where nobody knows since
@@ -283,9 +276,9 @@ class Selector:
         while self._read_piece(connection, ahead):
             pass
         self.context.share_bytes = len(self._buffer.free)
-        connection.worker.go_on(connection)
+        connection.serving.go_on(connection)
 
-    def _read_piece(self, connection: Connection, ahead: ReadAhead) -> bool:
+    def _read_piece(self, connection: Channel, ahead: ReadAhead) -> bool:
         """Read once, as far as there is room for it; whether the socket may have more."""
         budget, reading, buffer = connection.budget, connection.reading, self._buffer.whole
         room = ahead.size < AHEAD_BYTES and budget.total < budget.limit_bytes // 2
@@ -342,7 +335,7 @@ class Selector:
             elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, connection: Channel) -> None:
         """Read once, and have what came served. Hot."""
         context, buffer, receive = self.context, self._buffer, self._buffer.free
         try:
@@ -361,20 +354,17 @@ class Selector:
         unread = unread_bytes(connection.sock) if received == len(receive) else 0
         since = self._arrivals.read(reading, now, received, unread)
         data = receive[:received]
-        if now - since > AGE_CHECK_S and connection.decoder.pending_bytes <= JOINED_BYTES:
-            whole = b"".join((connection.decoder.give_back(), data))
-            piece = Piece(whole, since, reading.until)
-            if unread and now - since > AHEAD_S and connection.tls is None:
+        if unread and now - since > AHEAD_S and connection.tls is None:
+            piece = connection.serving.piece(connection, data, since, reading.until)
+            if piece is not None:
                 connection.ahead = ReadAhead()
                 connection.ahead.add(piece)
                 self._read_ahead(connection)
                 connection.settle()
                 return
-            late = connection.worker.refuse_late(connection, piece)
-            since, data = piece.came(late), memoryview(whole)[late:]
         # What TLS has decrypted behind it must be served before the round ends, so not that.
         context.may_gather = self._may_gather and not connection.stage_pending
-        connection.worker.take(connection, data, since, reading.until)
+        connection.serving.take(connection, data, since, reading.until)
         context.may_gather = False
         if context.gathered is None:
             buffer.begin()

@@ -13,10 +13,12 @@ import structlog
 
 from aerobee.remoting.errors import FrameError, HeaderError
 from aerobee.remoting.server.addresses import source_of
+from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.gathering import GATHERED_BYTES, Gathering
 from aerobee.remoting.server.guard import passes
 from aerobee.remoting.server.handlers import Handlers
 from aerobee.remoting.server.pools import AGE_CHECK_S, Pool, too_fast
+from aerobee.remoting.server.read_ahead import JOINED_BYTES, Piece
 from aerobee.remoting.server.refusals import refuse_late
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import Encoding, ResponseCode
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 
     import trio
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.channel import NewSocket
     from aerobee.remoting.server.guard import Gate, LetsPass
-    from aerobee.remoting.server.read_ahead import Piece, ReadAhead
+    from aerobee.remoting.server.read_ahead import ReadAhead
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Requests
     from aerobee.remoting.server.shared import Shared
@@ -63,9 +65,10 @@ class Worker:
         shared: Shared,
         gate: Gate | None = None,
         lets_pass: LetsPass | None = None,
+        connected: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """`refusals` maps an exception to an answer, or to None. Without `lets_pass`, requests that
-        pass a gate are served one by one.
+        pass a gate are served one by one. `connected` is called for each new connection.
         """
         self._routes = routes
         self._handlers = Handlers(refusals, nursery, shared)
@@ -77,14 +80,18 @@ class Worker:
         self._rates = shared.addresses.requests
         self._gate = gate
         self._lets_pass = lets_pass
+        self._connected = connected
         self._runs = gate is None or lets_pass is not None
         """Whether the requests behind one in its read can be checked together with it."""
         self._left: dict[int, PooledRoute] = {}
         """The routes of requests that are not served any more."""
 
-    def decoder(self) -> FrameDecoder:
+    def channel(self, new: NewSocket) -> Connection:
         limits = self._shared.limits
-        return FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
+        decoder = FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
+        connection = Connection(new, self, decoder)
+        self._connected(connection)
+        return connection
 
     def leave(self, pools: Collection[Pool]) -> None:
         """Serve no more requests of these pools: their clients are to go to another server."""
@@ -95,6 +102,11 @@ class Worker:
     # ── Turns ──
 
     def take(self, connection: Connection, data: memoryview, since: float, until: float) -> None:
+        if connection.context.now - since > AGE_CHECK_S:
+            piece = self.piece(connection, data, since, until)
+            if piece is not None:
+                piece.at = self.refuse_late(connection, piece)
+                since, data = piece.came(piece.at), memoryview(piece.data)[piece.at :]
         try:
             frames = connection.decoder.feed(data)
             step = (until - since) / (len(frames) or 1)
@@ -112,6 +124,14 @@ class Worker:
             self._serve_ahead(connection, ahead)
         else:
             self._serve_backlog(connection)
+
+    def piece(
+        self, connection: Connection, data: memoryview, since: float, until: float
+    ) -> Piece | None:
+        decoder = connection.decoder
+        if decoder.pending_bytes > JOINED_BYTES:
+            return None
+        return Piece(b"".join((decoder.give_back(), data)), since, until)
 
     def _serve_backlog(self, connection: Connection) -> None:
         """Go on with the current request, then serve frames that were left."""
@@ -136,7 +156,7 @@ class Worker:
 
     def _serve_ahead(self, connection: Connection, ahead: ReadAhead) -> None:
         """Refuse what has waited too long of the bytes that were read ahead, and serve some."""
-        piece = refuse_ahead(connection, ahead)
+        piece = refuse_ahead(connection, ahead, self.refuse_late)
         if piece is not None and connection.state.free:
             to = min(len(piece.data), piece.at + AHEAD_READS * connection.context.share_bytes)
             back = self._take_piece(connection, piece, to)
@@ -320,7 +340,9 @@ class Worker:
         return refuse_late(connection, piece, self._routes)
 
 
-def refuse_ahead(connection: Connection, ahead: ReadAhead) -> Piece | None:
+def refuse_ahead(
+    connection: Connection, ahead: ReadAhead, refuse: Callable[[Connection, Piece], int]
+) -> Piece | None:
     """Refuse what has waited too long; the first piece with something to serve.
 
     None: there is nothing, or the turn is over.
@@ -328,7 +350,7 @@ def refuse_ahead(connection: Connection, ahead: ReadAhead) -> Piece | None:
     resumed, context = connection.reading.resumed, connection.context
     high_water = context.shared.limits.high_water_bytes
     while (piece := ahead.first(resumed)) is not None and not connection.decoder.pending_bytes:
-        late = connection.worker.refuse_late(connection, piece)
+        late = refuse(connection, piece)
         if late == piece.at:
             break
         ahead.done(piece, late)

@@ -197,15 +197,13 @@ class Stage:
         """A peer on a descriptor of its own."""
         fd = 10_000 + len(self.poller.watched)
         sock: Any = TrickleSocket(fd, takes)
-        self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", self.worker)
-        return self.selector.connections[fd], sock
+        return self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", self.worker), sock
 
     def connect_tls(self, worker: Worker | None = None) -> tuple[Connection, StageSocket]:
         """A peer whose handshake is done."""
         fd = 10_000 + len(self.poller.watched)
         sock: Any = StageSocket(fd)
-        self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", worker or self.worker)
-        connection = self.selector.connections[fd]
+        connection = self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", worker or self.worker)
         connection.encrypt(sock)
         return connection, sock
 

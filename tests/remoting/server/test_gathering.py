@@ -151,7 +151,8 @@ def test_there_are_at_most_so_many_of_so_many_bytes(peers: Peers) -> None:
     ]
     for sock, data in said:
         # Nothing but whole requests: a read of many sockets is shorter.
-        peers.stage.selector.connections[sock.fd].decoder.feed(data[:-1])
+        connection: Any = peers.stage.selector.connections[sock.fd]
+        connection.decoder.feed(data[:-1])
     peers.round(*((sock, data[-1:]) for sock, data in said))
     assert [len(run) for run in peers.service.served] == [2, 1, 3, 2]
 

@@ -108,6 +108,7 @@ def test_a_place_is_given_back_by_who_leaves_or_does_not_read(time: HandTime, ho
     handler = Counting(time)
     stage = Stage(handler, limits=WIDE)
     ask(stage, 1, 1_000, bytes(BODIES_BYTES))
+    first: Any
     [first] = stage.selector.connections.values()
     [next_one] = ask(stage, 1, 2, bytes(BODIES_BYTES))
     assert list(stage.reactor.shared.long_requests.held) == [first]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,9 +26,8 @@ ALONE = LIMITS._replace(idle_s=10_000, first_request_s=TIMEOUT_S)
 def connect(stage: Stage, address: str) -> tuple[Connection, TrickleSocket]:
     """A peer from there."""
     fd = 20_000 + stage.reactor.stats.connections_opened
-    sock = TrickleSocket(fd)
-    stage.selector.adopt(sock, (address, 50_000), "test", stage.worker)  # type: ignore[arg-type]  # a fake
-    return stage.selector.connections[fd], sock
+    sock: Any = TrickleSocket(fd)
+    return stage.selector.adopt(sock, (address, 50_000), "test", stage.worker), sock
 
 
 def limits_of(stage: Stage, places: int) -> ConnectionLimits:

@@ -16,7 +16,6 @@ from aerobee.remoting.server import boss
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool
 from aerobee.remoting.server.reactor import Listener, Reactor
 from aerobee.remoting.server.routes import PARKED, Route
-from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.server.shared import Limits
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
@@ -377,7 +376,7 @@ async def test_a_close_is_told_once_and_leaves_nothing(way: Way) -> None:
     def connected(connection: Connection) -> None:
         connection.on_close.append(closed)
 
-    async with running(way, hooks=Hooks(connected)) as server:
+    async with running(way, connected=connected) as server:
         client = await server.client()
         assert (await call(client)).code == 0
         client.close()

@@ -281,8 +281,7 @@ def reader_of(stage: Stage, keeps: int) -> tuple[Connection, socket.socket]:
         client.connect(listener.getsockname())
         sock, address = listener.accept()
         sock.setblocking(False)
-        stage.selector.adopt(sock, address, "test", stage.worker)
-        return stage.selector.connections[sock.fileno()], client.dup()
+        return stage.selector.adopt(sock, address, "test", stage.worker), client.dup()
 
 
 def reads_more(connection: Connection, kept: int) -> bool:
