@@ -15,6 +15,7 @@ from h2.events import (
     TrailersReceived,
 )
 from h2.events import RequestReceived as TheirRequest
+from hyperframe.frame import Frame
 
 from aerobee.remoting.http2.events import DataReceived as Received
 from aerobee.remoting.http2.events import RequestReceived, StreamClosed
@@ -146,6 +147,17 @@ def to_engine(engine: Engine, *, now_ms: float = 0) -> Callable[[bytes], bytes]:
         return engine.output()
 
     return exchange
+
+
+def frames(data: bytes) -> list[Any]:
+    """What h2 reads in whole frames."""
+    found = []
+    while data:
+        one, length = Frame.parse_frame_header(memoryview(data)[:9])
+        one.parse_body(memoryview(data)[9 : 9 + length])
+        found.append(one)
+        data = data[9 + length :]
+    return found
 
 
 def of_engine(events: Iterable[object]) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from h2.exceptions import ProtocolError
 from hpack import Encoder
-from hyperframe.frame import Frame, GoAwayFrame, HeadersFrame
+from hyperframe.frame import GoAwayFrame, HeadersFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from tests.kit.http2_client import (
     PREFACE,
     Http2Client,
     client_connection,
+    frames,
     of_engine,
     of_h2,
     server_connection,
@@ -261,17 +262,6 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return (
         len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
     )
-
-
-def frames(data: bytes) -> list[Any]:
-    """What h2 reads in whole frames."""
-    found = []
-    while data:
-        one, length = Frame.parse_frame_header(memoryview(data)[:9])
-        one.parse_body(memoryview(data)[9 : 9 + length])
-        found.append(one)
-        data = data[9 + length :]
-    return found
 
 
 def requests(behind: Callable[[int], bytes], *, flags: int = 4, count: int = 4_000) -> bytes:

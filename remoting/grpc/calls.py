@@ -1,0 +1,368 @@
+"""The calls of one gRPC connection, seen from the server: bytes in, events of calls out.
+
+    calls = Calls(Engine(limits), methods)
+    calls.receive(data, now_ms)                      # what the socket had
+    while (event := calls.next()) is not None:       # as many as the turn allows
+        match event:
+            case MessageReceived(call, message):     # the request of a unary call
+                call.answer(message)
+            ...
+    socket.send(calls.output())                      # once in a round; may bring events again
+
+The kinds of calls are those that RocketMQ has: one request and one answer, one request and a stream
+of answers, a stream in both directions. A call is told with its first event that `next` gives, and
+ends either by us (`answer`, `finish`) or with `CallOver`. After that whatever is done with it has
+no effect, so that a handler which comes late needs no check.
+
+A peer may send as much again as `next` has given: what waits here counts against its windows. Only
+the beginning of a message that is not whole does not, for the rest of it has to come; that is in
+`held_bytes`, for the budget of all connections. Time comes in, and only deadlines are measured.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from aerobee.remoting.grpc.framing import PREFIX_BYTES, MessageDecoder, framed
+from aerobee.remoting.grpc.head import EncodingRefused, NotGrpc, RequestHead
+from aerobee.remoting.grpc.status import CallRefused, StatusCode, trailers
+from aerobee.remoting.http2.events import (
+    ConnectionEnded,
+    DataReceived,
+    Drained,
+    RequestReceived,
+    StreamClosed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.remoting.http2.engine import Engine
+    from aerobee.remoting.http2.events import Header
+
+HEADERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+ACCEPTED: Final = (b"grpc-accept-encoding", b"identity")
+
+
+class Shape(Enum):
+    """The kinds of calls."""
+
+    UNARY = "one request, one answer"
+    ANSWER_STREAM = "one request, a stream of answers"
+    BOTH_STREAM = "a stream in both directions"
+
+
+class Method(NamedTuple):
+    """What can be called."""
+
+    name: str
+    shape: Shape
+
+
+class Over(Enum):
+    """Why a call has ended without us."""
+
+    CANCELLED = "the client has cancelled it"
+    DEADLINE = "its time is over"
+    CONNECTION = "its connection has ended"
+    BROKEN = "its messages cannot be read"
+
+
+class Call:
+    """One call. Once it is `over`, whatever is done with it has no effect."""
+
+    __slots__ = ("_begun", "_calls", "deadline_ms", "head", "input", "method", "over", "owner")
+
+    def __init__(
+        self, calls: Calls, stream: int, method: Method, head: RequestHead, now_ms: float
+    ) -> None:
+        self._calls = calls
+        self._begun = False
+        self.method = method
+        self.head = head
+        self.deadline_ms = inf if head.timeout_ms is None else now_ms + head.timeout_ms
+        """When the client gives up, on the clock of the connection; inf: never."""
+        self.over = False
+        """Whether it has ended, by us or not."""
+        self.input = _Input(stream, calls.message_bytes_max)
+        self.owner: object = None
+        """Whatever the owner of the connection keeps for it."""
+
+    def answer(self, message: bytes) -> None:
+        """Answer with one message and OK."""
+        self.send(message)
+        self.finish()
+
+    def send(self, message: bytes) -> bool:
+        """Answer with one message of several. Whether there is room for another one now; if not,
+        `RoomAgain` says when.
+        """
+        if self.over:
+            return True
+        engine, stream = self._calls.engine, self.input.stream
+        if not self._begun:
+            self._begun = True
+            engine.respond(stream, HEADERS, end=False)
+        return engine.send(stream, framed(message))
+
+    def finish(self, code: StatusCode = StatusCode.OK, text: str = "") -> None:
+        """End the call with a status, behind the messages that were sent."""
+        if self.over:
+            return
+        self._calls.end(self)
+        engine, stream = self._calls.engine, self.input.stream
+        if self._begun:
+            engine.finish(stream, trailers(code, text))
+        else:
+            engine.respond(stream, (*HEADERS, *trailers(code, text)), end=True)
+
+
+class _Input:
+    """What has come of a call: its account with the windows and the budget."""
+
+    __slots__ = ("decoder", "held", "request", "stream", "told", "uncredited")
+
+    def __init__(self, stream: int, message_bytes_max: int) -> None:
+        self.stream = stream
+        self.decoder = MessageDecoder(message_bytes_max)
+        self.request: bytes | None = None
+        """The one of a call that has only one, until the client has ended its side."""
+        self.told = False
+        """Whether `next` has given an event of the call."""
+        self.held = 0
+        """Bytes that have come and that `next` has not given."""
+        self.uncredited = 0
+        """Bytes that have come and that the peer may not send again yet."""
+
+
+class Opened(NamedTuple):
+    """A stream in both directions has begun."""
+
+    call: Call
+
+
+class MessageReceived(NamedTuple):
+    """The request of a call, whole and alone, or the next one of a stream in both directions."""
+
+    call: Call
+    message: bytes
+
+
+class HalfClosed(NamedTuple):
+    """The client sends nothing more on a stream in both directions."""
+
+    call: Call
+
+
+class RoomAgain(NamedTuple):
+    """There is room for more messages on a call that had none."""
+
+    call: Call
+
+
+class CallOver(NamedTuple):
+    """A call that was told has ended, and not by us."""
+
+    call: Call
+    why: Over
+
+
+class ConnectionOver(NamedTuple):
+    """The last event: write the rest of the output and close."""
+
+    code: int
+    reason: str
+
+
+CallEvent: TypeAlias = Opened | MessageReceived | HalfClosed | RoomAgain | CallOver | ConnectionOver
+
+
+class Calls:
+    """The calls of one connection, in the order in which they came."""
+
+    __slots__ = (
+        *("_events", "_methods", "engine", "held_bytes", "message_bytes_max"),
+        *("next_deadline_ms", "open"),
+    )
+
+    def __init__(
+        self, engine: Engine, methods: Mapping[bytes, Method], *, message_bytes_max: int
+    ) -> None:
+        """`methods`: by path, with its first slash."""
+        self.engine = engine
+        self._methods = methods
+        self.message_bytes_max = message_bytes_max
+        self._events: deque[CallEvent] = deque()
+        self.open: dict[int, Call] = {}
+        """The calls that are not over, by stream."""
+        self.held_bytes = 0
+        """Bytes of messages that are not whole, or that `next` has not given yet."""
+        self.next_deadline_ms = inf
+        """No call has a deadline before it; call `expire` then."""
+
+    # ── Bytes ──
+
+    def receive(self, data: bytes | memoryview, now_ms: float) -> None:
+        """Take bytes of the peer, cut anywhere, at most some 64 KiB."""
+        self.engine.receive(data, now_ms)
+        self._read(now_ms)
+
+    def output(self, size_bytes: int | None = None) -> bytes:
+        """The next bytes for the peer, at most so many; empty: nothing may be sent now."""
+        data = self.engine.output(size_bytes)
+        self._read(0)
+        return data
+
+    # ── Events ──
+
+    def next(self) -> CallEvent | None:
+        """The next event, taken by whoever asks; None: nothing more has happened."""
+        events = self._events
+        while events:
+            event = events.popleft()
+            if isinstance(event, ConnectionOver):
+                return event
+            call = event.call
+            if isinstance(event, CallOver):
+                if call.input.told:
+                    return event
+            elif not call.over:
+                call.input.told = True
+                if isinstance(event, MessageReceived):
+                    self._given(call, len(event.message) + PREFIX_BYTES)
+                return event
+        return None
+
+    def expire(self, now_ms: float) -> None:
+        """End the calls whose time is over."""
+        for call in [call for call in self.open.values() if call.deadline_ms <= now_ms]:
+            call.finish(StatusCode.DEADLINE_EXCEEDED, "the time of the call is over")
+            self._events.append(CallOver(call, Over.DEADLINE))
+        self.next_deadline_ms = min((call.deadline_ms for call in self.open.values()), default=inf)
+
+    def stop(self, text: str) -> None:
+        """Take no more calls. Those with one request go on; streams in both directions end with
+        UNAVAILABLE and this text, so that their clients come back. Close when none is open.
+        """
+        self.engine.go_away(refuse=True)
+        for call in list(self.open.values()):
+            if call.method.shape is Shape.BOTH_STREAM:
+                call.finish(StatusCode.UNAVAILABLE, text)
+                self._events.append(CallOver(call, Over.CONNECTION))
+
+    def end(self, call: Call) -> None:
+        """Forget a call: it is over. For `Call`; others call `finish`."""
+        call.over = True
+        data = call.input
+        del self.open[data.stream]
+        self.held_bytes -= data.held
+        self._credit(data, data.uncredited)
+
+    # ── What happens to streams ──
+
+    def _read(self, now_ms: float) -> None:
+        for event in self.engine.events():
+            if isinstance(event, DataReceived):
+                self._data(event)
+            elif isinstance(event, RequestReceived):
+                self._request(event, now_ms)
+            elif isinstance(event, ConnectionEnded):
+                for call in list(self.open.values()):
+                    self.end(call)
+                    self._events.append(CallOver(call, Over.CONNECTION))
+                self._events.append(ConnectionOver(event.code, event.reason))
+            elif isinstance(event, (StreamClosed, Drained)):
+                open_call = self.open.get(event.stream)
+                if open_call is None:
+                    continue
+                if isinstance(event, Drained):
+                    self._events.append(RoomAgain(open_call))
+                else:
+                    self.end(open_call)
+                    self._events.append(CallOver(open_call, Over.CANCELLED))
+
+    def _request(self, event: RequestReceived, now_ms: float) -> None:
+        stream = event.stream
+        try:
+            head = RequestHead(event.headers)
+            method = self._methods.get(head.path)
+            if method is None:
+                text = f"Method {head.method} is unimplemented"
+                raise CallRefused(StatusCode.UNIMPLEMENTED, text)
+        except CallRefused as error:
+            self.engine.respond(stream, _refusal(error), end=True)
+            return
+        call = self.open[stream] = Call(self, stream, method, head, now_ms)
+        if call.deadline_ms < self.next_deadline_ms:
+            self.next_deadline_ms = call.deadline_ms
+        if method.shape is Shape.BOTH_STREAM:
+            self._events.append(Opened(call))
+        if event.end:
+            self._half_closed(call)
+
+    def _data(self, event: DataReceived) -> None:
+        size = len(event.data)
+        call = self.open.get(event.stream)
+        if call is None:
+            self.engine.taken(event.stream, size)
+            return
+        data = call.input
+        data.held += size
+        data.uncredited += size
+        self.held_bytes += size
+        try:
+            for message in data.decoder.feed(event.data):
+                self._message(call, message)
+        except CallRefused as error:
+            self._refuse(call, error)
+            return
+        # The rest of a message that is not whole has to come: its beginning counts no more.
+        self._credit(data, data.uncredited - (data.held - data.decoder.pending_bytes))
+        if event.end:
+            self._half_closed(call)
+
+    def _message(self, call: Call, message: bytes) -> None:
+        if call.method.shape is Shape.BOTH_STREAM:
+            self._events.append(MessageReceived(call, message))
+        elif call.input.request is None:
+            call.input.request = message
+        else:
+            raise CallRefused(StatusCode.INTERNAL, "more than one request came")
+
+    def _half_closed(self, call: Call) -> None:
+        data = call.input
+        if data.decoder.pending_bytes:
+            self._refuse(call, CallRefused(StatusCode.INTERNAL, "the last message is not whole"))
+        elif call.method.shape is Shape.BOTH_STREAM:
+            self._events.append(HalfClosed(call))
+        elif data.request is None:
+            self._refuse(call, CallRefused(StatusCode.INTERNAL, "no request came"))
+        else:
+            self._events.append(MessageReceived(call, data.request))
+            data.request = None
+
+    def _refuse(self, call: Call, error: CallRefused) -> None:
+        call.finish(error.code, str(error))
+        self._events.append(CallOver(call, Over.BROKEN))
+
+    def _given(self, call: Call, size: int) -> None:
+        data = call.input
+        data.held -= size
+        self.held_bytes -= size
+        self._credit(data, min(size, data.uncredited))
+
+    def _credit(self, data: _Input, size: int) -> None:
+        if size > 0:
+            data.uncredited -= size
+            self.engine.taken(data.stream, size)
+
+
+def _refusal(error: CallRefused) -> Sequence[Header]:
+    """An answer that has nothing but a head."""
+    if isinstance(error, NotGrpc):
+        return ((b":status", b"%d" % error.http_status),)
+    head = (*HEADERS, *trailers(error.code, str(error)))
+    return (*head, ACCEPTED) if isinstance(error, EncodingRefused) else head
