@@ -8,7 +8,7 @@ from aerobee.broker.errors import PutPostponed, Refused
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import StoreError
-from aerobee.store.results import GetStatus, Kept, PutStatus
+from aerobee.store.results import GetStatus, PutOutcome, PutStatus
 
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
@@ -38,11 +38,11 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
     ),
 }
 
-KEPT_CODES: Final[dict[Kept, int]] = {
-    Kept.DURABLE: int(ResponseCode.SUCCESS),
-    Kept.DISK_LATE: int(ResponseCode.FLUSH_DISK_TIMEOUT),
-    Kept.SLAVE_LATE: int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
-    Kept.NO_SLAVE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
+KEPT_CODES: Final[dict[PutOutcome, int]] = {
+    PutOutcome.DURABLE: int(ResponseCode.SUCCESS),
+    PutOutcome.DISK_LATE: int(ResponseCode.FLUSH_DISK_TIMEOUT),
+    PutOutcome.SLAVE_LATE: int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+    PutOutcome.NO_SLAVE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
 }
 """To be asked with what `MessageStore.when_durable` calls back with: True and False are keys."""
 

@@ -29,7 +29,7 @@ DEPTH: Final = 2
 """Tables within tables that have names of their own, as `groupRetryPolicy.type`."""
 
 
-class Changed(Answer, frozen=True):
+class ChangeAnswer(Answer, frozen=True):
     """An answer, and what the audit log says of the request: only that reads `changes`."""
 
     changes: str = ""

@@ -35,7 +35,7 @@ UNSENT_RESULT: Final = "write_channel_failed"
 """The peer had disconnected."""
 
 
-class Ended(NamedTuple):
+class LatencyKey(NamedTuple):
     """What requests are counted by."""
 
     request_code: int
@@ -64,11 +64,11 @@ class Latencies:
 
     def __init__(self) -> None:
         self.ended: defaultdict[tuple[int, int, bool, str], list[float]] = defaultdict(list)
-        """Ended → arrival times of requests that were answered since the last flush."""
+        """Key → arrival times of requests that were answered since the last flush."""
         self.when_sent: list[Callable[[float], None]] = []
         """Called once, after the next flush, with its time."""
         self.kinds: dict[tuple[int, int, bool, str], Latency] = {}
-        """By the fields of a Ended."""
+        """By the fields of a LatencyKey."""
         self.overflow = Latency()
         """Requests of kinds beyond SERIES_MAX and UNKNOWN_MAX."""
         self._unknown = 0

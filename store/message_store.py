@@ -38,7 +38,7 @@ from aerobee.store.recovery.recovery import recover
 from aerobee.store.replication.log_in import LogIn
 from aerobee.store.replication.log_out import LogOut
 from aerobee.store.replication.replica_waits import ReplicaWaits
-from aerobee.store.results import GetResult, GetStatus, Kept
+from aerobee.store.results import GetResult, GetStatus, PutOutcome
 from aerobee.store.set_aside import SetAside
 from aerobee.store.shared import Contents, Runtime
 from aerobee.store.space.store_space import StoreSpace
@@ -139,8 +139,8 @@ class MessageStore:
         self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
         self.when_on_disk = self._log_flush.when_durable
         self.when_durable: Callable[[int, Callable[[Any], None]], None] = self.when_on_disk
-        """Its sync begins with the next `dispatch`. Calls back with a `Kept`, or with whether it is
-        on disk where nothing else counts.
+        """Its sync begins with the next `dispatch`. Calls back with a `PutOutcome`, or with whether
+        it is on disk where nothing else counts.
         """
         self.after_stall = self._log_flush.after_stall
         self._make_replication(runtime)
@@ -382,17 +382,17 @@ class MessageStore:
             self.replicas.when_held(end_offset, callback)
         else:
             on_disk: list[bool] = []
-            held: list[Kept] = []
+            held: list[PutOutcome] = []
 
             def ended() -> None:
                 if on_disk and held:
-                    callback(held[0] if on_disk[0] or not held[0] else Kept.DISK_LATE)
+                    callback(held[0] if on_disk[0] or not held[0] else PutOutcome.DISK_LATE)
 
             def flushed(durable: bool) -> None:
                 on_disk.append(durable)
                 ended()
 
-            def kept(result: Kept) -> None:
+            def kept(result: PutOutcome) -> None:
                 held.append(result)
                 ended()
 

@@ -30,7 +30,7 @@ class PutStatus(Enum):
     when to put again."""
 
 
-class Kept(IntEnum):
+class PutOutcome(IntEnum):
     """Where a message is that was put, when its sender has waited; only DURABLE is true.
 
     The first two are those of the disk, and equal to False and True.
@@ -46,7 +46,7 @@ class Kept(IntEnum):
     """In the log, and there are not enough slaves to wait for."""
 
     def __bool__(self) -> bool:
-        return self is Kept.DURABLE
+        return self is PutOutcome.DURABLE
 
 
 UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})

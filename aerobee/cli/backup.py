@@ -118,7 +118,7 @@ class Place(NamedTuple):
     log: Path
 
 
-class Copied(NamedTuple):
+class CopySummary(NamedTuple):
     """What a copy has."""
 
     log_begin: int
@@ -163,7 +163,7 @@ class Copy:
         self.last_units: list[tuple[Path, Path, int]] = []
         """Source, copy and position of the last unit of queues that were written at that time."""
 
-    def run(self, end: Callable[[], int]) -> Copied:
+    def run(self, end: Callable[[], int]) -> CopySummary:
         """Copy all of it. Raises: OSError."""
         self.target.mkdir(mode=0o700)
         root = self.place.root
@@ -181,7 +181,7 @@ class Copy:
         self.again()
         begin, log_end = self.log(end())
         self.sync()
-        return Copied(begin, log_end, self.files, self.bytes)
+        return CopySummary(begin, log_end, self.files, self.bytes)
 
     # ── Files ──
 

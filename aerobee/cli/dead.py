@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aerobee.errors import TransportError
 
 
-class Dead(NamedTuple):
+class DeadBroker(NamedTuple):
     """A broker that does not answer, and how that is known."""
 
     broker: BrokerInfo
@@ -27,7 +27,7 @@ class Look(NamedTuple):
     """The brokers with their statistics, and those that have none to tell."""
 
     alive: list[tuple[BrokerInfo, dict[str, str]]]
-    dead: list[Dead]
+    dead: list[DeadBroker]
     error: TransportError | None
 
     @property
@@ -49,10 +49,10 @@ def look_at(admin: AdminClient) -> Look:
             found.alive.append((broker, admin.broker_stats(broker.address)))
         except TransportError as error:
             found = found._replace(error=found.error or error)
-            found.dead.append(Dead(broker, explained(error)))
+            found.dead.append(DeadBroker(broker, explained(error)))
     for lost in info.lost:
         why = f"it left the name server without a word; last heard of {lost.silent_s:.0f} s ago"
-        found.dead.append(Dead(lost, why))
+        found.dead.append(DeadBroker(lost, why))
     return found
 
 
@@ -65,7 +65,7 @@ def leave_dead_out(admin: AdminClient) -> Look:
     return found
 
 
-def end_with(dead: Sequence[Dead]) -> None:
+def end_with(dead: Sequence[DeadBroker]) -> None:
     """Tell on stderr which brokers are dead, if any; the command ends with 4 then."""
     for one in dead:
         complain(f"broker {one.broker.name} ({one.broker.address}) is dead: {one.why}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aerobee.cli.arguments import InputLines
 
 
-class Described(msgspec.Struct):
+class ConsumeLine(msgspec.Struct):
     """What counts of an object that `consume --json` prints; other fields are left out."""
 
     body: str | None = None
@@ -55,7 +55,7 @@ def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
 
     Properties that clients and brokers set are left out. Raises: ValueError, ConfigurationError.
     """
-    read = msgspec.json.decode(line, type=Described)
+    read = msgspec.json.decode(line, type=ConsumeLine)
     if read.body is not None:
         body = read.body.encode()
     elif read.body_base64 is not None:

@@ -193,10 +193,10 @@ def progress(total: int | None, what: str) -> AbstractContextManager[Callable[[i
     """A context with a function to call with the progress; drawn on a terminal only."""
     if not sys.stderr.isatty():
         return nullcontext(lambda _done=1: None)
-    return Drawn(total, what)
+    return ProgressBar(total, what)
 
 
-class Drawn:
+class ProgressBar:
     """A progress bar on stderr."""
 
     def __init__(self, total: int | None, what: str) -> None:

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from aerobee.store.tools.verify import Verification
 
 
-class Chosen(NamedTuple):
+class StoreChoice(NamedTuple):
     """The stores that a command is for: one, or those of several brokers."""
 
     stores: list[StoreLocation]
     several: bool
 
 
-def choose(directory: Path | None, log: Path | None, file: Path | None) -> Chosen:
+def choose(directory: Path | None, log: Path | None, file: Path | None) -> StoreChoice:
     """The stores below DIRECTORY, or those of a configuration.
 
     Raises: UsageError, StoreUnusable where a log is elsewhere than the tool looks.
@@ -55,7 +55,7 @@ def choose(directory: Path | None, log: Path | None, file: Path | None) -> Chose
         log = Path(set_log).expanduser() if set_log else None
     assert directory is not None
     found = locations(directory, log, Disk())
-    return Chosen(found, found[0].root != directory)
+    return StoreChoice(found, found[0].root != directory)
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +125,7 @@ def store() -> None:
 @store.command()
 @store_options
 @json_option
-def verify(chosen: Chosen, as_json: bool) -> None:
+def verify(chosen: StoreChoice, as_json: bool) -> None:
     """Look for damage in DIRECTORY: log, queues, index, checkpoint and configuration."""
     from aerobee.store.tools.verify import verify as verified
 
@@ -148,7 +148,7 @@ def verify(chosen: Chosen, as_json: bool) -> None:
 @click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
 @click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object per line.")
 def dump(
-    chosen: Chosen,
+    chosen: StoreChoice,
     topic: str | None,
     queue_id: int | None,
     from_offset: int,
@@ -182,7 +182,7 @@ def dump(
 @store.command()
 @store_options
 @json_option
-def stats(chosen: Chosen, as_json: bool) -> None:
+def stats(chosen: StoreChoice, as_json: bool) -> None:
     """Count the messages of DIRECTORY by topic and queue."""
     from aerobee.store.tools.stats import summarise
 
@@ -206,7 +206,7 @@ def stats(chosen: Chosen, as_json: bool) -> None:
 @filtered
 @json_option
 def export(
-    chosen: Chosen,
+    chosen: StoreChoice,
     output: Path,
     topic: str | None,
     queue_id: int | None,
@@ -262,7 +262,7 @@ def read_json(data: bytes) -> Any:
 @store_options
 @click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
 @json_option
-def repair(chosen: Chosen, yes: bool, as_json: bool) -> None:
+def repair(chosen: StoreChoice, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
     from aerobee.store.files.system_clock import SystemClock
     from aerobee.store.tools.repair import plan, repair

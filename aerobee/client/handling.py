@@ -144,8 +144,8 @@ class Events:
                 call_safely(told, changed)
 
 
-class Guarded:
-    """Runs a user's code in `with Guarded() as guard`; then `guard.error` is its exception.
+class Guard:
+    """Runs a user's code in `with Guard() as guard`; then `guard.error` is its exception.
 
     It is the only place in the client that catches every Exception; cancellation passes.
     """
@@ -171,7 +171,7 @@ class Guarded:
 
 def call_safely(callback: Callable[[T], object], value: T) -> None:
     """Call a user's callback; its exceptions are logged and end nothing."""
-    with Guarded() as guard:
+    with Guard() as guard:
         check_result("the callback", callback(value))
     if guard.error is not None:
         log.error("a callback failed", exc_info=guard.error)

@@ -129,5 +129,5 @@ def _fill_from_environment(given: dict[str, Any], variables: Mapping[str, str]) 
             given[option.field] = values.value(variable, said, option.hint)
 
 
-def _cluster_options(fields: Mapping[str, str]) -> list[values.Declared]:
+def _cluster_options(fields: Mapping[str, str]) -> list[values.OptionDeclaration]:
     return [option for option in values.declared(ClusterOptions) if option.field in fields]

@@ -84,7 +84,7 @@ class Options(Struct, frozen=True, kw_only=True, rename="camel"):
     """Further names of options."""
 
 
-class Declared(NamedTuple):
+class OptionDeclaration(NamedTuple):
     """One option, as its field declares it."""
 
     field: str
@@ -100,11 +100,11 @@ class Declared(NamedTuple):
 
 
 @cache
-def declared(cls: type[Options]) -> tuple[Declared, ...]:
+def declared(cls: type[Options]) -> tuple[OptionDeclaration, ...]:
     """The options of a class, in the order of its fields."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple(
-        Declared(
+        OptionDeclaration(
             one.name,
             (
                 one.encode_name,
@@ -135,7 +135,7 @@ def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def _refuse(key: str, known: Mapping[str, Declared]) -> None:
+def _refuse(key: str, known: Mapping[str, OptionDeclaration]) -> None:
     """Refuse a name that is not an option here, unless Spark itself has added it."""
     word = key.lower()
     if word == PUSH_FILTERS:

@@ -18,7 +18,7 @@ import structlog
 
 from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.answers import refusal
-from aerobee.broker.changes import Changed
+from aerobee.broker.changes import ChangeAnswer
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.routes import PARKED, Begun, Route, is_steps
 from aerobee.remoting.wire.answer import Answer
@@ -155,7 +155,7 @@ class Audit:
             if not changes and not self._every():
                 return handler(header, command, connection)
             asked = self._asked(command, connection)
-            with Following(self._tell, asked):
+            with AuditedBlock(self._tell, asked):
                 outcome = handler(header, command, connection)
             if is_steps(outcome):
                 return self._steps(outcome, asked)
@@ -164,7 +164,7 @@ class Audit:
         return follow
 
     def _steps(self, steps: Steps, asked: AuditedRequest) -> Steps:
-        with Following(self._tell, asked):
+        with AuditedBlock(self._tell, asked):
             outcome = yield from steps
         return self._end(outcome, asked)
 
@@ -177,7 +177,7 @@ class Audit:
         return self._later(outcome, asked)
 
     async def _later(self, work: Awaitable[Later], asked: AuditedRequest) -> Later:
-        with Following(self._tell, asked):
+        with AuditedBlock(self._tell, asked):
             outcome = await work
         self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
         return outcome
@@ -202,7 +202,7 @@ class Audit:
     def _tell(self, asked: AuditedRequest, answer: Answer) -> None:
         line = line_of(asked, answer)
         if asked.changes:
-            changes = answer.changes if isinstance(answer, Changed) else ""
+            changes = answer.changes if isinstance(answer, ChangeAnswer) else ""
             log.info("admin.changed", **line, changes=changes or None)
         else:
             log.info("admin.asked", **line)
@@ -215,7 +215,7 @@ def line_of(asked: AuditedRequest, answer: Answer) -> dict[str, str | None]:
     return dict(zip(LINE, (*asked[:-1], result, reason), strict=True))
 
 
-class Following:
+class AuditedBlock:
     """A block whose error is the end of a request."""
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.changes import Changed, change, quoted
+from aerobee.broker.changes import ChangeAnswer, change, quoted
 from aerobee.broker.core.names import was_delivered
 from aerobee.broker.errors import GroupNotExist, Refused
 from aerobee.remoting.errors import CallTimedOut, RemotingError
@@ -76,7 +76,7 @@ class ClientCalls:
         for one in found:
             one.close("an administrator asked for it")
         said = change(header.client_id, {"connections": len(found)}, {"connections": 0})
-        return Changed(header=CloseClientResponse(closed=len(found)), changes=said)
+        return ChangeAnswer(header=CloseClientResponse(closed=len(found)), changes=said)
 
     def _record(self, header: headers.ConsumeMessageDirectly) -> bytes:
         """The stored message of an id; an id made by a client holds no physical offset."""

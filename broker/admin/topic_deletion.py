@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from aerobee.broker.changes import Changed, changes_of
+from aerobee.broker.changes import ChangeAnswer, changes_of
 from aerobee.broker.errors import NameIllegal, Refused
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.broker.topics.topic_processor import when_saved
@@ -107,4 +107,4 @@ class TopicDeletion:
                 self.stats.forget_topic(topic)
                 for forget in self.when_deleted:
                     forget(topic)
-        return Changed(changes=changes_of(deleted))
+        return ChangeAnswer(changes=changes_of(deleted))

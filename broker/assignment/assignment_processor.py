@@ -11,7 +11,7 @@ import structlog
 
 from aerobee.broker.assignment.assignment import STRATEGIES, alone, shared
 from aerobee.broker.assignment.request_modes import MODES, POP, PULL
-from aerobee.broker.changes import Changed, change
+from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.namesrv.route_table import RouteTable
-    from aerobee.broker.topics.topic_processor import Durable
+    from aerobee.broker.topics.topic_processor import TableFile
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Steps
@@ -63,7 +63,7 @@ class AssignmentProcessor:
         clients: ClientTable,
         routes: RouteTable,
         modes: RequestModeTable,
-        saved: Durable,
+        saved: TableFile,
     ) -> None:
         self._config = core.config
         self._clock = core.clock
@@ -110,7 +110,7 @@ class AssignmentProcessor:
             share=wanted.pop_share_queue_num,
         )
         changes = change(f"{wanted.consumer_group}/{wanted.topic}", before, wanted)
-        return when_saved(self._saved, "message request mode", Changed(changes=changes))
+        return when_saved(self._saved, "message request mode", ChangeAnswer(changes=changes))
 
     def all_modes(
         self, header: GetAllMessageRequestMode, command: Command, connection: Connection

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import structlog
 
-from aerobee.broker.changes import Changed, change, changes_of
+from aerobee.broker.changes import ChangeAnswer, change, changes_of
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
 from aerobee.broker.errors import Refused
-from aerobee.broker.topics.topic_processor import PAGE, Durable, PageRequest, page_of, when_saved
+from aerobee.broker.topics.topic_processor import PAGE, PageRequest, TableFile, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import (
@@ -90,7 +90,7 @@ class GroupProcessor:
         *,
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
-        saved: Durable,
+        saved: TableFile,
         stats: BrokerStats,
         clock: Clock,
         page: int = PAGE,
@@ -159,7 +159,7 @@ class GroupProcessor:
         said = change(
             f"{header.group}/{header.topic}", {"readable": before}, {"readable": readable}
         )
-        return Changed(body=body.to_bytes(), changes=said)
+        return ChangeAnswer(body=body.to_bytes(), changes=said)
 
     def delete(
         self, header: headers.DeleteGroup, command: Command, connection: Connection
@@ -179,7 +179,7 @@ class GroupProcessor:
 
     def done(self, changes: str = "") -> Plain:
         """Wait for the disk, also without a change: an earlier one may not be saved yet."""
-        answer = Changed(changes=changes)
+        answer = ChangeAnswer(changes=changes)
         return answer if self.saved.clean else when_saved(self.saved, "group", answer)
 
     def config(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from aerobee.broker.dedupe.seen_messages import DedupeTable, First
+from aerobee.broker.dedupe.seen_messages import DedupeTable, FirstMessage
 from aerobee.broker.errors import CONTENT_ERRORS, Refused
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME
 from aerobee.remoting.wire.codes import ResponseCode
@@ -118,9 +118,9 @@ class Dedupe:
         """
         new: list[bytes] = []
         own: dict[str, int] = {}
-        places: list[First | int] = []
+        places: list[FirstMessage | int] = []
         for raw, key in self._items(draft.topic, body):
-            place: First | int | None = None
+            place: FirstMessage | int | None = None
             if key is not None and (place := own.get(key)) is None:
                 place = self._find(draft.topic, key, read_queues)
             if place is None:
@@ -156,14 +156,16 @@ class Dedupe:
         except MessageIllegal as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
-    def _merged(self, draft: MessageDraft, places: list[First | int], new: PutResult) -> PutResult:
+    def _merged(
+        self, draft: MessageDraft, places: list[FirstMessage | int], new: PutResult
+    ) -> PutResult:
         """What the answer says of messages of which some were there before.
 
         The sync that it waits for covers those as well.
         """
         head = places[0]
         queue_offset = new.queue_offset
-        if isinstance(head, First):
+        if isinstance(head, FirstMessage):
             draft.queue_id, queue_offset = head.queue_id, head.queue_offset
         return PutResult(
             PUT_OK,
@@ -173,7 +175,7 @@ class Dedupe:
             new.count,
             new.store_timestamp,
             [
-                place.physical_offset if isinstance(place, First) else new.offsets[place]
+                place.physical_offset if isinstance(place, FirstMessage) else new.offsets[place]
                 for place in places
             ],
         )
@@ -197,7 +199,7 @@ class Dedupe:
         key = properties.get(self.table.topics[topic].by) or None
         return key if key is None or WAITED.isdisjoint(properties) else None
 
-    def _find(self, topic: str, key: str | None, read_queues: int) -> First | None:
+    def _find(self, topic: str, key: str | None, read_queues: int) -> FirstMessage | None:
         """The message with this key, if it is within the window and a consumer can get it."""
         if key is None:
             return None
@@ -215,10 +217,10 @@ class Dedupe:
         self, draft: MessageDraft, key: str, queue_offset: int, physical_offset: int
     ) -> None:
         now_ms = monotonic_ms(self._clock)
-        first = First(draft.queue_id, queue_offset, physical_offset, now_ms)
+        first = FirstMessage(draft.queue_id, queue_offset, physical_offset, now_ms)
         self._note(draft.topic, key, first, now_ms)
 
-    def _note(self, topic: str, key: str, first: First, now_ms: int) -> None:
+    def _note(self, topic: str, key: str, first: FirstMessage, now_ms: int) -> None:
         queue = self._store.queues.find(topic, first.queue_id)
         if queue is None:
             # Deleted while its window was read.
@@ -281,4 +283,4 @@ class Dedupe:
         known = firsts.find(key, now_ms)
         if known is None or known.physical_offset < record.physical_offset:
             at = record.queue_offset, record.physical_offset
-            self._note(topic, key, First(record.queue_id, *at, now_ms - age_ms), now_ms)
+            self._note(topic, key, FirstMessage(record.queue_id, *at, now_ms - age_ms), now_ms)

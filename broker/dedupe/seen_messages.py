@@ -23,7 +23,7 @@ DIGEST_BYTES: Final = 16
 PLACE: Final = Struct(">iqqq")
 
 
-class First(NamedTuple):
+class FirstMessage(NamedTuple):
     """A stored message."""
 
     queue_id: int
@@ -39,10 +39,10 @@ class Slice(NamedTuple):
     ends_ms: int
     """All of them were noted before this time."""
     entries: dict[bytes, bytes]
-    """Digest of a key → the packed `First`."""
+    """Digest of a key → the packed `FirstMessage`."""
 
 
-class Firsts:
+class FirstMessages:
     """The first messages of one topic, newest slice first."""
 
     __slots__ = ("by", "slice_ms", "slices", "window_ms")
@@ -54,13 +54,13 @@ class Firsts:
         self.slice_ms = max(1, self.window_ms // SLICES)
         self.slices: list[Slice] = []
 
-    def find(self, key: str, now_ms: int) -> First | None:
+    def find(self, key: str, now_ms: int) -> FirstMessage | None:
         """The message with this key that was stored last, if that is within the window."""
         wanted = _digest(key)
         for part in self.slices:
             packed = part.entries.get(wanted)
             if packed is not None:
-                first = First(*PLACE.unpack(packed))
+                first = FirstMessage(*PLACE.unpack(packed))
                 return first if now_ms - first.stored_ms <= self.window_ms else None
         return None
 
@@ -72,11 +72,11 @@ class DedupeTable:
     """
 
     def __init__(self, rules: Iterable[DedupeRule], *, max_entries: int) -> None:
-        self.topics = {rule.topic: Firsts(rule) for rule in rules}
+        self.topics = {rule.topic: FirstMessages(rule) for rule in rules}
         self.max_entries = max_entries
         self.count = 0
 
-    def note(self, topic: str, key: str, first: First, now_ms: int) -> None:
+    def note(self, topic: str, key: str, first: FirstMessage, now_ms: int) -> None:
         """Record a stored message; drop those that were noted before the window."""
         firsts = self.topics[topic]
         self._turn(firsts, now_ms)
@@ -87,7 +87,7 @@ class DedupeTable:
         while self.count > self.max_entries:
             self._make_room()
 
-    def _turn(self, firsts: Firsts, now_ms: int) -> None:
+    def _turn(self, firsts: FirstMessages, now_ms: int) -> None:
         """Drop the slices outside the window, and begin a new one when it is time."""
         slices = firsts.slices
         # Each has begun with a message, so that there may be any time between two of them.
@@ -96,7 +96,7 @@ class DedupeTable:
         if not slices or now_ms >= slices[0].ends_ms:
             slices.insert(0, Slice(now_ms + firsts.slice_ms, {}))
 
-    def _drop_oldest(self, firsts: Firsts) -> None:
+    def _drop_oldest(self, firsts: FirstMessages) -> None:
         self.count -= len(firsts.slices.pop().entries)
 
     def _make_room(self) -> None:
@@ -108,6 +108,6 @@ def _digest(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def _oldest(firsts: Firsts) -> int:
+def _oldest(firsts: FirstMessages) -> int:
     """The number of entries in the oldest slice; −1 without a slice."""
     return len(firsts.slices[-1].entries) if firsts.slices else -1

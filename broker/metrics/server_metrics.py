@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.metrics.metric import Metric, single
 from aerobee.broker.metrics.readings import REQUEST_CODES, RESPONSE_CODES, boolean
-from aerobee.remoting.latency import BOUNDS_MS, Ended
+from aerobee.remoting.latency import BOUNDS_MS, LatencyKey
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def rpc_latency(sources: ServerSources) -> Iterator[Reading]:
     """The latency of requests in ms, by their code and that of their answer."""
     latencies = sources.remoting.latencies
     for fields, latency in list(latencies.kinds.items()):
-        kind = Ended._make(fields)
+        kind = LatencyKey._make(fields)
         labels = (
             "remoting",
             _word(REQUEST_CODES, kind.request_code),

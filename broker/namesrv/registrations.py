@@ -94,7 +94,7 @@ class LiveKey(NamedTuple):
     address: str
 
 
-class Lost(NamedTuple):
+class BrokerLoss(NamedTuple):
     """A broker that was lost: its name and id, and when it was heard last."""
 
     broker: str
@@ -111,14 +111,14 @@ class LostBrokers:
     """
 
     def __init__(self) -> None:
-        self.table: dict[LiveKey, Lost] = {}
+        self.table: dict[LiveKey, BrokerLoss] = {}
 
     def add(self, key: LiveKey, broker: str, broker_id: int, seen_ms: int) -> None:
         """Remember a broker that has gone."""
         self.table.pop(key, None)
         if len(self.table) >= LOST_MAX:
             del self.table[next(iter(self.table))]
-        self.table[key] = Lost(broker, broker_id, seen_ms)
+        self.table[key] = BrokerLoss(broker, broker_id, seen_ms)
 
     def found(self, key: LiveKey, broker: str, broker_id: int) -> None:
         """Forget a broker that has registered, at its address or under its name and id."""
@@ -166,7 +166,7 @@ class SystemNames(NamedTuple):
 
 
 @dataclass(slots=True)
-class Live:
+class LiveAddress:
     """One registered address, and the time of its last heartbeat."""
 
     broker: str

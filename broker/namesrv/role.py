@@ -12,7 +12,7 @@ import structlog
 import trio
 
 from aerobee.broker.config.members import PORT_STEP, advertised_rules, member_name
-from aerobee.broker.config.settings.advertised import Advertised, parse_rules
+from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules
 from aerobee.broker.config.settings.auth import credentials_of
 from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.namesrv.kv_config import KvConfigTable
@@ -138,15 +138,15 @@ class NamesrvRole:
             self._notices.tell(change)
 
 
-def advertised(config: BrokerConfig) -> dict[str, Advertised]:
+def advertised(config: BrokerConfig) -> dict[str, AdvertisedAddress]:
     """The rules for the advertised address of each broker in this process, or of this
     supervisor.
     """
     broker = config.broker
     explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
 
-    def of(number: int) -> Advertised:
-        return Advertised(
+    def of(number: int) -> AdvertisedAddress:
+        return AdvertisedAddress(
             port=(broker.advertised_port or config.remoting.listen_port) + number * PORT_STEP,
             host=broker.advertised_host or explicit,
             rules=parse_rules(advertised_rules(config, number)),

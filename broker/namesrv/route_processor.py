@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from aerobee.broker.changes import Changed, change
+from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.core.lists import encoded, encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
@@ -36,11 +36,11 @@ from aerobee.store.clock import monotonic_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from aerobee.broker.config.settings.advertised import Advertised
+    from aerobee.broker.config.settings.advertised import AdvertisedAddress
     from aerobee.broker.namesrv.kv_config import KvConfigTable
     from aerobee.broker.namesrv.registrations import BrokerConnection
     from aerobee.broker.namesrv.route_table import RouteTable
-    from aerobee.broker.topics.topic_processor import Durable
+    from aerobee.broker.topics.topic_processor import TableFile
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
@@ -81,8 +81,8 @@ class RouteProcessor:
         *,
         routes: RouteTable,
         kv: KvConfigTable,
-        saved: Durable,
-        advertised: Mapping[str, Advertised],
+        saved: TableFile,
+        advertised: Mapping[str, AdvertisedAddress],
         settings: NamesrvSettings,
         clock: Clock,
     ) -> None:
@@ -349,7 +349,7 @@ class RouteProcessor:
 
     def done(self, namespace: str, before: dict[str, str | None], after: dict[str, str]) -> Outcome:
         """The acknowledgement, sent when the KV table is on disk."""
-        answer = Changed(changes=change(namespace, before, after))
+        answer = ChangeAnswer(changes=change(namespace, before, after))
         return answer if self.saved.clean else when_saved(self.saved, "KV entry", answer)
 
     def kv_list(

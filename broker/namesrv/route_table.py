@@ -19,7 +19,7 @@ from aerobee.broker.errors import LimitReached, Refused
 from aerobee.broker.namesrv.registrations import (
     MASTER_ID,
     Broker,
-    Live,
+    LiveAddress,
     LiveKey,
     LostBrokers,
     MinIdChange,
@@ -75,7 +75,7 @@ class RouteTable:
         """`deletes_missing`: whether a registration has all topics of its broker."""
         self.queues = TopicQueues(max_topics=max_topics, max_pairs=max_pairs)
         self.brokers: dict[str, Broker] = {}
-        self.live: dict[LiveKey, Live] = {}
+        self.live: dict[LiveKey, LiveAddress] = {}
         self.lost = LostBrokers()
         self.max_brokers = max_brokers
         self.min_id_changed = min_id_changed
@@ -170,7 +170,7 @@ class RouteTable:
         first = self.place(broker, request)
         all_of_them = first or known is None or known.version != request.version
         unfinished = msgspec.structs.replace(request.version, counter=UNFINISHED)
-        live = self.live[key] = Live(
+        live = self.live[key] = LiveAddress(
             request.broker,
             unfinished if all_of_them else request.version,
             request.ha_address,
@@ -250,7 +250,7 @@ class RouteTable:
         return knows_acting_master and request.broker_id == min(broker.addresses)
 
     def take_topics(
-        self, broker: Broker, request: Registration, live: Live, *, all_of_them: bool
+        self, broker: Broker, request: Registration, live: LiveAddress, *, all_of_them: bool
     ) -> Iterator[None]:
         """Store the queues of its topics that may have changed. Raises: LimitReached.
 
@@ -270,7 +270,9 @@ class RouteTable:
                 if not self.still_registered(broker, request, live):
                     return
 
-    def delete_missing(self, broker: Broker, request: Registration, live: Live) -> Iterator[None]:
+    def delete_missing(
+        self, broker: Broker, request: Registration, live: LiveAddress
+    ) -> Iterator[None]:
         """Remove the topics of the broker that it no longer has.
 
         Stops early when the broker has left, or has registered again.
@@ -283,7 +285,7 @@ class RouteTable:
                 if not self.still_registered(broker, request, live):
                     return
 
-    def still_registered(self, broker: Broker, request: Registration, live: Live) -> bool:
+    def still_registered(self, broker: Broker, request: Registration, live: LiveAddress) -> bool:
         """Whether this is the broker's last registration, and it has not left."""
         same = self.live.get(LiveKey(request.cluster, request.address)) is live
         return same and self.brokers.get(broker.name) is broker
@@ -332,7 +334,7 @@ class RouteTable:
         live = self.seen(cluster, address, now_ms)
         return None if live is None else live.version
 
-    def seen(self, cluster: str, address: str, now_ms: int) -> Live | None:
+    def seen(self, cluster: str, address: str, now_ms: int) -> LiveAddress | None:
         """Record a heartbeat; returns the broker's entry, None if it is not registered."""
         live = self.live.get(LiveKey(cluster, address))
         if live is not None:

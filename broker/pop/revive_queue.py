@@ -31,7 +31,7 @@ class OpenCheckPoint:
         self.done = False
 
 
-class Due(NamedTuple):
+class DueCheckPoint(NamedTuple):
     """A check point in the order of its time."""
 
     due_ms: int
@@ -55,7 +55,7 @@ class ReviveQueue:
         self.latest_ms = 0
         """No open check point is due later."""
         self._by_place: deque[OpenCheckPoint] = deque()
-        self._by_time: list[Due] = []
+        self._by_time: list[DueCheckPoint] = []
 
     def add(self, point: CheckPoint, revive_offset: int) -> None:
         """Add a check point. One that was delivered twice counts once."""
@@ -71,7 +71,7 @@ class ReviveQueue:
         self.open[key] = entry
         self.latest_ms = max(self.latest_ms, point.due_ms)
         self._by_place.append(entry)
-        heappush(self._by_time, Due(point.due_ms, revive_offset, entry))
+        heappush(self._by_time, DueCheckPoint(point.due_ms, revive_offset, entry))
 
     def acknowledge(self, ack: Ack) -> bool:
         """Apply an acknowledgement; whether its check point was open."""

@@ -22,7 +22,7 @@ from aerobee.remoting.wire.headers.send import SendMessageResponse
 from aerobee.store.format.properties import append, decode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
-from aerobee.store.results import Kept
+from aerobee.store.results import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ class PlainSends:
         self._templates = {
             kept: b"%d".join(answer_around(code, None, fields)) for kept, code in KEPT_CODES.items()
         }
-        self._stored = self._templates[Kept.DURABLE]
+        self._stored = self._templates[PutOutcome.DURABLE]
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
 
     def serve(self, requests: Requests) -> int:
@@ -230,7 +230,7 @@ class PlainSends:
         for command, _, _ in sends:
             command.release()
 
-        def durable(kept: Kept) -> None:
+        def durable(kept: PutOutcome) -> None:
             pool.depth -= count
             if kept:
                 _send(answers, first.code, SUCCESS)
@@ -238,7 +238,7 @@ class PlainSends:
                 late = _answers(templates[kept], stored, sends)
                 _send(late, first.code, KEPT_CODES[kept])
 
-        call: Callable[[Kept], None] = durable
+        call: Callable[[PutOutcome], None] = durable
         if self._send.stages.idle:
             call = self._send.stages.until_durable(first.arrived, peer.context.now, durable)
         pool.depth += count

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.results import Kept, PutResult
+    from aerobee.store.results import PutOutcome, PutResult
 
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
@@ -324,10 +324,10 @@ class Send:
                 stages.appended(command.arrived, connection.context.now)
             return Answer(SUCCESS, response)
 
-        def durable(kept: Kept) -> None:
+        def durable(kept: PutOutcome) -> None:
             connection.answer(command, Answer(KEPT_CODES[kept], response))
 
-        call: Callable[[Kept], None] = durable
+        call: Callable[[PutOutcome], None] = durable
         if stages.idle:
             call = stages.until_durable(command.arrived, connection.context.now, durable)
         self._store.when_durable(result.end_offset, call)
@@ -348,7 +348,7 @@ class Send:
         done = trio.Event()
         answers: list[Answer] = []
 
-        def durable(kept: Kept) -> None:
+        def durable(kept: PutOutcome) -> None:
             answers.append(Answer(KEPT_CODES[kept], response))
             done.set()
 

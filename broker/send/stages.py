@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.remoting.latency import Latencies
-    from aerobee.store.results import Kept
+    from aerobee.store.results import PutOutcome
 
 STAGES: Final = ("queued", "appended", "flushed", "answered")
 BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
@@ -49,15 +49,15 @@ class SendStages:
         self._latencies.when_sent.append(self._sent)
 
     def until_durable(
-        self, arrived: float, turn: float, durable: Callable[[Kept], None]
-    ) -> Callable[[Kept], None]:
+        self, arrived: float, turn: float, durable: Callable[[PutOutcome], None]
+    ) -> Callable[[PutOutcome], None]:
         """The same for an answer that waits for the disk; to be called instead of `durable`."""
         self.idle = False
         self._since = appended = self._clock()
         self.durations["queued"].add(max(turn - arrived, 0.0))
         self.durations["appended"].add(appended - turn)
 
-        def flushed(kept: Kept) -> None:
+        def flushed(kept: PutOutcome) -> None:
             self._since = self._clock()
             self.durations["flushed"].add(self._since - appended)
             self._latencies.when_sent.append(self._sent)

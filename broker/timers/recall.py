@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.results import Kept
+    from aerobee.store.results import PutOutcome
 
 TAG: Final = "_RECALL_TAG_"
 BODY: Final = b"0"
@@ -60,7 +60,7 @@ class RecallProcessor:
         if not self._waits:
             return Answer(ResponseCode.SUCCESS, response)
 
-        def durable(kept: Kept) -> None:
+        def durable(kept: PutOutcome) -> None:
             connection.answer(command, Answer(KEPT_CODES[kept], response))
 
         self._store.when_durable(result.end_offset, durable)

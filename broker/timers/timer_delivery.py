@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timing_counts import TimingCounts
     from aerobee.store.format.record import Record
-    from aerobee.store.timers.timer_chain import Chain, Due
+    from aerobee.store.timers.timer_chain import Chain, DueTimer
     from aerobee.store.timers.timer_store import TimerStore
 
 RETRY_S: Final = 0.5
@@ -106,7 +106,7 @@ class TimerPuts:
             self._stats.timer(timed.topic).dequeued += 1
         return True
 
-    def copies(self, timers: Iterable[tuple[Due, memoryview | None]]) -> list[Copy]:
+    def copies(self, timers: Iterable[tuple[DueTimer, memoryview | None]]) -> list[Copy]:
         """The copies of ordinary timers for their targets, up to the first with more to it. Hot."""
         is_deleted, now_ms = self._puts.is_deleted, self._clock.now_ms()
         copies: list[Copy] = []
@@ -282,7 +282,7 @@ class TimerDelivery:
         return slot
 
     def _put_all(
-        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: SlotDelivery
+        self, part: Sequence[DueTimer], views: Sequence[memoryview | None], slot: SlotDelivery
     ) -> int:
         """Put timers, ordinary ones in a row together; returns how many are finished."""
         done = 0
@@ -298,14 +298,18 @@ class TimerDelivery:
         return done
 
     def _copies(
-        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: SlotDelivery, at: int
+        self,
+        part: Sequence[DueTimer],
+        views: Sequence[memoryview | None],
+        slot: SlotDelivery,
+        at: int,
     ) -> list[Copy]:
         """Copies of the ordinary timers from `at` on, up to the first of another kind."""
         if slot.roll or slot.taken_back is not None:
             return []
         return self._timer_puts.copies(zip(part[at:], views[at:], strict=True))
 
-    def _put(self, due: Due, view: memoryview | None, slot: SlotDelivery) -> bool:
+    def _put(self, due: DueTimer, view: memoryview | None, slot: SlotDelivery) -> bool:
         """Finish any timer; False: retry later."""
         record = _whole(view)
         timed = None if record is None else TimerProperties.of(record.properties)
@@ -349,7 +353,7 @@ class TimerDelivery:
             await self.pace.rest()
         return found
 
-    def _read(self, part: Sequence[Due]) -> list[memoryview | None]:
+    def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""
         return self._store.reader.records([(due.physical_offset, due.size) for due in part])
 
@@ -362,9 +366,9 @@ def _whole(view: memoryview | None) -> Record | None:
         return None
 
 
-def _together(dues: Iterable[Due]) -> list[Due]:
+def _together(dues: Iterable[DueTimer]) -> list[DueTimer]:
     """The first of them, to be read in one step: at least one."""
-    part: list[Due] = []
+    part: list[DueTimer] = []
     size = 0
     for due in dues:
         size += due.size

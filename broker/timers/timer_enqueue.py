@@ -24,7 +24,7 @@ from aerobee.store.format.system_names import WHEEL_TOPIC
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, slot_time
 from aerobee.store.results import location_of
-from aerobee.store.timers.timer_chain import Due
+from aerobee.store.timers.timer_chain import DueTimer
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
@@ -215,7 +215,7 @@ class TimerEnqueue:
         time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
         if timed.deletes:
             magic |= DELETE
-        due = Due(record.physical_offset, record.size, magic, now_ms)
+        due = DueTimer(record.physical_offset, record.size, magic, now_ms)
         if not timers.add(time_ms, now_ms, due, java_hash(timed.topic)):
             return False
         self._timer_puts.count(timed.topic, -1 if timed.deletes else 1)

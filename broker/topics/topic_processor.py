@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 
-from aerobee.broker.changes import Changed, change, changes_of
+from aerobee.broker.changes import ChangeAnswer, change, changes_of
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused, TopicNotExist
 from aerobee.broker.topics.attributes import parse_edits, signed_edits
@@ -44,7 +44,7 @@ T = TypeVar("T")
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Durable(Protocol):
+class TableFile(Protocol):
     """The topic table's file."""
 
     @property
@@ -59,7 +59,7 @@ class TopicProcessor:
         self,
         *,
         topics: TopicTable,
-        saved: Durable,
+        saved: TableFile,
         clock: Clock,
         times: CreationTimes,
         page: int = PAGE,
@@ -93,7 +93,9 @@ class TopicProcessor:
         edits = parse_edits(header.attributes)
         answer = DONE
         if self.topics.update(wanted, edits, self.clock.now_ms()):
-            answer = Changed(changes=change(header.topic, before, self.topics.get(header.topic)))
+            answer = ChangeAnswer(
+                changes=change(header.topic, before, self.topics.get(header.topic))
+            )
             if before is None:
                 log.info("topic.created", topic=header.topic, address=connection.address)
             else:
@@ -116,7 +118,7 @@ class TopicProcessor:
             yield
         before = {name: self.topics.get(name) for name in configs}
         changed = self.topics.put_all(configs.values(), self.clock.now_ms())
-        answer = Changed(
+        answer = ChangeAnswer(
             changes=changes_of([(name, before[name], configs[name]) for name in changed])
         )
         if changed:
@@ -152,7 +154,7 @@ class TopicProcessor:
         return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
 
 
-async def when_saved(saved: Durable, what: str, answer: Answer = DONE) -> Answer:
+async def when_saved(saved: TableFile, what: str, answer: Answer = DONE) -> Answer:
     """The answer, once the table as it is now is durable. Raises: Refused."""
     try:
         await saved.catch_up()

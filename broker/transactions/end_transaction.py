@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.transaction import EndTransaction
-    from aerobee.store.results import Kept
+    from aerobee.store.results import PutOutcome
 
     MayEnd: TypeAlias = Callable[[Connection, str], bool]
 
@@ -127,7 +127,7 @@ class TransactionProcessor:
         if command.flag & ONEWAY or not self._waits:
             return DONE
 
-        def durable(kept: Kept) -> None:
+        def durable(kept: PutOutcome) -> None:
             connection.answer(command, DONE if kept else Answer(KEPT_CODES[kept]))
 
         self._store.when_durable(self._store.commit_log.max_offset, durable)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from aerobee.broker.access.policies import checked_resource, policy_type_of
-from aerobee.broker.changes import Changed, change
+from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.core.lists import encoded, size_with
 from aerobee.broker.errors import NoPermission, Refused
 from aerobee.broker.users.acls import user_of
@@ -263,7 +263,7 @@ class UserProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the change is in force but could not be saved: {error.strerror or error}",
             ) from error
-        return Changed(changes=changes)
+        return ChangeAnswer(changes=changes)
 
 
 def rights_of(acl: AclInfo | None) -> dict[str, str]:

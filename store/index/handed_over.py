@@ -27,7 +27,7 @@ SLICE: Final = 400
 """Messages that are taken in one step: about 1 ms."""
 
 
-class HandedOver:
+class HandOver:
     """The queue between dispatch and the index, of messages from `most_bytes` of the log."""
 
     def __init__(self, dispatcher: Dispatcher, hasher: KeyHasher, most_bytes: int) -> None:

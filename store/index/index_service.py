@@ -21,7 +21,7 @@ from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.format.walk import Walk, claimed_size, resumes_at
-from aerobee.store.index.handed_over import PENDING_MAX, HandedOver, set_aside
+from aerobee.store.index.handed_over import PENDING_MAX, HandOver, set_aside
 from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
 
@@ -90,7 +90,7 @@ class IndexService:
         self._stats = runtime.stats
         self._on_failed = on_failed
         self._hasher = KeyHasher()
-        self._handed_over = HandedOver(contents.dispatcher, self._hasher, PENDING_BYTES)
+        self._handed_over = HandOver(contents.dispatcher, self._hasher, PENDING_BYTES)
         self.pending = self._handed_over.pending
         self.indexed = 0
         """Every message before this byte of the log is in the index."""

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 import trio
 
-from aerobee.store.results import Kept
+from aerobee.store.results import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,9 +81,9 @@ class ReplicaWaits:
         """
         held = self._log_out.held_by(self.needed)
         if held >= end_offset:
-            callback(Kept.DURABLE)
+            callback(PutOutcome.DURABLE)
         elif held < 0:
-            callback(Kept.NO_SLAVE)
+            callback(PutOutcome.NO_SLAVE)
         else:
             deadline = self._clock.monotonic() + self.timeout_s
             sender = Sender(end_offset, deadline, callback)
@@ -104,7 +104,7 @@ class ReplicaWaits:
                     break
             left -= 1
             told = True
-            self._tell(heappop(waiting)[2], Kept.DURABLE)
+            self._tell(heappop(waiting)[2], PutOutcome.DURABLE)
         if told:
             self._drop_answered()
             self._on_answered()
@@ -117,7 +117,7 @@ class ReplicaWaits:
         while waiting and waiting[0][2].callback is None:
             heappop(waiting)
 
-    def _tell(self, sender: Sender, kept: Kept) -> None:
+    def _tell(self, sender: Sender, kept: PutOutcome) -> None:
         callback, sender.callback = sender.callback, None
         if callback is not None:
             callback(kept)
@@ -149,7 +149,7 @@ class ReplicaWaits:
         while line and line[0].deadline <= now:
             sender = line.popleft()
             late += sender.callback is not None
-            self._tell(sender, Kept.SLAVE_LATE)
+            self._tell(sender, PutOutcome.SLAVE_LATE)
             if late % STRIDE == STRIDE - 1 and monotonic() > now + ANSWER_S:
                 break
         self._drop_answered()

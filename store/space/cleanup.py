@@ -29,7 +29,7 @@ import trio
 
 from aerobee.store.errors import SyncFailed
 from aerobee.store.log.segment_head import first_store_time
-from aerobee.store.space.retention import Elapsed, Level, LogFile, Reason, is_due, plan
+from aerobee.store.space.retention import AgeMeter, Level, LogFile, Reason, is_due, plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,7 +107,7 @@ class Cleanup:
         """Starts of the archived segments, at the last check."""
         self._made = clock.now_ms(), clock.monotonic()
         """The first readings of both clocks: a jump during the start counts like any other."""
-        self._elapsed = Elapsed(*self._made)
+        self._elapsed = AgeMeter(*self._made)
         self._held: list[_Held] = []
         self._warned: set[int] = set()
         """Starts of the segments held by readers that were logged."""
@@ -129,7 +129,7 @@ class Cleanup:
         """Check at once and then every few seconds, clean up periodically; until cancelled."""
         clock = self._clock
         began = clock.monotonic()
-        self._elapsed = Elapsed(*self._made, self._log.last_store_timestamp)
+        self._elapsed = AgeMeter(*self._made, self._log.last_store_timestamp)
         await self.look_at_marks()
         self.queues.followed = self._log.min_offset
         due_at = began + FIRST_PASS_S

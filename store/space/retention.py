@@ -7,7 +7,7 @@ wrong clock is enough. Forced deletion ends where the disk is below its limit ag
 waitForArchive a segment that is not archived stays, even if expired or requested, until the disk is
 known to be above diskMaxUsedSpaceRatio.
 
-A jump of the wall clock deletes nothing. `Elapsed` compares it with the monotonic clock at every
+A jump of the wall clock deletes nothing. `AgeMeter` compares it with the monotonic clock at every
 check: skipped time did not pass, and does not count towards the age of anything written before the
 jump, for the rest of the run. So a real correction (a machine that boots without a battery for its
 clock) costs nothing but space, and a wrong one costs no message. A step back cancels earlier steps
@@ -82,7 +82,7 @@ class _Skip(NamedTuple):
     length_ms: int
 
 
-class Elapsed:
+class AgeMeter:
     """Ages by the wall clock, without skipped time. Called every few seconds.
 
     Invariant: an age never exceeds the time of this run plus the trusted time before it.
@@ -155,7 +155,7 @@ def is_due(config: StoreConfig, level: Level, local_hour: int, *, manual: bool) 
 
 def plan(
     files: Sequence[LogFile],
-    elapsed: Elapsed,
+    elapsed: AgeMeter,
     config: StoreConfig,
     level: Level,
     *,
@@ -188,6 +188,6 @@ def plan(
     return deletions
 
 
-def _expired(file: LogFile, elapsed: Elapsed, reserved_ms: int) -> bool:
+def _expired(file: LogFile, elapsed: AgeMeter, reserved_ms: int) -> bool:
     times = (file.mtime_ms, file.newest_ms) if file.newest_ms >= 0 else (file.mtime_ms,)
     return all(elapsed.age_ms(moment_ms) >= reserved_ms for moment_ms in times)

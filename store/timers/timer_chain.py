@@ -11,7 +11,7 @@ from typing import NamedTuple
 from aerobee.store.format.timer import DELETE, ROLL
 
 
-class Linked(NamedTuple):
+class ChainUnits(NamedTuple):
     """Units of one chain, the newest first."""
 
     positions: list[int]
@@ -19,7 +19,7 @@ class Linked(NamedTuple):
     """The fields of each, as TimerUnit names them."""
 
 
-class Due(NamedTuple):
+class DueTimer(NamedTuple):
     """One timer of a chain."""
 
     physical_offset: int
@@ -59,7 +59,7 @@ class Chain:
     def __len__(self) -> int:
         return len(self._physical_offsets)
 
-    def take(self, found: Linked) -> None:
+    def take(self, found: ChainUnits) -> None:
         """Add the next older ones, at least one."""
         _, previous, magic, enqueued, _, physical_offsets, sizes, *_ = zip(
             *found.units, strict=True
@@ -71,17 +71,17 @@ class Chain:
         self._enqueued.extend(enqueued)
         self.next = previous[-1]
 
-    def due(self, number: int) -> Due:
+    def due(self, number: int) -> DueTimer:
         """A timer by its number: the oldest is 0."""
         return self.dues(number, 1)[0]
 
-    def dues(self, number: int, most: int) -> list[Due]:
+    def dues(self, number: int, most: int) -> list[DueTimer]:
         """Timers from that number on, at most so many. Hot."""
         end = len(self._physical_offsets) - number
         begin = max(0, end - most)
         columns = self._physical_offsets, self._sizes, self._magic, self._enqueued
         oldest_first = (reversed(column[begin:end]) for column in columns)
-        return [*map(Due._make, zip(*oldest_first, strict=True))]
+        return [*map(DueTimer._make, zip(*oldest_first, strict=True))]
 
     def deletions(self, end: int | None = None) -> list[int]:
         """Numbers of the recalls among those before `end`, the newest first."""

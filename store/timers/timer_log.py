@@ -16,7 +16,7 @@ from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.mapped_file_queue import MappedFileQueue
 from aerobee.store.format.names import CONFIG, TIMER_CHECK, TIMER_LOG, TIMER_WHEEL
 from aerobee.store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
-from aerobee.store.timers.timer_chain import Linked
+from aerobee.store.timers.timer_chain import ChainUnits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +100,7 @@ class TimerLog:
             return None
         return unit
 
-    def chained(self, position: int, first: int, most: int) -> Linked:
+    def chained(self, position: int, first: int, most: int) -> ChainUnits:
         """The unit there and those that it leads to, the newest first, down to `first`. Hot.
 
         At most those of one read: none only where no unit begins. Raises: NotInMemory, OSError.
@@ -108,7 +108,7 @@ class TimerLog:
         positions: list[int] = []
         units: list[tuple[int, ...]] = []
         if position < self.begin:
-            return Linked(positions, units)
+            return ChainUnits(positions, units)
         start, data = self._block(position)
         low = max(start, first)
         may_be_unit = self.may_be_unit
@@ -120,7 +120,7 @@ class TimerLog:
             positions.append(position)
             units.append(unit)
             position = previous
-        return Linked(positions, units)
+        return ChainUnits(positions, units)
 
     def _block(self, position: int) -> tuple[int, bytes | bytearray]:
         """Bytes with the unit that may begin there, and the position of the first."""

@@ -32,7 +32,7 @@ from aerobee.store.format.timer import (
     TimerUnit,
     WheelSlot,
 )
-from aerobee.store.timers.timer_chain import Chain, Due
+from aerobee.store.timers.timer_chain import Chain, DueTimer
 from aerobee.store.timers.timer_check import TimerCheckFile
 from aerobee.store.timers.timer_log import TimerLog, UnitsToWrite
 from aerobee.store.timers.timer_wheel import TimerWheel
@@ -112,7 +112,7 @@ class TimerStore:
         self.latest_ms = max(times, default=0)
         return sorted((time for time in times if time > time_ms), reverse=True)
 
-    def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
+    def add(self, time_ms: int, now_ms: int, unit: DueTimer, topic_hash: int) -> bool:
         """Put a timer into the slot of that time; False while another time uses it. Hot."""
         wheel = self.wheel
         time_ms = self.floor(time_ms)
@@ -467,7 +467,7 @@ class TimerStore:
     def _roll_at_once(self, unit: TimerUnit, now_ms: int) -> None:
         """Put a timer whose slot is used for another time into a slot from which it is rolled."""
         magic = unit.magic | ROLL
-        due = Due(unit.physical_offset, unit.record_size, magic, unit.write_time_ms)
+        due = DueTimer(unit.physical_offset, unit.record_size, magic, unit.write_time_ms)
         free = range(now_ms, now_ms + self.wheel.turn_ms, self.precision_ms)
         any(self.add(time_ms, now_ms, due, unit.topic_hash) for time_ms in free)
 

@@ -20,7 +20,7 @@ from aerobee.spark.options import (
 )
 
 if TYPE_CHECKING:
-    from aerobee.spark.option_values import Declared
+    from aerobee.spark.option_values import OptionDeclaration
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 BEGIN: Final = "<!-- options: printed by python -m tests.pages -->"
@@ -34,7 +34,7 @@ SECTIONS: Final[dict[str, type[Options]]] = {
 }
 
 
-def shown(option: Declared) -> str:
+def shown(option: OptionDeclaration) -> str:
     """The default in the form of an option; empty without one."""
     match option.default:
         case None | ():

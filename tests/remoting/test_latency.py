@@ -9,15 +9,15 @@ from aerobee.remoting.latency import (
     SERIES_MAX,
     SUCCESS_RESULT,
     UNKNOWN_MAX,
-    Ended,
     Latencies,
+    LatencyKey,
 )
 
 NOW = 1_000.0
-SEND = Ended(310, 0, False, SUCCESS_RESULT)
+SEND = LatencyKey(310, 0, False, SUCCESS_RESULT)
 
 
-def counts(latencies: Latencies, kind: Ended = SEND) -> dict[float, int]:
+def counts(latencies: Latencies, kind: LatencyKey = SEND) -> dict[float, int]:
     """Upper bound in ms → requests, of the buckets that have some."""
     bounds = (*BOUNDS_MS, float("inf"))
     return {
@@ -49,19 +49,19 @@ def test_requests_of_one_age_are_counted_together() -> None:
 def test_kinds_are_counted_by_themselves_up_to_a_limit() -> None:
     latencies = Latencies()
     for code in range(SERIES_MAX + 5):
-        latencies.ended[Ended(SEND.request_code, code, False, SUCCESS_RESULT)].append(NOW)
+        latencies.ended[LatencyKey(SEND.request_code, code, False, SUCCESS_RESULT)].append(NOW)
     latencies.sent(NOW)
     assert len(latencies.kinds) == SERIES_MAX
     assert sum(latencies.overflow.counts) == 5
-    latencies.ended[Ended(SEND.request_code, 7, False, SUCCESS_RESULT)].append(NOW)
+    latencies.ended[LatencyKey(SEND.request_code, 7, False, SUCCESS_RESULT)].append(NOW)
     latencies.sent(NOW)
-    assert sum(latencies.kinds[Ended(SEND.request_code, 7, False, SUCCESS_RESULT)].counts) == 2
+    assert sum(latencies.kinds[LatencyKey(SEND.request_code, 7, False, SUCCESS_RESULT)].counts) == 2
 
 
 def test_codes_that_nobody_knows_leave_room_for_the_others() -> None:
     latencies = Latencies()
     for code in range(800_000, 800_000 + SERIES_MAX):
-        latencies.ended[Ended(code, 3, False, SUCCESS_RESULT)].append(NOW)
+        latencies.ended[LatencyKey(code, 3, False, SUCCESS_RESULT)].append(NOW)
     latencies.ended[SEND].append(NOW)
     latencies.sent(NOW)
     assert len(latencies.kinds) == UNKNOWN_MAX + 1

@@ -58,7 +58,7 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class Failed:
+class SendFailures:
     """Sends that failed alike: what the first error said, and how many there were."""
 
     text: str
@@ -73,7 +73,7 @@ class Outcome:
     ended_s: float = 0.0
     sent: set[tuple[int, int]] = field(default_factory=set)
     """Sender and number of every message that the broker acknowledged."""
-    failed: dict[str, Failed] = field(default_factory=dict)
+    failed: dict[str, SendFailures] = field(default_factory=dict)
     """Failed sends by the class of the error."""
     unsent: int = 0
     """Messages that a rate asked for and nobody came to send."""
@@ -103,7 +103,7 @@ class Outcome:
     def fail(self, error: Exception) -> None:
         """Count a send that was not acknowledged."""
         name = type(error).__name__
-        self.failed.setdefault(name, Failed(f"{name}: {error}")).times += 1
+        self.failed.setdefault(name, SendFailures(f"{name}: {error}")).times += 1
 
     def sending(self, size: int) -> dict[str, Any]:
         """The figures of the sends."""

@@ -16,7 +16,7 @@ from aerobee.client.aio.part import Part
 from aerobee.client.callables import call_in_thread, check_function, is_async
 from aerobee.client.handling import (
     AGAIN,
-    Guarded,
+    Guard,
     unhandled,
     verdict_of_error,
     verdict_of_result,
@@ -173,7 +173,7 @@ class PushPart(Part):
         if handler is None:
             return unhandled(topic)
         verdict: Verdict | None = None
-        with Guarded() as guard:
+        with Guard() as guard:
             try:
                 if topic in self._plain:
                     result = await self._in_thread(handler, batch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aerobee.client.handling import Guarded
+from aerobee.client.handling import Guard
 from aerobee.client.steps.effects import Signal
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Receipt:
 async def fill(receipt: Receipt, client: Client, steps: Steps[list[ReceivedMessage]]) -> None:
     """Run the steps of a call and keep their outcome."""
     try:
-        with Guarded() as guard:
+        with Guard() as guard:
             receipt.messages = await client.perform(steps)
         receipt.error = guard.error
     finally:

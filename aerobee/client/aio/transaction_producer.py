@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from aerobee.client.aio.calls import call, call_in_worker
 from aerobee.client.aio.producer import Producer
 from aerobee.client.callables import check_function
-from aerobee.client.handling import Guarded
+from aerobee.client.handling import Guard
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
 
@@ -104,7 +104,7 @@ class TransactionProducer(Producer):
         """Answer the transaction checks of brokers, one after the other, until the end."""
         while check := await self._client.perform(self._transactions.next_check()):
             state = TransactionState.UNKNOWN
-            with Guarded() as guard:
+            with Guard() as guard:
                 state = state_of(await call_in_worker(self._checker, check.message))
             if guard.error is not None:
                 log.error("the transaction checker failed", exc_info=guard.error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aerobee.client.blocking.client import SLICE_S
 from aerobee.client.blocking.part import Part
 from aerobee.client.callables import call_in_thread, check_function
-from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.handling import Guard, unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.members import push_member
 from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
@@ -123,7 +123,7 @@ class PushPart(Part):
         if handler is None:
             return unhandled(topic)
         verdict: Verdict | None = None
-        with Guarded() as guard:
+        with Guard() as guard:
             verdict = verdict_of_result(call_in_thread(handler, batch.messages))
         if guard.error is None:
             return verdict

@@ -36,7 +36,7 @@ HOLD_S: Final = 5.0
 
 
 @dataclass(slots=True)
-class Assigned:
+class TopicAssignment:
     """The assigned queues of one topic."""
 
     queues: list[MessageQueue]
@@ -50,7 +50,7 @@ class PoppingMember(Popper):
     hold_max_s: float = HOLD_S
     rebalance_now: Signal = field(default_factory=Signal)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
-    _assigned: dict[str, Assigned] = field(default_factory=dict)
+    _assigned: dict[str, TopicAssignment] = field(default_factory=dict)
 
     def close(self, within_s: float) -> Steps[None]:
         """Leave the group, too, so that its queues are assigned to other members."""
@@ -117,7 +117,7 @@ class PoppingMember(Popper):
         self.instance.works_again(about)
         # A member without queues may be assigned one soon.
         again_s = REBALANCE_S if queues else TURN_S
-        self._assigned[topic] = Assigned(queues, self.instance.clock.monotonic() + again_s)
+        self._assigned[topic] = TopicAssignment(queues, self.instance.clock.monotonic() + again_s)
         return queues
 
     def _subscribe(self, topic: str, wanted: Filter) -> None:

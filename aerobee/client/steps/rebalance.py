@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
-from aerobee.client.handling import Guarded
+from aerobee.client.handling import Guard
 from aerobee.client.namespaces import wrapped
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask, Wait
@@ -133,7 +133,7 @@ def share(
     """The member's queues by the allocation. Raises: ConfigurationError if that fails."""
     client, group = holder.instance.config, holder.config.group
     allocate = in_namespace(strategy(holder.config.strategy), client.namespace)
-    with Guarded() as guard:
+    with Guard() as guard:
         own = allocate(group, client.client_id, queues, members)
         if not set(own).issubset(queues):
             raise ConfigurationError("it assigns queues that were not given to it")

@@ -41,7 +41,7 @@ from aerobee.spark.jobs.manifest import (
 from aerobee.spark.jobs.places import Place, alone, sync, sync_tree
 from aerobee.spark.jobs.same_log import (
     OF_A_RECORD,
-    Found,
+    SegmentMatch,
     compared,
     ends_of,
     holds,
@@ -172,13 +172,13 @@ class Run:
             or not self.is_archived(one, self.known[one.start], found[one.start])
         ]
 
-    def is_archived(self, segment: Segment, entry: Entry, found: Found) -> bool:
+    def is_archived(self, segment: Segment, entry: Entry, found: SegmentMatch) -> bool:
         """Whether a segment is archived already; a missing mark is written.
 
         Raises: AerobeeError, if the archive has another segment of that name.
         """
         task = self.task
-        same = found is Found.SAME
+        same = found is SegmentMatch.SAME
         if same and (not entry.sealed or not task.marks or marked(task.store, entry)):
             return entry.sealed
         if same and (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):

@@ -37,7 +37,7 @@ OF_A_RECORD = ("storeSize", "topic", "queueId", "queueOffset", "storeTimestamp")
 """The columns that tell a record from that of another log at the same offset."""
 
 
-class Found(Enum):
+class SegmentMatch(Enum):
     """How a segment relates to the entry of its name."""
 
     SAME = "same"
@@ -71,7 +71,7 @@ def _ids(entries: Iterable[Entry]) -> list[str]:
 
 def compared(
     segments: Sequence[Segment], known: Mapping[int, Entry], log_id: str, archive: str
-) -> dict[int, Found]:
+) -> dict[int, SegmentMatch]:
     """Compare the segments with the entries of their names; by their starts.
 
     `log_id` is that of `id_of_store`; `archive` is the name of the archive in errors.
@@ -84,7 +84,7 @@ def compared(
     }
     if known and segments and not found:
         _check_goes_on(segments[0], list(known.values()), log_id, archive)
-    if found and all(one is Found.FOREIGN for one in found.values()):
+    if found and all(one is SegmentMatch.FOREIGN for one in found.values()):
         start = min(found)
         raise AerobeeError(
             f"{archive} is of another log: segment {known[start].segment} there, by "
@@ -92,7 +92,7 @@ def compared(
             "store its own --output"
         )
     for start, one in found.items():
-        if one is Found.SHORTER:
+        if one is SegmentMatch.SHORTER:
             raise AerobeeError(
                 f"{archive} has more of segment {known[start].segment} than this store: an older "
                 "copy, or a log that lost its end. What is archived is not replaced by less; "
@@ -101,19 +101,19 @@ def compared(
     return found
 
 
-def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> Found:
+def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> SegmentMatch:
     from aerobee.spark.storefiles.end import end_of_data
     from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
         if record_crc(file, segment.start) != entry.first_crc32:
-            return Found.FOREIGN
+            return SegmentMatch.FOREIGN
         if is_last and end_of_data(segment).position <= entry.last_offset:
-            return Found.SHORTER
+            return SegmentMatch.SHORTER
         same_end = record_crc(file, entry.last_offset) == entry.last_crc32
         if entry.sealed and not is_last and segment.size != entry.bytes:
             same_end = False
-    return Found.SAME if same_end else Found.OTHER_END
+    return SegmentMatch.SAME if same_end else SegmentMatch.OTHER_END
 
 
 def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archive: str) -> None:

@@ -25,7 +25,7 @@ OWN_PREFIXES = "^(AB_|INNER_|TIMER_|__)"
 """Properties of an earlier delivery of the message, in addition to the reserved ones."""
 
 
-class FromKafka:
+class KafkaConversion:
     """The conversion of one table: `schema` is the resulting schema, `batch` converts the rows.
 
     Applies to tables with a column `value`; others stay unchanged. Raises: ConfigurationError.

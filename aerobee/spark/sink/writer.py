@@ -93,12 +93,12 @@ class WriterBase:
 
     def __init__(self, options: WriteOptions, schema: pa.Schema) -> None:
         from aerobee.spark.sink.columns import places
-        from aerobee.spark.sink.kafka import FromKafka
+        from aerobee.spark.sink.kafka import KafkaConversion
 
         self.options = options
         self.schema = schema
         self.places = places(
-            FromKafka(schema).schema, topic=options.topic, order_by=options.order_by
+            KafkaConversion(schema).schema, topic=options.topic, order_by=options.order_by
         )
 
     def write_batches(self, batches: Iterator[pa.RecordBatch], task: Task) -> SinkCommit:
@@ -106,7 +106,7 @@ class WriterBase:
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.logs import set_up
         from aerobee.spark.sink.encode import Encoder
-        from aerobee.spark.sink.kafka import FromKafka
+        from aerobee.spark.sink.kafka import KafkaConversion
         from aerobee.spark.sink.sending import Delivery, Sending
 
         set_up()
@@ -133,7 +133,7 @@ class WriterBase:
                 new_ids=id_maker(options.name_servers[0]),
                 queues=delivery.queues,
             )
-            kafka = FromKafka(self.schema)
+            kafka = KafkaConversion(self.schema)
             for batch in batches:
                 for shipment in encoder.shipments(kafka.batch(batch)):
                     delivery.send(shipment)

@@ -92,7 +92,7 @@ def waits(
 # ── What is lost ──
 
 
-class Lost(Enum):
+class LossCause(Enum):
     """Why offsets cannot be read: the cause, and what to do besides continuing without them."""
 
     EXPIRED = (
@@ -131,13 +131,13 @@ class Loss(NamedTuple):
     queue: Queue
     start: int
     end: int
-    lost: Lost
+    lost: LossCause
 
     def __str__(self) -> str:
         return f"{self.queue}: offsets [{self.start}, {self.end}): {self.lost.reason}"
 
 
-class Checked(NamedTuple):
+class CheckedOffsets(NamedTuple):
     """The offsets that can be read, and those that are lost."""
 
     start: Offsets
@@ -152,7 +152,7 @@ def checked(
     maxima: Mapping[Queue, int],
     *,
     fail: bool,
-) -> Checked:
+) -> CheckedOffsets:
     """Check a batch [start, end) against the bounds of its queues, and leave out what is lost.
 
     A queue that `start` does not have begins at its minimum, which should be 0. Unknown bounds, as
@@ -166,21 +166,21 @@ def checked(
         first, last = start.get(queue, 0), end[queue]
         low, high = minima.get(queue, 0), maxima.get(queue, max(first, last))
         if first > high:
-            losses.append(Loss(queue, high, max(first, last), Lost.CUT))
+            losses.append(Loss(queue, high, max(first, last), LossCause.CUT))
             first = last = high
         elif first > last:
-            losses.append(Loss(queue, last, first, Lost.MOVED))
+            losses.append(Loss(queue, last, first, LossCause.MOVED))
             first = last
         if last > high:
-            losses.append(Loss(queue, max(first, high), last, Lost.CUT))
+            losses.append(Loss(queue, max(first, high), last, LossCause.CUT))
             last = max(first, high)
         if first < min(low, last):
-            losses.append(Loss(queue, first, min(low, last), Lost.EXPIRED))
+            losses.append(Loss(queue, first, min(low, last), LossCause.EXPIRED))
             first = min(low, last)
         begins[queue], ends[queue] = first, last
     if fail:
         refuse(losses)
-    return Checked(begins, ends, tuple(losses))
+    return CheckedOffsets(begins, ends, tuple(losses))
 
 
 def refuse(losses: Sequence[Loss]) -> None:

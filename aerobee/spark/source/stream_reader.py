@@ -26,7 +26,7 @@ from aerobee.errors import BrokerNotFoundError
 from aerobee.spark.offsets import RENEWED, STARTED, At, Committed, from_nested, to_nested
 from aerobee.spark.source.plan import (
     Loss,
-    Lost,
+    LossCause,
     backlog,
     carried,
     checked,
@@ -307,7 +307,7 @@ class StreamReader(DataSourceStreamReader):
         """
         renewed = from_nested(end.get(RENEWED, {}), "offsets of the checkpoint")
         losses = [
-            Loss(queue, first, begin[queue], Lost.RENEWED) for queue, first in renewed.items()
+            Loss(queue, first, begin[queue], LossCause.RENEWED) for queue, first in renewed.items()
         ]
         if self.options.fail_on_data_loss:
             refuse(losses)

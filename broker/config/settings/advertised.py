@@ -34,7 +34,7 @@ class AdvertisedRule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advertised:
+class AdvertisedAddress:
     """Chooses the address for a client. `host` is advertisedHost, or brokerIP1 if configured;
     `port` is advertisedPort, or listenPort.
     """

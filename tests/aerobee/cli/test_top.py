@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from aerobee.admin import BrokerInfo, StatsItem, StatsWindow
-from aerobee.cli.dead import Dead, Look
+from aerobee.cli.dead import DeadBroker, Look
 from aerobee.cli.top import drawn, over_hour
 from aerobee.cli.top_view import View
 from aerobee.errors import BrokerError
@@ -118,7 +118,7 @@ def test_rates_of_the_hour_are_those_of_all_brokers_together() -> None:
     assert over_hour(admin, old, "TOPIC_PUT_NUMS", ["t", "u"]) == 4.0
     assert over_hour(admin, old, "TOPIC_PUT_NUMS", ["new"]) == 0.0
     assert over_hour(admin, Look([broker("a", 0)], [], None), "TOPIC_PUT_NUMS", ["t"]) is None
-    dead = Look(old.alive[:1], [Dead(old.alive[1][0], "it is gone")], None)
+    dead = Look(old.alive[:1], [DeadBroker(old.alive[1][0], "it is gone")], None)
     assert over_hour(admin, dead, "TOPIC_PUT_NUMS", ["t"]) is None
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
-from aerobee.spark.option_values import BYTES, SECONDS, Declared, declared
+from aerobee.spark.option_values import BYTES, SECONDS, OptionDeclaration, declared
 from tests.pages.spark_options import SECTIONS
 
 MODE = Literal["TAG", "SQL92"]
@@ -113,12 +113,12 @@ OPTIONS = [option for cls in SECTIONS.values() for option in declared(cls)]
 # Python warns the writer of a pattern such as [[a].
 @pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
 @given(st.sampled_from(OPTIONS), st.text(max_size=30) | st.sampled_from(['{"a":[]}', "[[", "-1"]))
-def test_no_text_breaks_a_parser(option: Declared, text: str) -> None:
+def test_no_text_breaks_a_parser(option: OptionDeclaration, text: str) -> None:
     said = parsed(option, text)
     assert said is None or option.names[0] in said
 
 
-def parsed(option: Declared, text: str) -> str | None:
+def parsed(option: OptionDeclaration, text: str) -> str | None:
     """What the error says, if there is one."""
     try:
         values.value(option.names[0], text, option.hint)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.config.settings.dedupe import DedupeRule
-from aerobee.broker.dedupe.seen_messages import PLACE, SLICES, DedupeTable, First
+from aerobee.broker.dedupe.seen_messages import PLACE, SLICES, DedupeTable, FirstMessage
 
 WINDOW_S = 60
 WINDOW_MS = WINDOW_S * 1_000
@@ -21,7 +21,7 @@ def table(*topics: str, max_entries: int = 1_000) -> DedupeTable:
 
 
 def note(firsts: DedupeTable, topic: str, key: str, at: int, now_ms: int) -> None:
-    firsts.note(topic, key, First(0, at, at, now_ms), now_ms)
+    firsts.note(topic, key, FirstMessage(0, at, at, now_ms), now_ms)
 
 
 def find(firsts: DedupeTable, topic: str, key: str, now_ms: int) -> int | None:

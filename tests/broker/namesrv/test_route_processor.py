@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.config.settings.advertised import Advertised, parse_rules
+from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.route_processor import RouteProcessor
@@ -100,7 +100,9 @@ class Desk:
             kv=self.kv,
             saved=self.saved,
             advertised={
-                "broker-a": Advertised(port=10911, rules=parse_rules("10.0.0.0/8=broker.lan"))
+                "broker-a": AdvertisedAddress(
+                    port=10911, rules=parse_rules("10.0.0.0/8=broker.lan")
+                )
             },
             settings=self.settings,
             clock=self.clock,

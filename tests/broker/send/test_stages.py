@@ -8,7 +8,7 @@ import pytest
 
 from aerobee.broker.send.stages import STAGES, SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT, Latencies
-from aerobee.store.results import Kept
+from aerobee.store.results import PutOutcome
 from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def test_a_send_is_queued_appended_and_answered_with_its_round() -> None:
 
 
 def test_a_send_that_waits_for_the_disk_is_followed_until_its_answer() -> None:
-    scene, answered = Scene(), list[Kept]()
+    scene, answered = Scene(), list[PutOutcome]()
     durable = scene.stages.until_durable(ARRIVED, TURN, answered.append)
     scene.sent()
     assert not scene.stages.idle, "its own round ended without its answer"
     scene.clock.pass_ms(5)
-    durable(Kept.DURABLE)
+    durable(PutOutcome.DURABLE)
     scene.clock.pass_ms(1)
     scene.sent()
     assert scene.stages.idle
-    assert answered == [Kept.DURABLE]
+    assert answered == [PutOutcome.DURABLE]
     expected = {"queued": 0.007, "appended": 0.003, "flushed": 0.005, "answered": 0.001}
     assert scene.seconds() == pytest.approx(expected)

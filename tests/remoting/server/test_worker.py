@@ -12,7 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.errors import FrameError
-from aerobee.remoting.latency import BOUNDS_MS, Ended
+from aerobee.remoting.latency import BOUNDS_MS, LatencyKey
 from aerobee.remoting.server import handlers as handlers_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import shared
@@ -620,11 +620,11 @@ async def test_a_request_is_timed_from_its_arrival_until_the_round_sends_its_ans
         (9_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "success"): 1,
         (MAX_OFFSET, 0, "oneway"): 1,
     }
-    waited = kinds[Ended(MAX_OFFSET, 0, False, "success")]
+    waited = kinds[LatencyKey(MAX_OFFSET, 0, False, "success")]
     assert waited.total_s == pytest.approx(0.050, abs=0.001)
     assert waited.counts[:1] == [1]
     assert waited.counts[BOUNDS_MS.index(100)] == 1
     connection.close("test")
     connection.answer(decode(0, b'{"code":30}', b""), Answer(0), held=True)
     stage.reactor.flush()
-    assert sum(kinds[Ended(MAX_OFFSET, 0, True, "write_channel_failed")].counts) == 1
+    assert sum(kinds[LatencyKey(MAX_OFFSET, 0, True, "write_channel_failed")].counts) == 1

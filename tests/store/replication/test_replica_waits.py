@@ -11,7 +11,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.ha import encode_report
 from aerobee.store.message_store import MessageStore
-from aerobee.store.results import Kept
+from aerobee.store.results import PutOutcome
 from tests.kit.running_store import TrioClock, roll_at_once
 from tests.kit.store_model import draft, small_config
 
@@ -57,7 +57,7 @@ async def slaves_of(store: MessageStore, *hosts: str) -> AsyncIterator[list[Slav
         nursery.cancel_scope.cancel()
 
 
-def put(store: MessageStore, answers: list[Kept]) -> int:
+def put(store: MessageStore, answers: list[PutOutcome]) -> int:
     end = store.put(draft()).end_offset
     store.when_durable(end, answers.append)
     store.dispatch()
@@ -68,25 +68,25 @@ def put(store: MessageStore, answers: list[Kept]) -> int:
 async def test_one_report_answers_all_that_wait_for_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with waiting_store(tmp_path) as store, slaves_of(store, "10.0.0.2") as [slave]:
         ends = [put(store, answers) for _ in range(20)]
         await wait_all_tasks_blocked()
         assert answers == []
         await slave.report(ends[9])
-        assert answers == [Kept.DURABLE] * 10
+        assert answers == [PutOutcome.DURABLE] * 10
         await slave.report(ends[10] - 1)
         assert len(answers) == 10
         await slave.report(ends[-1])
-        assert answers == [Kept.DURABLE] * 20
+        assert answers == [PutOutcome.DURABLE] * 20
 
 
 @pytest.mark.trio
 async def test_without_a_slave_it_is_said_at_once(tmp_path: Path, mock_clock: MockClock) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with waiting_store(tmp_path, 2) as store, slaves_of(store, "10.0.0.2", "10.0.0.2"):
         put(store, answers)
-        assert answers == [Kept.NO_SLAVE]
+        assert answers == [PutOutcome.NO_SLAVE]
         assert not answers[0]
 
 
@@ -94,7 +94,7 @@ async def test_without_a_slave_it_is_said_at_once(tmp_path: Path, mock_clock: Mo
 async def test_two_slaves_are_two_machines_that_have_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with (
         waiting_store(tmp_path, 2) as store,
         slaves_of(store, "10.0.0.2", "10.0.0.3") as [one, other],
@@ -103,14 +103,14 @@ async def test_two_slaves_are_two_machines_that_have_it(
         await one.report(end)
         assert answers == []
         await other.report(end)
-        assert answers == [Kept.DURABLE]
+        assert answers == [PutOutcome.DURABLE]
 
 
 @pytest.mark.trio
 async def test_a_late_slave_is_waited_for_only_so_long_and_holds_up_nobody_else(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with waiting_store(tmp_path) as store, slaves_of(store, "10.0.0.2") as [slave]:
         first = put(store, answers)
         await wait_all_tasks_blocked()
@@ -120,18 +120,18 @@ async def test_a_late_slave_is_waited_for_only_so_long_and_holds_up_nobody_else(
         assert answers == []
         mock_clock.jump(0.2)
         await wait_all_tasks_blocked()
-        assert answers == [Kept.SLAVE_LATE]
+        assert answers == [PutOutcome.SLAVE_LATE]
         assert not answers[0]
         await slave.report(second)
         assert first < second
-        assert answers == [Kept.SLAVE_LATE, Kept.DURABLE]
+        assert answers == [PutOutcome.SLAVE_LATE, PutOutcome.DURABLE]
 
 
 @pytest.mark.trio
 async def test_a_report_that_cannot_be_true_answers_nobody(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with waiting_store(tmp_path) as store, slaves_of(store, "10.0.0.2") as [slave]:
         put(store, answers)
         await slave.report(1 << 40)
@@ -142,7 +142,7 @@ async def test_a_report_that_cannot_be_true_answers_nobody(
 async def test_under_sync_flush_disk_and_slave_must_have_it(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     sync: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
     async with waiting_store(tmp_path, **sync) as store, slaves_of(store, "10.0.0.2") as [slave]:
         end = put(store, answers)
@@ -152,12 +152,12 @@ async def test_under_sync_flush_disk_and_slave_must_have_it(
         await wait_all_tasks_blocked()
         assert answers == []
         await slave.report(end)
-        assert answers == [Kept.DURABLE]
+        assert answers == [PutOutcome.DURABLE]
 
 
 def test_only_what_is_everywhere_is_true() -> None:
-    assert [bool(kept) for kept in Kept] == [False, True, False, False]
-    assert {Kept.DISK_LATE: "disk", Kept.DURABLE: "kept"}[True] == "kept"  # type: ignore[index]  # as the store calls back
+    assert [bool(kept) for kept in PutOutcome] == [False, True, False, False]
+    assert {PutOutcome.DISK_LATE: "disk", PutOutcome.DURABLE: "kept"}[True] == "kept"  # type: ignore[index]  # as the store calls back
 
 
 @pytest.mark.trio
@@ -165,7 +165,7 @@ async def test_answered_senders_are_forgotten_before_their_deadline(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     """Thousands of them would be looked at in one step when it comes."""
-    answers: list[Kept] = []
+    answers: list[PutOutcome] = []
     async with waiting_store(tmp_path) as store, slaves_of(store, "10.0.0.2") as [slave]:
         ends = [put(store, answers) for _ in range(20)]
         await slave.report(ends[9])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from aerobee.store.config import StoreConfig
 from aerobee.store.space.retention import (
     START_DISTRUST_S,
+    AgeMeter,
     Deletion,
-    Elapsed,
     Level,
     LogFile,
     Reason,
@@ -48,12 +48,12 @@ def decide(
     *,
     excess: int = 0,
     keep_from: int = ALL,
-    elapsed: Elapsed | None = None,
+    elapsed: AgeMeter | None = None,
     crowded: bool = False,
     **changes: object,
 ) -> list[Deletion]:
     config = StoreConfig(**changes)  # type: ignore[arg-type]  # as the test names them
-    elapsed = elapsed or Elapsed(NOW, 0.0)
+    elapsed = elapsed or AgeMeter(NOW, 0.0)
     return plan(
         files, elapsed, config, level, excess_bytes=excess, keep_from=keep_from, crowded=crowded
     )
@@ -185,7 +185,7 @@ class Clocks:
     def __init__(self) -> None:
         self.wall = NOW
         self.monotonic = 0.0
-        self.elapsed = Elapsed(NOW, 0.0)
+        self.elapsed = AgeMeter(NOW, 0.0)
 
     def run(self, hours: float) -> None:
         """Time passes, and is looked at."""
@@ -242,7 +242,7 @@ def test_a_step_back_and_forth_again_makes_nothing_older_than_it_is() -> None:
 
 
 def test_a_machine_without_a_clock_ages_its_files_rightly_once_it_knows_the_time() -> None:
-    elapsed = Elapsed(0, 0.0)
+    elapsed = AgeMeter(0, 0.0)
     old = NOW - 100 * HOUR
     assert elapsed.age_ms(old) < 0
     elapsed.look(NOW, 10.0)
@@ -251,20 +251,20 @@ def test_a_machine_without_a_clock_ages_its_files_rightly_once_it_knows_the_time
 
 
 def test_slewing_is_no_jump() -> None:
-    elapsed = Elapsed(NOW, 0.0)
+    elapsed = AgeMeter(NOW, 0.0)
     assert elapsed.look(NOW + 10_005, 10.0) == 0
     assert elapsed.look(NOW + 24_000, 20.0) == 0
 
 
 def test_the_gap_before_a_start_is_distrusted_for_an_hour() -> None:
-    elapsed = Elapsed(NOW, 50.0, last_alive_ms=NOW - 5 * DAY)
+    elapsed = AgeMeter(NOW, 50.0, last_alive_ms=NOW - 5 * DAY)
     assert elapsed.age_ms(NOW - 6 * DAY) == DAY
     elapsed.look(NOW + round(START_DISTRUST_S) * 1_000, 50.0 + START_DISTRUST_S)
     assert elapsed.age_ms(NOW - 6 * DAY) == 6 * DAY + HOUR
 
 
 def test_a_clock_that_stands_before_the_last_record_at_the_start_deletes_nothing() -> None:
-    elapsed = Elapsed(NOW, 0.0, last_alive_ms=NOW + DAY)
+    elapsed = AgeMeter(NOW, 0.0, last_alive_ms=NOW + DAY)
     assert elapsed.age_ms(NOW + DAY) == -DAY
     assert elapsed.age_ms(NOW - DAY) == DAY
 
@@ -279,7 +279,7 @@ def test_nothing_is_ever_older_than_the_time_that_passed_since(
     played: list[tuple[int, int]], at: int
 ) -> None:
     """Small drifts between two looks aside, whatever the wall clock does."""
-    elapsed = Elapsed(NOW, 0.0)
+    elapsed = AgeMeter(NOW, 0.0)
     wall, passed, written, written_at = NOW, 0, NOW, 0
     for number, (seconds, jump_ms) in enumerate(played):
         passed += seconds * 1_000
@@ -292,7 +292,7 @@ def test_nothing_is_ever_older_than_the_time_that_passed_since(
 
 
 def test_the_memory_of_jumps_is_bounded() -> None:
-    elapsed = Elapsed(NOW, 0.0)
+    elapsed = AgeMeter(NOW, 0.0)
     for count in accumulate([1] * 500):
         elapsed.look(NOW + count * HOUR, 0.0)
     assert len(elapsed.skips) <= 64

@@ -15,7 +15,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
 from aerobee.store.messages.cold_reads import ColdReads
 from aerobee.store.stats import StoreStats
-from aerobee.store.timers.timer_chain import Due
+from aerobee.store.timers.timer_chain import DueTimer
 from aerobee.store.timers.timer_store import TimerStore
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 from tests.kit.store_model import ManualClock
@@ -56,7 +56,7 @@ def open_timers(
 
 def add(timers: TimerStore, number: int, after_s: int, magic: int = TIMER) -> None:
     """Message `number` of the wheel topic, due in so many seconds."""
-    due = Due(number * 100, 100, magic, 0)
+    due = DueTimer(number * 100, 100, magic, 0)
     assert timers.add(NOW_MS + after_s * 1000, NOW_MS, due, number)
     timers.queue_offset = number + 1
 
@@ -219,9 +219,9 @@ def test_a_place_is_not_taken_from_a_time_that_still_has_timers(tmp_path: Path) 
     timers = open_timers(tmp_path)
     add(timers, 0, 5)
     full_turn_ms = NOW_MS + (5 + SLOTS) * 1000
-    assert not timers.add(full_turn_ms, NOW_MS, Due(100, 100, TIMER, 0), 1)
+    assert not timers.add(full_turn_ms, NOW_MS, DueTimer(100, 100, TIMER, 0), 1)
     assert settle(timers, 5, 1)
-    assert timers.add(full_turn_ms, NOW_MS, Due(100, 100, TIMER, 0), 1)
+    assert timers.add(full_turn_ms, NOW_MS, DueTimer(100, 100, TIMER, 0), 1)
 
 
 def test_a_clock_that_goes_back_brings_earlier_slots_back(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_timers_that_wait_keep_the_precision_that_they_were_stored_with(
     times: dict[int, list[int]] = {}
     for number in range(120):
         time_ms = NOW_MS + number * 3 % 200 * stored_ms
-        assert timers.add(time_ms, NOW_MS, Due(number * 100, 100, TIMER, 0), number)
+        assert timers.add(time_ms, NOW_MS, DueTimer(number * 100, 100, TIMER, 0), number)
         times.setdefault(time_ms, []).append(number)
         timers.queue_offset = number + 1
     save(timers)
@@ -533,7 +533,7 @@ def test_another_precision_counts_once_no_timer_waits(tmp_path: Path) -> None:
     timers.close()
     again = open_timers(tmp_path, precision_ms=100, now_ms=NOW_MS + 7_000)
     assert again.precision_ms == again.wheel.precision_ms == 100
-    assert again.add(NOW_MS + 8_100, NOW_MS, Due(100, 100, TIMER, 0), 1)
+    assert again.add(NOW_MS + 8_100, NOW_MS, DueTimer(100, 100, TIMER, 0), 1)
     save(again)
     again.close()
     assert open_timers(tmp_path, precision_ms=1_000, now_ms=NOW_MS + 7_000).precision_ms == 100

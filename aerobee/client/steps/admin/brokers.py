@@ -56,7 +56,7 @@ class Broker(NamedTuple):
     cluster: str = ""
 
 
-class Answered(NamedTuple):
+class Exchange(NamedTuple):
     """A request and its response, of a broker or name server."""
 
     ask: Ask
@@ -76,7 +76,7 @@ def ask(
     body: bytes = b"",
     within_s: float = WITHIN_S,
     accept: Sequence[int] = (),
-) -> Steps[Answered]:
+) -> Steps[Exchange]:
     """Send a request to a broker; returns a response with SUCCESS or a code in `accept`.
 
     Raises: BrokerError, UnsupportedRequestError naming code and version, TransportError.
@@ -84,16 +84,16 @@ def ask(
     timeout_s = max(within_s, routes.config.request_timeout)
     request = Ask(address=broker.address, header=header, body=body, timeout_s=timeout_s)
     answer = yield request
-    return checked(Answered(request, answer, f"broker {broker.name}"), accept)
+    return checked(Exchange(request, answer, f"broker {broker.name}"), accept)
 
 
-def asked_of(routes: Routes, header: Header) -> Steps[Answered]:
+def asked_of(routes: Routes, header: Header) -> Steps[Exchange]:
     """Send a request to a name server that must succeed. Raises: NoNameServerError, BrokerError."""
     request, answer = yield from routes.ask_name_server(header, routes.config.request_timeout)
-    return checked(Answered(request, answer, "name server"))
+    return checked(Exchange(request, answer, "name server"))
 
 
-def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
+def checked(answered: Exchange, accept: Sequence[int] = ()) -> Exchange:
     """Check a response. Raises: BrokerError for a code that is neither SUCCESS nor accepted."""
     request, answer, peer = answered
     if answer.code == ResponseCode.SUCCESS or answer.code in accept:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aerobee.admin import RunningQueue
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.steps.admin.message_look import GroupView, Handed, MessageLook
+    from aerobee.client.steps.admin.message_look import GroupView, MessageLook, PopRecord
     from aerobee.diagnosis import MessageCopy
 
 CHECK_POINT = "ck"
@@ -118,7 +118,7 @@ def popped(look: MessageLook, view: GroupView, message: ReceivedMessage) -> Iter
         yield GroupState.INVISIBLE, text, instant(due_ms)
 
 
-def acknowledges(ack: Handed, point: Handed, offset: int) -> bool:
+def acknowledges(ack: PopRecord, point: PopRecord, offset: int) -> bool:
     """Whether a record acknowledges the message of a check point."""
     same = (ack.group, ack.start, ack.popped_ms) == (point.group, point.start, point.popped_ms)
     return same and ack is not point and (ack.acked == offset or offset in ack.all_acked)

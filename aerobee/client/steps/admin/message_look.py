@@ -65,7 +65,7 @@ POPPED_TAGS = "ck || ack || bAck"
 REFUSALS = (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
 
 
-class Handed(Body, msgspec.Struct, kw_only=True):
+class PopRecord(Body, msgspec.Struct, kw_only=True):
     """A check point of a pop, or an acknowledgement of some of its messages.
 
     Source: semantics §11.2 (PopCheckPoint, AckMsg, BatchAckMsg).
@@ -125,7 +125,7 @@ class MessageLook:
     """Brokers on which transaction ends cannot be read: those before 5.0."""
     halves_done: dict[str, int] = field(default_factory=dict)
     """Broker → the offset below which all half messages are finished."""
-    handed: list[tuple[str, str, Handed]] = field(default_factory=list)
+    handed: list[tuple[str, str, PopRecord]] = field(default_factory=list)
     """Broker, tag and record of each check point or acknowledgement."""
     traces: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -283,7 +283,7 @@ def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
     begin_ms = int(message.stored_at.timestamp() * 1000)
     for one in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)) or ():
         try:
-            record = Handed.from_bytes(one.body)
+            record = PopRecord.from_bytes(one.body)
         except BodyError:
             continue
         record.topic = plain(record.topic, routes.config.namespace)

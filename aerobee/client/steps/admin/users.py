@@ -28,7 +28,7 @@ from aerobee.remoting.wire.headers import auth as headers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from aerobee.client.steps.admin.brokers import Answered
+    from aerobee.client.steps.admin.brokers import Exchange
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.body import Body
@@ -223,7 +223,7 @@ def revoke(
         yield from ask(routes, target, header)
 
 
-def listed(answered: Answered, name: str, kind: type[B]) -> B:
+def listed(answered: Exchange, name: str, kind: type[B]) -> B:
     """The table whose member `name` is the list in a body; no body is an empty list.
 
     Raises: TransportError.

@@ -11,7 +11,7 @@ from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Entry, crc_of_file
 from aerobee.spark.jobs.same_log import (
-    Found,
+    SegmentMatch,
     compared,
     ends_of,
     id_of_log,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIZE = 4_096
-SAME, OTHER_END, FOREIGN = Found.SAME, Found.OTHER_END, Found.FOREIGN
+SAME, OTHER_END, FOREIGN = SegmentMatch.SAME, SegmentMatch.OTHER_END, SegmentMatch.FOREIGN
 MODES = [
     {},
     {"tail": True},
@@ -75,7 +75,7 @@ def entries(made: StoreMaker, log: str = "") -> dict[int, Entry]:
     return found
 
 
-def look(root: Path, known: Mapping[int, Entry], log_id: str = "") -> list[Found]:
+def look(root: Path, known: Mapping[int, Entry], log_id: str = "") -> list[SegmentMatch]:
     return list(compared(segments_of(root), known, log_id, "lake").values())
 
 

@@ -11,7 +11,7 @@ from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.columns import PRESETS
 from aerobee.spark.rows.decode import Decoder
 from aerobee.spark.sink.columns import arrow_schema, places
-from aerobee.spark.sink.kafka import FromKafka
+from aerobee.spark.sink.kafka import KafkaConversion
 from tests.aerobee.spark.rows.test_decode import log_of
 
 KAFKA = arrow_schema(
@@ -24,7 +24,7 @@ KAFKA = arrow_schema(
 
 
 def written(rows: list[dict[str, Any]], schema: Any = KAFKA) -> list[dict[str, Any]]:
-    made = FromKafka(schema)
+    made = KafkaConversion(schema)
     batch = made.batch(pa.RecordBatch.from_pylist(rows, schema))
     assert batch.schema == made.schema
     places(made.schema, topic=None)
@@ -74,7 +74,7 @@ def test_what_the_preset_reads_is_taken() -> None:
     log = log_of({"named": b"TAGS\x01t\x02KEYS\x01k\x02colour\x01blue\x02", "body": b"x"})
     names = tuple(PRESETS["kafka"])
     [batch] = Decoder(names, preset="kafka").batches(log)
-    [row] = FromKafka(batch.schema).batch(batch).to_pylist(maps_as_pydicts="strict")
+    [row] = KafkaConversion(batch.schema).batch(batch).to_pylist(maps_as_pydicts="strict")
     assert (row["keys"], row["tags"], row["properties"]) == ("k", "t", {"colour": "blue"})
 
 
@@ -85,15 +85,15 @@ def test_other_tables_stay_as_they_are() -> None:
     ):
         schema = arrow_schema(kinds.items())
         batch = pa.RecordBatch.from_pylist([], schema)
-        made = FromKafka(schema)
+        made = KafkaConversion(schema)
         assert made.schema is schema
         assert made.batch(batch) is batch
         assert made.name_of("key") == "key"
 
 
 def test_the_column_that_orders_is_found_under_its_new_name() -> None:
-    assert FromKafka(KAFKA).name_of("Key") == "keys"
-    assert FromKafka(KAFKA).name_of(None) is None
+    assert KafkaConversion(KAFKA).name_of("Key") == "keys"
+    assert KafkaConversion(KAFKA).name_of(None) is None
 
 
 @pytest.mark.parametrize("row", [{"key": b"\xff"}, {"headers": [header("a", b"\xff")]}])

@@ -6,7 +6,7 @@ from aerobee.errors import DataLossError
 from aerobee.spark.offsets import Offsets, Queue
 from aerobee.spark.source.plan import (
     Loss,
-    Lost,
+    LossCause,
     Range,
     backlog,
     carried,
@@ -121,14 +121,14 @@ def test_nothing_is_lost_within_the_bounds_of_the_queue() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "low", "high", "left", "lost"),
     [
-        (3, 9, 5, 9, (5, 9), (3, 5, Lost.EXPIRED)),
-        (3, 9, 20, 30, (9, 9), (3, 9, Lost.EXPIRED)),
-        (None, 9, 5, 9, (5, 9), (0, 5, Lost.EXPIRED)),
-        (3, 9, 0, 6, (3, 6), (6, 9, Lost.CUT)),
-        (8, 9, 0, 6, (6, 6), (6, 9, Lost.CUT)),
-        (8, 6, 0, 6, (6, 6), (6, 8, Lost.CUT)),
-        (8, 8, 0, 6, (6, 6), (6, 8, Lost.CUT)),
-        (20, 10, 0, 30, (10, 10), (10, 20, Lost.MOVED)),
+        (3, 9, 5, 9, (5, 9), (3, 5, LossCause.EXPIRED)),
+        (3, 9, 20, 30, (9, 9), (3, 9, LossCause.EXPIRED)),
+        (None, 9, 5, 9, (5, 9), (0, 5, LossCause.EXPIRED)),
+        (3, 9, 0, 6, (3, 6), (6, 9, LossCause.CUT)),
+        (8, 9, 0, 6, (6, 6), (6, 9, LossCause.CUT)),
+        (8, 6, 0, 6, (6, 6), (6, 8, LossCause.CUT)),
+        (8, 8, 0, 6, (6, 6), (6, 8, LossCause.CUT)),
+        (20, 10, 0, 30, (10, 10), (10, 20, LossCause.MOVED)),
     ],
 )
 def test_what_the_queue_does_not_have_is_lost(
@@ -137,7 +137,7 @@ def test_what_the_queue_does_not_have_is_lost(
     low: int,
     high: int,
     left: tuple[int, int],
-    lost: tuple[int, int, Lost],
+    lost: tuple[int, int, LossCause],
 ) -> None:
     starts = {} if start is None else {queue(0): start}
     bounds = ({queue(0): low}, {queue(0): high})
@@ -151,7 +151,7 @@ def test_what_the_queue_does_not_have_is_lost(
 def test_both_ends_can_be_lost_at_once() -> None:
     found = checked({queue(0): 3}, {queue(0): 9}, {queue(0): 5}, {queue(0): 7}, fail=False)
     assert (found.start, found.end) == ({queue(0): 5}, {queue(0): 7})
-    assert {loss.lost for loss in found.losses} == {Lost.EXPIRED, Lost.CUT}
+    assert {loss.lost for loss in found.losses} == {LossCause.EXPIRED, LossCause.CUT}
 
 
 def test_bounds_of_a_broker_that_is_down_are_not_checked() -> None:
@@ -159,7 +159,7 @@ def test_bounds_of_a_broker_that_is_down_are_not_checked() -> None:
 
 
 def test_an_error_names_queue_offsets_and_remedy() -> None:
-    losses = [Loss(queue(number), 3, 5, Lost.EXPIRED) for number in range(7)]
+    losses = [Loss(queue(number), 3, 5, LossCause.EXPIRED) for number in range(7)]
     with pytest.raises(DataLossError) as caught:
         refuse(losses)
     said = str(caught.value)
@@ -168,7 +168,7 @@ def test_an_error_names_queue_offsets_and_remedy() -> None:
     assert said.count("fileReservedTime") == 1
     assert "failOnDataLoss=false" in said
     with pytest.raises(DataLossError, match=r"startingOffsets=committed.*stateLocation"):
-        refuse([Loss(queue(0), 10, 20, Lost.MOVED)])
+        refuse([Loss(queue(0), 10, 20, LossCause.MOVED)])
     refuse([])
 
 

@@ -6,22 +6,22 @@ import pytest
 
 from aerobee.broker.config.files.entries import Scalar
 from aerobee.broker.config.settings import advertised
-from aerobee.broker.config.settings.advertised import Advertised, parse_rules
+from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules
 
 
 def test_without_rules_a_client_is_told_the_address_it_reached() -> None:
-    told = Advertised(port=10911)
+    told = AdvertisedAddress(port=10911)
     assert told.address_for("10.1.1.1:5", "10.0.0.1:9876") == "10.0.0.1:10911"
 
 
 def test_an_explicit_host_is_told_to_everyone() -> None:
-    told = Advertised(port=10911, host="broker.lan")
+    told = AdvertisedAddress(port=10911, host="broker.lan")
     assert told.address_for("10.1.1.1:5", "10.0.0.1:9876") == "broker.lan:10911"
 
 
 def test_the_first_network_that_holds_the_client_wins() -> None:
     rules = parse_rules("10.0.0.0/8=broker.lan;10.1.0.0/16=never:1; ::1/128 = six:2 ")
-    told = Advertised(port=10911, host="outside", rules=rules)
+    told = AdvertisedAddress(port=10911, host="outside", rules=rules)
     assert told.address_for("10.1.1.1:5", "10.0.0.1:1") == "broker.lan:10911"
     assert told.address_for("::1:5", "::1:1") == "six:2"
     assert told.address_for("[::1]:5", "::1:1") == "six:2"
@@ -29,17 +29,17 @@ def test_the_first_network_that_holds_the_client_wins() -> None:
 
 
 def test_an_ipv6_address_is_told_in_brackets() -> None:
-    told = Advertised(port=10911)
+    told = AdvertisedAddress(port=10911)
     assert told.address_for("::1:5", "::1:9876") == "[::1]:10911"
     rules = parse_rules("fd00::/8=[fd00::1];::/0=[fd00::1]:8")
-    told = Advertised(port=7, rules=rules)
+    told = AdvertisedAddress(port=7, rules=rules)
     assert told.address_for("fd00::2:5", "::1:9876") == "[fd00::1]:7"
     assert told.address_for("fe80::2:5", "::1:9876") == "[fd00::1]:8"
-    assert Advertised(port=7, host="fd00::9").address_for("::1:5", "::1:9") == "[fd00::9]:7"
+    assert AdvertisedAddress(port=7, host="fd00::9").address_for("::1:5", "::1:9") == "[fd00::9]:7"
 
 
 def test_a_client_of_ipv4_at_a_listener_of_ipv6_is_in_its_network() -> None:
-    told = Advertised(port=7, rules=parse_rules("::ffff:0:0/96=never;10.0.0.0/8=here"))
+    told = AdvertisedAddress(port=7, rules=parse_rules("::ffff:0:0/96=never;10.0.0.0/8=here"))
     assert told.address_for("::ffff:10.1.2.3:5", "::ffff:10.0.0.1:9") == "here:7"
     assert told.address_for("::ffff:11.1.2.3:5", "::ffff:11.0.0.1:9") == "11.0.0.1:7"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aerobee.client.steps.admin.brokers import Answered, checked
+from aerobee.client.steps.admin.brokers import Exchange, checked
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import UnsupportedRequestError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -17,4 +17,4 @@ def test_users_asked_for_from_another_host_name_the_setting_and_the_host() -> No
     with pytest.raises(
         UnsupportedRequestError, match=r"need authentication_enabled: true there, or .* on the host"
     ):
-        checked(Answered(ask, answer, "broker broker-a"))
+        checked(Exchange(ask, answer, "broker broker-a"))
