@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect, MasterAddress
 
+AGAIN_FIRST_S: Final = 0.1
+"""The pause before the next attempt, once the master was heard; each more is twice as long."""
 AGAIN_S: Final = 5.0
-"""The pause before the next attempt, as in Java."""
+"""The longest of these pauses, as in Java."""
 SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
 
@@ -78,6 +80,7 @@ class Following:
     ) -> NoReturn:
         """Follow until cancelled."""
         task_status.started()
+        pause_s = AGAIN_FIRST_S
         while True:
             master = self._master() or self.address
             if master is None:
@@ -85,13 +88,18 @@ class Following:
                 await trio.sleep(SEARCH_S)
                 continue
             self.address = master
+            heard_at = self._log_in.heard_at
             try:
                 await self._follow(master)
             except ReplicationRefused as refused:
                 self._tell(State.DIVERGED, str(refused))
             if self.state is State.DIVERGED:
                 await trio.sleep_forever()
-            await trio.sleep(AGAIN_S)
+            if self._log_in.heard_at > heard_at:
+                # Under SYNC_MASTER, sends fail for as long as this takes.
+                pause_s = AGAIN_FIRST_S
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S)
 
     async def _follow(self, master: MasterAddress) -> None:
         """One connection, from the comparison to its end. Raises: ReplicationRefused."""

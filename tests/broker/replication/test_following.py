@@ -9,7 +9,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from aerobee.broker.replication.following import AGAIN_S, State
+from aerobee.broker.replication.following import AGAIN_FIRST_S, AGAIN_S, State
 from aerobee.store.results import PutStatus
 from tests.broker.desk import body_of, pull_header
 from tests.broker.replication.pairs import open_pair, until_true
@@ -104,4 +104,26 @@ async def test_a_master_that_cannot_be_asked_is_said_and_tried_again(
         assert pair.following.state is State.UNREACHABLE
         assert pair.following.trouble() is None
         assert [line["event"] for line in logs].count("replication.master_unreachable") == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_pauses_between_attempts_grow_until_the_master_is_heard(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        pair.link.down = True
+        await nursery.start(pair.following.run)
+        await wait_all_tasks_blocked()
+        pauses, pause_s = 0, AGAIN_FIRST_S
+        while pause_s < AGAIN_S:
+            mock_clock.jump(pause_s)
+            await wait_all_tasks_blocked()
+            pauses, pause_s = pauses + 1, 2 * pause_s
+            assert pair.link.refused == 1 + pauses
+        mock_clock.jump(AGAIN_S - 0.1)
+        await wait_all_tasks_blocked()
+        assert pair.link.refused == 1 + pauses
+        mock_clock.jump(0.1)
+        await wait_all_tasks_blocked()
+        assert pair.link.refused == 2 + pauses
         nursery.cancel_scope.cancel()
