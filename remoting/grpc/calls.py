@@ -219,7 +219,7 @@ class Calls:
     # ── Events ──
 
     def next(self) -> CallEvent | None:
-        """The next event, taken by whoever asks; None: nothing more has happened."""
+        """The next event, which counts as taken; None: nothing more has happened."""
         events = self._events
         while events:
             event = events.popleft()

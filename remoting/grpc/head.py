@@ -45,12 +45,14 @@ class EncodingRefused(CallRefused):
 
 
 class RequestHead:
-    """The head of a call: its path, what is left of its time, its metadata."""
+    """The head of a call: its path, what is left of its time, its metadata.
+
+    Raises: NotGrpc, EncodingRefused, CallRefused.
+    """
 
     __slots__ = ("_fields", "path", "timeout_ms")
 
     def __init__(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Raises: NotGrpc, EncodingRefused, CallRefused."""
         fields = dict(headers)
         if len(fields) != len(headers):
             fields = _joined(headers)
