@@ -29,6 +29,7 @@ from aerobee.broker.pop.feature import PopFeature
 from aerobee.broker.pull.feature import PullFeature
 from aerobee.broker.query.feature import QueryFeature
 from aerobee.broker.replication.feature import ReplicationFeature
+from aerobee.broker.replication.master_tables import Copies
 from aerobee.broker.saved.save import Saver
 from aerobee.broker.send.feature import SendFeature
 from aerobee.broker.timers.feature import TimersFeature
@@ -98,8 +99,9 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
+        copies = Copies(topics, consumers, self.delay.offsets, self.assignment.modes)
         self.replication = add(
-            ReplicationFeature(core, self.namesrv.registration, self.namesrv.connect)
+            ReplicationFeature(core, copies, self.namesrv.registration, self.namesrv.connect)
         )
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
@@ -113,6 +115,9 @@ class Broker:
         )
         self.admin = add(admin)
         self.consumers.group_requests.when_deleted += [f.group_deleted for f in self.features]
+        if self.replication.tables is not None:
+            self.replication.tables.when_topic_gone += [f.topic_deleted for f in self.features]
+            self.replication.tables.when_group_gone += [f.group_deleted for f in self.features]
         admin.deletion.when_deleted += [feature.topic_deleted for feature in self.features]
         self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]

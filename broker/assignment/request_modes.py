@@ -60,6 +60,14 @@ class RequestModeTable:
 
     # ── The file ──
 
+    def copy(self, document: Mapping[str, Any]) -> None:
+        """Have the modes of a master. Raises: ValueError for what is no table."""
+        before, extra = self.modes, self.extra
+        self.load(document)
+        self.extra = extra
+        if self.modes != before:
+            self.on_change()
+
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by a decoded `messageRequestMode.json`.
 

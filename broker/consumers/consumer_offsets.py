@@ -20,6 +20,10 @@ from aerobee.store.format.system_names import REVIVE_GROUP, TRANSACTION_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import TypeAlias
+
+    Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
+    """`topic@group` → queue → offset."""
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
@@ -31,6 +35,8 @@ OF_GROUP_PART: Final = 10
 """One group may have one in so many of the entries of the table."""
 LEAST_OF_GROUP: Final = 256
 """Entries that a group may have even when the table is nearly full."""
+MERGE_STEP: Final = 500
+"""Topics and groups of a master that are looked at in one step of the loop."""
 RESETS_MAX: Final = 100_000
 """Pending resets, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
@@ -277,6 +283,37 @@ class ConsumerOffsetTable:
                     cut.append(ClampedOffset(topic, group, queue_id, consumer_offset, end))
         return cut
 
+    # ── The offsets of a master ──
+
+    def merge(self, theirs: Offsets, before: Offsets) -> Iterator[None]:
+        """Take the offsets of a master where they are greater; `before` are those of the last time:
+        one that the master has moved back since is moved back here. Others may run at each yield.
+
+        No limit counts: it is the master's.
+        """
+        for number, (key, queues) in enumerate(theirs.items(), 1):
+            known = before.get(key, {})
+            own = self.entries.get(key, {})
+            for queue_id, at in queues.items():
+                here = own.get(queue_id, NO_OFFSET)
+                moved_back = at < known.get(queue_id, at)
+                if at > here or (moved_back and at != here):
+                    self._take(key, queue_id, at)
+            if number % MERGE_STEP == 0:
+                yield
+
+    def _take(self, key: str, queue_id: int, consumer_offset: int) -> None:
+        topic, group = split_key(key)
+        queues = self.entries.get(key)
+        if queues is None:
+            queues = self.entries[key] = {}
+            self.note(topic, group)
+        if queue_id not in queues:
+            self.count += 1
+            self.by_group[group] = self.by_group.get(group, 0) + 1
+        queues[queue_id] = consumer_offset
+        self.changes += 1
+
     # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:
@@ -285,12 +322,9 @@ class ConsumerOffsetTable:
         `groupTopicMap` is derived and not read. Raises: ValueError when it is malformed; the table
         is unchanged then.
         """
-        entries = {
-            str(key): {int(queue_id): int(at) for queue_id, at in queues.items()}
-            for key, queues in mapping(document, "offsetTable").items()
-        }
+        entries = offsets_of(document)
         version = version_of(document)
-        self.entries = {key: queues for key, queues in entries.items() if SEPARATOR in key}
+        self.entries = entries
         self.topics_by_group, self.groups_by_topic = {}, {}
         for topic, group in self.pairs():
             self.note(topic, group)
@@ -320,6 +354,15 @@ class ConsumerOffsetTable:
 
 
 OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable"})
+
+
+def offsets_of(document: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    """The offsets in a decoded `consumerOffset.json`. Raises: ValueError when it is malformed."""
+    return {
+        str(key): {int(queue_id): int(at) for queue_id, at in queues.items()}
+        for key, queues in mapping(document, "offsetTable").items()
+        if SEPARATOR in key
+    }
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ Configs are never changed in place: an edit stores a new one, increments the ver
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -184,6 +184,38 @@ class GroupTable:
             del self.forbidden[group]
         self.changed((group,), now_ms)
 
+    # ── The groups of a master ──
+
+    def copy(self, document: Mapping[str, Any]) -> list[str]:
+        """Have the groups of a master, what they may not read, and its version: what it lacks
+        goes, but for the built-in ones. Returns the names of those that went.
+
+        No limit counts: it is the master's. Raises: ValueError for what is no table; nothing has
+        changed then.
+        """
+        stored, configs, forbidden, rejected = _groups_of(document)
+        version = version_of(document)
+        gone = [
+            name for name in self.configs if name not in configs and name not in BUILT_IN_GROUPS
+        ]
+        changed = [
+            name
+            for name, config in configs.items()
+            if name not in rejected and config != self.configs.get(name)
+        ]
+        for name in changed:
+            self.configs[name] = configs[name]
+            self.kept.drop(name)
+            self.kept.put(name, unknown_fields(stored[name], FIELDS), configs[name])
+        for name in gone:
+            del self.configs[name]
+            self.kept.drop(name)
+        self.version = version
+        if changed or gone or forbidden != self.forbidden:
+            self.forbidden = forbidden
+            self.on_change([*changed, *gone])
+        return gone
+
     # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
@@ -194,18 +226,8 @@ class GroupTable:
         out. Unknown fields are kept and written again. Raises: ValueError when it is malformed;
         nothing has changed then.
         """
-        stored = mapping(document, "subscriptionGroupTable")
-        configs = {
-            name: msgspec.convert(
-                {**fields, "groupName": name}, SubscriptionGroupConfig, strict=False
-            )
-            for name, fields in stored.items()
-        }
-        forbidden = msgspec.convert(
-            mapping(document, "forbiddenTable"), dict[str, dict[str, int]], strict=False
-        )
+        stored, configs, forbidden, rejected = _groups_of(document)
         version = version_of(document)
-        rejected = [name for name in configs if names.group_problem(name, stored=True)]
         for name, config in configs.items():
             if name not in rejected:
                 self.configs[name] = config
@@ -228,3 +250,27 @@ class GroupTable:
 FIELDS: Final = frozenset(
     field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)
 )
+
+
+class _Stored(NamedTuple):
+    """A table of groups as it was written."""
+
+    entries: dict[str, Any]
+    configs: dict[str, SubscriptionGroupConfig]
+    forbidden: dict[str, dict[str, int]]
+    rejected: list[str]
+    """Names that cannot be directories."""
+
+
+def _groups_of(document: Mapping[str, Any]) -> _Stored:
+    """The content of a table. Raises: ValueError when it is malformed."""
+    stored = mapping(document, "subscriptionGroupTable")
+    configs = {
+        name: msgspec.convert({**fields, "groupName": name}, SubscriptionGroupConfig, strict=False)
+        for name, fields in stored.items()
+    }
+    forbidden = msgspec.convert(
+        mapping(document, "forbiddenTable"), dict[str, dict[str, int]], strict=False
+    )
+    rejected = [name for name in configs if names.group_problem(name, stored=True)]
+    return _Stored(stored, configs, forbidden, rejected)

@@ -12,6 +12,7 @@ import trio
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.replication.following import Following
 from aerobee.broker.replication.master_calls import address_of
+from aerobee.broker.replication.master_tables import MasterTables
 from aerobee.broker.replication.slave_guard import SlaveGuard
 from aerobee.broker.replication.slaves import Slaves
 from aerobee.broker.replication.slaves_view import SlavesView
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect, MasterAddress
+    from aerobee.broker.replication.master_tables import Copies
     from aerobee.store.results import Recovery
 
 
@@ -46,8 +48,10 @@ class Masters(Protocol):
 class ReplicationFeature(Feature):
     """The port for slaves and the answer how far they are; of a slave, what follows its master."""
 
-    def __init__(self, core: Core, masters: Masters, connect: Connect) -> None:
-        """`masters` is asked who the master is, `connect` opens connections to its listenPort."""
+    def __init__(self, core: Core, tables: Copies, masters: Masters, connect: Connect) -> None:
+        """`tables` are to be those of the master, `masters` is asked who that is, and `connect`
+        opens connections to its listenPort.
+        """
         self._core, self._masters = core, masters
         self._store = core.store
         self.slaves = SlavesView(core, trio.current_time)
@@ -59,10 +63,12 @@ class ReplicationFeature(Feature):
         )
         config = core.config
         self.following: Following | None = None
-        """Of a broker that starts as a slave."""
+        self.tables: MasterTables | None = None
+        """These two are of a broker that starts as a slave."""
         if config.is_slave:
             self.following = Following(core, self.master, connect)
-            self.slave_services = (self.following,)
+            self.tables = MasterTables(core, tables, self._followed, connect)
+            self.slave_services = (self.following, self.tables)
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)
@@ -78,6 +84,11 @@ class ReplicationFeature(Feature):
         known = self._masters.master
         configured = self._core.config.replication.ha_master_address
         return address_of(configured, known.ha_address, known.master_address)
+
+    def _followed(self) -> MasterAddress | None:
+        """The same, or the last that was known: its tables are copied while it answers."""
+        known = self.master()
+        return known or (None if self.following is None else self.following.address)
 
     def guarded(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes of this broker; of a slave, with what only its master serves refused."""

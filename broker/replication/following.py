@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.replication.master_calls import MasterRefused, log_of
+from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
 from aerobee.broker.replication.slaves import pace_of
 from aerobee.broker.replication.tails import Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
@@ -153,10 +153,3 @@ class Following:
             log.warning("replication.master_unreachable", master=address, reason=problem)
         else:
             log.warning("replication.master_unknown", reason=problem)
-
-
-def first_reason(error: BaseException) -> str:
-    """The text of the first error in a group, which may be nested."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error) or type(error).__name__

@@ -1,11 +1,14 @@
-"""What a slave asks its master over remoting: where its log ends, and what lies in it."""
+"""What a slave asks its master over remoting: where its log ends, what lies in it, its tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.replication.tails import MasterLog, Tail
+from aerobee.broker.saved.documents import mapping
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
@@ -13,12 +16,16 @@ from aerobee.remoting.wire.headers.admin import GetBrokerRuntimeInfo
 from aerobee.remoting.wire.headers.query import ViewMessageById
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
+PAGE: Final = 2_000
+"""Topics or groups that are asked for at once, as in Java."""
+ATTEMPTS: Final = 5
+"""How often a table that changes meanwhile is copied from its begin."""
 CALL_S: Final = 10.0
 """How long the master may take for an answer."""
 
@@ -55,7 +62,11 @@ def address_of(
 
 
 class MasterRefused(Exception):
-    """The master has answered a request with an error."""
+    """The master has answered a request with an error, or with what cannot be read (code −1)."""
+
+    def __init__(self, problem: str, code: int = -1) -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 async def answered(link: MasterLink, header: Header) -> Command:
@@ -63,7 +74,8 @@ async def answered(link: MasterLink, header: Header) -> Command:
     answer = await link.call(int(header.code), header, b"", CALL_S)
     if answer.code != ResponseCode.SUCCESS:
         name = RequestCode(header.code).name
-        raise MasterRefused(f"{name} was answered with {answer.code}: {answer.remark}")
+        problem = f"{name} was answered with {answer.code}: {answer.remark}"
+        raise MasterRefused(problem, answer.code)
     return answer
 
 
@@ -82,3 +94,53 @@ async def log_of(link: MasterLink, tail: Tail) -> MasterLog:
         if answer.code == ResponseCode.SUCCESS:
             record = bytes(answer.body)
     return MasterLog(begin, end, record)
+
+
+def table_of(body: bytes | memoryview) -> Mapping[str, Any]:
+    """A table as Java or we write it. Raises: BodyError, ValueError."""
+    return mapping({"table": relaxed_json.decode(body, most_brackets=None)}, "table")
+
+
+async def pages(
+    link: MasterLink, table: str, header: Callable[[int, str, int], Header], total: str
+) -> Mapping[str, Any]:
+    """A whole table that comes in pages, of one version; from older masters in one piece.
+
+    `header` makes the request for a page: its first entry, the version, and how many. `total` is
+    the field of the answer that says how many there are. Raises: MasterRefused, RemotingError,
+    ValueError.
+    """
+    for _ in range(ATTEMPTS):
+        document = await _pages_of_one_version(link, table, header, total)
+        if document is not None:
+            return document
+    raise MasterRefused(f"{table} changed {ATTEMPTS} times while it was copied")
+
+
+async def _pages_of_one_version(
+    link: MasterLink, table: str, header: Callable[[int, str, int], Header], total: str
+) -> Mapping[str, Any] | None:
+    """The same; None when the table changed meanwhile."""
+    document: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
+    version = ""
+    while True:
+        answer = await answered(link, header(len(entries), version, PAGE))
+        page = table_of(answer.body)
+        if version and page.get("dataVersion") != document["dataVersion"]:
+            return None
+        found = mapping(page, table)
+        entries.update(found)
+        document = {**page, table: entries}
+        count = answer.ext_fields().get(total)
+        # The page has everything where its size is not known, as in 4.9.
+        if count is None or not found or len(entries) >= int(count):
+            return document
+        version = msgspec.json.encode(page.get("dataVersion")).decode()
+
+
+def first_reason(error: BaseException) -> str:
+    """The text of the first error in a group, which may be nested."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -44,7 +44,7 @@ from aerobee.store.format.system_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
@@ -351,14 +351,18 @@ class TopicTable:
 
     def delete(self, topic: str, now_ms: int, log_end: int) -> bool:
         """Remove a topic; whether it existed. Waiting messages before `log_end` go with it."""
-        if self.configs.pop(topic, None) is None:
+        if topic not in self.configs:
             return False
+        self._drop(topic, log_end)
+        self._tell((topic,), now_ms)
+        return True
+
+    def _drop(self, topic: str, log_end: int) -> None:
+        del self.configs[topic]
         self.deleted.add(topic, log_end)
         self.open_configs.pop(topic, None)
         self.group_topics.discard(topic)
         self.kept.drop(topic)
-        self._tell((topic,), now_ms)
-        return True
 
     @contextmanager
     def leaving(self, topics: frozenset[str]) -> Iterator[None]:
@@ -371,6 +375,35 @@ class TopicTable:
         finally:
             self._leaving -= topics
 
+    # ── The topics of a master ──
+
+    def copy(self, document: Mapping[str, Any], log_end: int) -> list[str]:
+        """Have the topics of a master, and its version: what it lacks goes, but for our own system
+        topics. Returns the names of those that went; their waiting messages before `log_end` go
+        with them.
+
+        No limit counts: it is the master's. Raises: ValueError for what is no table; nothing has
+        changed then.
+        """
+        stored, configs, rejected = _topics_of(document, self.configs)
+        version = version_of(document)
+        gone = [name for name in self.configs if name not in configs and not self.is_system(name)]
+        changed = []
+        for name, config in configs.items():
+            wanted = with_queues_in_range(name, config)
+            if name not in rejected and wanted != self.configs.get(name):
+                self.put(wanted)
+                self.kept.drop(name)
+                self.kept.put(name, unknown_fields(stored[name], FIELDS), wanted)
+                changed.append(name)
+        for name in gone:
+            self._drop(name, log_end)
+        self.version = version
+        if changed or gone:
+            for listener in self.listeners:
+                listener([*changed, *gone])
+        return gone
+
     # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
@@ -379,19 +412,9 @@ class TopicTable:
         A name that cannot be a directory is left out. Unknown fields are kept and written again.
         Raises: ValueError when it is malformed; nothing has changed then.
         """
-        stored = mapping(document, "topicConfigTable")
-        configs = {
-            name: msgspec.convert({"topicName": name, **fields}, TopicConfig, strict=False)
-            for name, fields in stored.items()
-        }
+        stored, configs, rejected = _topics_of(document, self.configs)
         version = version_of(document)
         self.deleted.load(document, self.configs)
-        # A broker may be named like its host, dots included, and so is its topic.
-        rejected = [
-            name
-            for name in configs
-            if name not in self.configs and names.topic_problem(name, stored=True)
-        ]
         for name, config in configs.items():
             if name not in rejected:
                 self.put(with_queues_in_range(name, config))
@@ -419,6 +442,27 @@ class TopicTable:
 
 
 FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(TopicConfig))
+
+
+def _topics_of(
+    document: Mapping[str, Any], known: Container[str]
+) -> tuple[dict[str, Any], dict[str, TopicConfig], list[str]]:
+    """The entries of a table, the topics in them, and the names that cannot be directories.
+
+    Raises: ValueError when it is malformed.
+    """
+    stored = mapping(document, "topicConfigTable")
+    configs = {
+        name: msgspec.convert({"topicName": name, **fields}, TopicConfig, strict=False)
+        for name, fields in stored.items()
+    }
+    # A broker may be named like its host, dots included, and so is its topic.
+    rejected = [
+        name for name in configs if name not in known and names.topic_problem(name, stored=True)
+    ]
+    return stored, configs, rejected
+
+
 HIDDEN: Final = frozenset({AUTO_CREATE_TOPIC, TRACE_TOPIC, CHECKPOINT_TOPIC})
 """System topics that exist only once something needs them."""
 

@@ -78,6 +78,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "replication": (
             "following",
             "master_calls",
+            "master_tables",
             "slaves",
         ),
         "pull": (

@@ -1,0 +1,195 @@
+"""A slave has the tables of its master: topics, groups, offsets, progress of delay levels, modes.
+
+They are copied as soon as the master answers, then periodically, and at once when a message of an
+unknown topic has come: the log is copied within milliseconds, and its topic must not be a minute
+behind. What the master has dropped is dropped. Offsets are merged, since consumers commit here as
+well. Source: semantics §0, §17.4 (SlaveSynchronize).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
+
+import structlog
+import trio
+
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, offsets_of
+from aerobee.broker.replication.master_calls import (
+    MasterRefused,
+    answered,
+    first_reason,
+    pages,
+    table_of,
+)
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.server.turns import in_slices
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import group, offset, pop, topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aerobee.broker.consumers.consumer_offsets import Offsets
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.replication.master_calls import Connect, MasterAddress, MasterLink
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.header import Header
+
+AGAIN_S: Final = 5.0
+"""The pause after a failure."""
+UNKNOWN_S: Final = 1.0
+"""The least pause between two copies for messages of topics that even the master does not know."""
+UNREADABLE: Final = (ValueError, TypeError, AttributeError)
+"""What a table of another shape raises; BodyError is one of the remoting."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Modes(Protocol):
+    """The table that says which groups pop which topics."""
+
+    def copy(self, document: Mapping[str, Any]) -> None: ...
+
+
+class Copies(NamedTuple):
+    """The tables of this broker that are those of its master."""
+
+    topics: TopicTable
+    consumers: ConsumerTables
+    delays: DelayOffsetTable
+    modes: Modes
+
+
+class MasterTables:
+    """The service. `master` says where the master is now; None: nobody knows."""
+
+    def __init__(
+        self,
+        core: Core,
+        tables: Copies,
+        master: Callable[[], MasterAddress | None],
+        connect: Connect,
+    ) -> None:
+        self._core = core
+        self._tables = tables
+        self._master = master
+        self._connect = connect
+        self._period_s = core.config.replication.slave_tables_period_ms / 1000
+        self._offsets: Offsets = {}
+        """The master's, as they were last copied."""
+        self._unknown = trio.Event()
+        self._copied: bool | None = None
+        self.copied_at = float("-inf")
+        """When the last copy was complete, by the loop's clock."""
+        self.when_topic_gone: list[Callable[[str], None]] = []
+        """Called with each topic that the master has dropped."""
+        self.when_group_gone: list[Callable[[str], None]] = []
+        """Called with each group that the master has dropped."""
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Copy until cancelled."""
+        arrivals = self._core.store.arrivals
+        arrivals.add(self._arrived)
+        task_status.started()
+        try:
+            while True:
+                master = self._master()
+                copied = master is not None and await self._try(master)
+                await trio.sleep(UNKNOWN_S)
+                wait_s = (self._period_s if copied else AGAIN_S) - UNKNOWN_S
+                with trio.move_on_after(max(0.0, wait_s)):
+                    await self._unknown.wait()
+        finally:
+            arrivals.remove(self._arrived)
+
+    def _arrived(self, name: str, *message: object) -> bool:
+        """A message was dispatched; of an unknown topic it asks for the topics."""
+        if not self._tables.topics.is_known(name):
+            self._unknown.set()
+        return True
+
+    async def _try(self, master: MasterAddress) -> bool:
+        """Copy all tables once; whether that succeeded. What fails is logged once."""
+        reason = ""
+        try:
+            async with self._connect(master.address) as link:
+                await self.copy(link)
+        except* (MasterRefused, RemotingError, OSError) as errors:
+            reason = first_reason(errors)
+        except* UNREADABLE as errors:
+            reason = f"a table cannot be read: {first_reason(errors)}"
+        copied = not reason
+        if copied is not self._copied:
+            self._copied = copied
+            if copied:
+                log.info("replication.tables_copied", master=master.address)
+            else:
+                log.warning("replication.tables_late", master=master.address, reason=reason)
+        return copied
+
+    async def copy(self, link: MasterLink) -> None:
+        """Copy all tables once, in the order in which each needs the one before.
+
+        Raises: MasterRefused, RemotingError, ValueError, TypeError, AttributeError.
+        """
+        self._unknown = trio.Event()
+        await self._copy_topics(link)
+        await self._copy_groups(link)
+        await self._copy_offsets(link)
+        delays = await self._document(link, offset.GetAllDelayOffset())
+        self._tables.delays.merge(delays)
+        try:
+            modes = await self._document(link, pop.GetAllMessageRequestMode())
+        except MasterRefused as refused:
+            # RocketMQ 4.9 has no such table.
+            if refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        else:
+            self._tables.modes.copy(modes)
+        self.copied_at = trio.current_time()
+
+    async def _copy_topics(self, link: MasterLink) -> None:
+        document = await pages(
+            link,
+            "topicConfigTable",
+            lambda first, version, most: topic.GetAllTopicConfig(
+                topic_seq=first, data_version=version, max_topic_num=most
+            ),
+            "totalTopicNum",
+        )
+        for name in self._tables.topics.copy(document, self._core.store.dispatcher.dispatched):
+            log.info("topic.deleted", topic=name, address="master")
+            self._tables.consumers.offsets.delete_topic(name)
+            self._core.stats.forget_topic(name)
+            for forget in self.when_topic_gone:
+                forget(name)
+
+    async def _copy_groups(self, link: MasterLink) -> None:
+        document = await pages(
+            link,
+            "subscriptionGroupTable",
+            lambda first, version, most: group.GetAllGroupConfig(
+                group_seq=first, data_version=version, max_group_num=most
+            ),
+            "totalGroupNum",
+        )
+        for name in self._tables.consumers.groups.copy(document):
+            log.info("group.deleted", group=name, address="master")
+            if name not in OWN_GROUPS:
+                self._tables.consumers.offsets.delete_group(name)
+            self._core.stats.forget_group(name)
+            for forget in self.when_group_gone:
+                forget(name)
+
+    async def _copy_offsets(self, link: MasterLink) -> None:
+        document = await self._document(link, offset.GetAllConsumerOffset())
+        theirs = offsets_of(document)
+        await in_slices(self._tables.consumers.offsets.merge(theirs, self._offsets))
+        self._offsets = theirs
+
+    async def _document(self, link: MasterLink, header: Header) -> Mapping[str, Any]:
+        return table_of((await answered(link, header)).body)

@@ -1,0 +1,159 @@
+"""The tables of a slave are those of its master, and what consumers say at the slave is kept."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from aerobee.broker.replication.master_calls import MasterAddress
+from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTables
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.pop import RequestModeRequest
+from aerobee.remoting.wire.bodies.topic import TopicConfig
+from tests.broker.desk import open_desk
+from tests.broker.replication.pairs import SLAVE, Link, until_true
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.broker.desk import Desk
+
+pytestmark = pytest.mark.trio
+
+
+class Two:
+    """A master, a slave, and the service that copies."""
+
+    def __init__(self, master: Desk, slave: Desk) -> None:
+        self.master, self.slave, self.link = master, slave, Link(master)
+        copies = Copies(
+            slave.topics, slave.broker.consumers.tables, slave.delays, slave.request_modes
+        )
+        address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
+        core = slave.broker.core
+        self.tables = MasterTables(core, copies, lambda: address, self.link.connect)
+
+    async def copy(self) -> None:
+        await self.tables.copy(self.link)
+
+
+@asynccontextmanager
+async def two(root: Path, **changes: Any) -> AsyncIterator[Two]:
+    async with (
+        open_desk(root / "master", **changes) as master,
+        open_desk(root / "slave", **SLAVE, **changes) as slave,
+    ):
+        yield Two(master, slave)
+
+
+def topic(name: str, queues: int = 1) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+async def test_all_tables_are_copied_and_what_the_master_dropped_goes(tmp_path: Path) -> None:
+    async with two(tmp_path) as both:
+        master, slave = both.master, both.slave
+        for number in range(4_500):
+            master.topics.put(topic(f"t{number}", 1 + number % 5))
+        master.topics.touch(1)
+        master.groups.update(SubscriptionGroupConfig(group_name="g", retry_max_times=3), 1)
+        master.groups.forbid_read("g", "t7", True, 1)
+        master.offsets.commit("g", "t1", 0, 17, 1)
+        master.delays.move(3, 12)
+        mode = RequestModeRequest(topic="t1", consumer_group="g", mode="POP")
+        master.request_modes.set(mode)
+        await both.copy()
+        assert slave.topics.configs == master.topics.configs
+        assert slave.topics.version == master.topics.version
+        assert both.link.asked.count(21) == 3
+        assert slave.groups.configs == master.groups.configs
+        assert not slave.groups.may_read("g", "t7")
+        assert slave.offsets.query("g", "t1", 0) == 17
+        assert slave.delays.offset(3) == 12
+        assert slave.request_modes.get("t1", "g") == mode
+
+        gone: list[str] = []
+        both.tables.when_topic_gone.append(gone.append)
+        both.tables.when_group_gone.append(gone.append)
+        assert master.topics.delete("t1", 2, 0)
+        assert master.groups.delete("g", 2)
+        master.offsets.delete_group("g")
+        await both.copy()
+        assert gone == ["t1", "g"]
+        assert slave.topics.configs == master.topics.configs
+        assert slave.groups.get("g") is None
+        assert slave.groups.may_read("g", "t7")
+        assert slave.offsets.entries == {}
+
+
+async def test_the_system_topics_of_a_slave_stay(tmp_path: Path) -> None:
+    async with two(tmp_path) as both:
+        own = set(both.slave.topics.system)
+        both.master.topics.configs.clear()
+        await both.copy()
+        assert {name for name in own if both.slave.topics.is_known(name)}
+        assert both.slave.topics.is_known("TBW102")
+
+
+async def test_offsets_are_merged_by_the_greater_and_moved_back_with_the_master(
+    tmp_path: Path,
+) -> None:
+    async with two(tmp_path) as both:
+        master, slave = both.master, both.slave
+        for desk in (master, slave):
+            desk.topics.put(topic("t", 3))
+            desk.groups.update(SubscriptionGroupConfig(group_name="g"), 1)
+        for queue_id, at in enumerate((10, 20, 30)):
+            master.offsets.commit("g", "t", queue_id, at, 1)
+        slave.offsets.commit("g", "t", 0, 15, 1)
+        slave.offsets.commit("g", "t", 1, 5, 1)
+        await both.copy()
+        assert [slave.offsets.query("g", "t", n) for n in range(3)] == [15, 20, 30]
+        # An administrator resets the group at the master.
+        master.offsets.commit("g", "t", 2, 3, 1)
+        await both.copy()
+        assert [slave.offsets.query("g", "t", n) for n in range(3)] == [15, 20, 3]
+        assert slave.offsets.count == 3
+        assert slave.offsets.by_group == {"g": 3}
+
+
+async def test_a_message_of_an_unknown_topic_has_the_topics_asked_for_at_once(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with two(tmp_path) as both:
+        await nursery.start(both.tables.run)
+        await until_true(lambda: both.tables.copied_at > 0)
+        both.master.topics.changed(topic("new"), 5)
+        tell = both.slave.store.arrivals.tell
+        assert tell is not None
+        tell("new", 0, 1, 0, 0, b"")
+        # Far within the period of ten seconds.
+        with trio.fail_after(6):
+            await until_true(lambda: both.slave.topics.is_known("new"))
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_that_does_not_answer_is_said_once_and_asked_again(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with two(tmp_path) as both:
+        both.link.down = True
+        with capture_logs() as logs:
+            await nursery.start(both.tables.run)
+            for _ in range(6):
+                await wait_all_tasks_blocked()
+                mock_clock.jump(AGAIN_S)
+            both.link.down = False
+            for _ in range(4):
+                await wait_all_tasks_blocked()
+                mock_clock.jump(AGAIN_S)
+        events = [line["event"] for line in logs if "tables" in line["event"]]
+        assert events == ["replication.tables_late", "replication.tables_copied"]
+        assert both.link.refused >= 3
+        nursery.cancel_scope.cancel()
