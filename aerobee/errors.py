@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-class Portable:
+class PortableError:
     """A mixin for exceptions that pickle whole, whatever their constructor takes.
 
     An exception of a worker process reaches its pool by pickle; one that does not break it there.
@@ -88,7 +88,7 @@ def _made_again(kind: type[BaseException], args: tuple[object, ...]) -> BaseExce
     return kind.__new__(kind, *args)
 
 
-class AerobeeError(Portable, Exception):
+class AerobeeError(PortableError, Exception):
     """The base of all errors. Its fields describe the circumstances; None where one does not apply.
 
     `code` is that of the response, or RocketMQ's client code; `remark` the text of the broker or

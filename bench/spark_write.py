@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from aerobee.client.send_result import MessageQueue
 from aerobee.spark.sink.columns import places
-from aerobee.spark.sink.encode import Encoder, Packing
+from aerobee.spark.sink.encode import Encoder, RowEncoding
 from aerobee.spark.sink.writer import id_maker
 from bench.arguments import program, whole
 from bench.machine import describe
@@ -78,7 +78,7 @@ def encoded(rows: DataFrame) -> float:
     (batch,) = rows.toArrow().combine_chunks().to_batches()
     encoder = Encoder(
         places(batch.schema, topic=TOPIC),
-        Packing(topic=TOPIC),
+        RowEncoding(topic=TOPIC),
         new_ids=id_maker("127.0.0.1:9876"),
         queues=lambda topic: [MessageQueue(topic, "broker", number) for number in range(QUEUES)],
     )

@@ -22,7 +22,7 @@ import trio
 from aerobee.broker.broker import Broker
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.http.health import make_health
-from aerobee.broker.life.server import Port, Ready, Server
+from aerobee.broker.life.server import Port, ReadyReport, Server
 from aerobee.broker.process.listener_tls import ListenerTls
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
@@ -88,7 +88,7 @@ class BrokerController(Server):
         """Ask for a stop that has clients leave first; callable from anywhere in the loop."""
         self.lame.set()
 
-    async def run(self, ready: Callable[[Ready], None]) -> bool:
+    async def run(self, ready: Callable[[ReadyReport], None]) -> bool:
         """See `Server.run`; a failed service ends it as well."""
         store = self.broker.core.store
         self.tls.open()
@@ -187,7 +187,7 @@ class BrokerController(Server):
         services: trio.Nursery,
         listeners: list[Listener],
         recovery: Recovery,
-        ready: Callable[[Ready], None],
+        ready: Callable[[ReadyReport], None],
     ) -> None:
         core = self.broker.core
         async with trio.open_nursery() as listening:
@@ -227,7 +227,7 @@ class BrokerController(Server):
                 await trio.sleep(pause_s)
         self.stop()
 
-    def _ready(self, recovery: Recovery) -> Ready:
+    def _ready(self, recovery: Recovery) -> ReadyReport:
         remoting, namesrv = self.config.remoting, self.config.namesrv
         names = self.config.broker.namesrv_addr or "none"
         if namesrv.embedded_namesrv:
@@ -236,7 +236,7 @@ class BrokerController(Server):
         how = "clean" if recovery.clean else "abnormal"
         if recovery.cut_bytes or not recovery.clean:
             how += f", cut {recovery.cut_bytes} B"
-        return Ready(
+        return ReadyReport(
             [with_port(remoting.bind_address, remoting.listen_port)],
             names,
             str(self.broker.core.store.root.absolute()),

@@ -157,13 +157,13 @@ def dump(
     as_json: bool,
 ) -> None:
     """Print the messages of DIRECTORY in the order of the log."""
-    from aerobee.store.tools.dump import Wanted
+    from aerobee.store.tools.dump import DumpFilter
     from aerobee.store.tools.dump import dump as dumped
     from aerobee.store.tools.findings import Findings
 
     findings = Findings()
     sound = True
-    wanted = Wanted(topic, queue_id, from_offset, most, behind)
+    wanted = DumpFilter(topic, queue_id, from_offset, most, behind)
     for root, log in chosen.stores:
         of_store = {"store": str(root)} if chosen.several else {}
         with refusing():
@@ -218,10 +218,10 @@ def export(
 
     `aerobee produce TOPIC --format json --file FILE` sends such a file.
     """
-    from aerobee.store.tools.dump import Wanted
+    from aerobee.store.tools.dump import DumpFilter
     from aerobee.store.tools.export import export as exported
 
-    wanted = Wanted(topic, queue_id, from_offset, behind=behind)
+    wanted = DumpFilter(topic, queue_id, from_offset, behind=behind)
     sound = True
     for root, log in chosen.stores:
         place = output / root.name if chosen.several else output

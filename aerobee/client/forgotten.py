@@ -16,20 +16,20 @@ from weakref import WeakKeyDictionary
 log = logging.getLogger("aerobee.client")
 
 
-class Opened(NamedTuple):
+class OpenObject(NamedTuple):
     """What was started, such as a Producer, and the process that did so."""
 
     what: str
     pid: int
 
 
-opened: WeakKeyDictionary[object, Opened] = WeakKeyDictionary()
+opened: WeakKeyDictionary[object, OpenObject] = WeakKeyDictionary()
 """The lives of whatever runs, or was ended by somebody else."""
 
 
 def note_open(life: object, what: str) -> None:
     """It runs, and has to be closed by this process."""
-    opened[life] = Opened(what, os.getpid())
+    opened[life] = OpenObject(what, os.getpid())
 
 
 def note_closed(life: object) -> None:

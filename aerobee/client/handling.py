@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
 from aerobee.client.message import ReceivedMessage
-from aerobee.errors import ConfigurationError, Portable
+from aerobee.errors import ConfigurationError, PortableError
 
 BlockingHandler: TypeAlias = Callable[[Sequence[ReceivedMessage]], object]
 Handler: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[object] | object]
@@ -41,7 +41,7 @@ class ConsumeResult(Enum):
     LATER = "LATER"
 
 
-class RetryLater(Portable, Exception):
+class RetryLater(PortableError, Exception):
     """Raised by a handler to have its messages delivered again, after the delay of a level.
 
     Levels are the broker's: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With level 0 the broker
@@ -56,11 +56,11 @@ class RetryLater(Portable, Exception):
         self.suspend = suspend
 
 
-class Reject(Portable, Exception):
+class Reject(PortableError, Exception):
     """Raised by a handler to make its messages dead letters, without another try."""
 
 
-class BatchFailed(Portable, Exception):
+class BatchFailed(PortableError, Exception):
     """Raised by a handler of a batch: the messages at `indices` failed, the others are finished."""
 
     def __init__(self, indices: Sequence[int], level: int = 0) -> None:

@@ -51,24 +51,24 @@ Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
+class EarliestPosition:
     """The oldest message of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestPosition:
     """The end of each queue, after its newest message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedPosition:
     """The committed offset of the group; `fallback` for queues without one."""
 
-    fallback: Earliest | Latest = field(default_factory=Earliest)
+    fallback: EarliestPosition | LatestPosition = field(default_factory=EarliestPosition)
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ExplicitPosition:
     """Explicit offsets; -2 stands for the earliest, -1 for the latest.
 
     `topics` holds -2 or -1 for all further queues of a topic.
@@ -83,7 +83,7 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class TimePosition:
     """The first message stored at a time or later, ms since the epoch.
 
     The most specific time applies: `queues`, then `topics`, then `ms`. `otherwise` says what to do
@@ -100,7 +100,9 @@ class Since:
         return self.queues.get(queue, self.topics.get(queue.topic, self.ms))
 
 
-Position: TypeAlias = Earliest | Latest | Committed | At | Since
+Position: TypeAlias = (
+    EarliestPosition | LatestPosition | CommittedPosition | ExplicitPosition | TimePosition
+)
 
 
 # ── Offsets as JSON ──

@@ -38,12 +38,12 @@ from aerobee.spark.offsets import (
     EARLIEST,
     LARGEST_QUEUE,
     LATEST,
-    At,
-    Committed,
-    Earliest,
-    Latest,
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
     Queue,
-    Since,
+    TimePosition,
     from_json,
 )
 
@@ -332,16 +332,18 @@ def assignment(name: str, given: str) -> tuple[Queue, ...]:
     return tuple(sorted(found))
 
 
-def offsets(name: str, given: str) -> Earliest | Latest | Committed | At:
+def offsets(
+    name: str, given: str
+) -> EarliestPosition | LatestPosition | CommittedPosition | ExplicitPosition:
     """A position: earliest, latest, committed or JSON."""
     word = given.strip()
     match word.lower():
         case "earliest":
-            return Earliest()
+            return EarliestPosition()
         case "latest":
-            return Latest()
+            return LatestPosition()
         case "committed":
-            return Committed()
+            return CommittedPosition()
     if not word.startswith("{"):
         wanted = 'earliest, latest, committed or {"topic": {"broker": {"0": 23}}}'
         raise wrong(name, given, wanted)
@@ -356,10 +358,10 @@ def offsets(name: str, given: str) -> Earliest | Latest | Committed | At:
             by_topic[topic] = words[value]
         else:
             by_queue |= from_json(json.dumps({topic: value}), f"option {name}", lowest=-2)
-    return At(dict(sorted(by_queue.items())), by_topic)
+    return ExplicitPosition(dict(sorted(by_queue.items())), by_topic)
 
 
-def times(name: str, given: str) -> Since:
+def times(name: str, given: str) -> TimePosition:
     """Times of {"topic": ms or ISO-8601} or, by queue, {"topic": {"broker": {"0": ms}}}."""
     shape = 'an object such as {"orders": 1700000000000} or {"orders": {"broker-a": {"0": 17}}}'
     by_topic: dict[str, int] = {}
@@ -374,7 +376,7 @@ def times(name: str, given: str) -> Since:
             raise wrong(name, given, shape)
     if not by_topic and not by_queue:
         raise wrong(name, given, shape)
-    return Since(topics=by_topic, queues=by_queue)
+    return TimePosition(topics=by_topic, queues=by_queue)
 
 
 def _object(name: str, given: str, shape: str) -> dict[str, Any]:

@@ -23,13 +23,13 @@ from aerobee.spark.cluster_options import ClusterOptions, fill_cluster
 from aerobee.spark.offsets import (
     EARLIEST,
     LATEST,
-    At,
-    Committed,
-    Earliest,
-    Latest,
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
     Position,
     Queue,
-    Since,
+    TimePosition,
 )
 from aerobee.spark.option_values import BYTES, MADE, SECONDS, STREAM, Options, values_of
 
@@ -98,7 +98,10 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """Which messages: `TagA||TagB`, or a condition with `expressionType=SQL92`."""
     expression_type: Literal["TAG", "SQL92"] = "TAG"
     """`TAG`, or `SQL92` for conditions over properties."""
-    starting_offsets: Annotated[Earliest | Latest | Committed | At | None, values.offsets] = None
+    starting_offsets: Annotated[
+        EarliestPosition | LatestPosition | CommittedPosition | ExplicitPosition | None,
+        values.offsets,
+    ] = None
     """`earliest`, `latest`, `committed` (where `group` stands) or JSON; see Offsets. A stream
     begins at `latest` and a batch at `earliest` unless told; a batch may not begin at `latest`.
     """
@@ -106,17 +109,19 @@ class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """The first message stored at that time or later: milliseconds since the epoch or ISO-8601
     with a zone. Counts more than the next two.
     """
-    starting_offsets_by_timestamp: Annotated[Since | None, values.times] = None
+    starting_offsets_by_timestamp: Annotated[TimePosition | None, values.times] = None
     """Such a time for each topic, `{"orders": 1700000000000}`, or queue. Counts more than
     `startingOffsets`.
     """
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = "error"
     """Where no message is that new: `error`, or `latest` for the end of the queue."""
-    ending_offsets: Annotated[Earliest | Latest | Committed | At, values.offsets] = Latest()
+    ending_offsets: Annotated[
+        EarliestPosition | LatestPosition | CommittedPosition | ExplicitPosition, values.offsets
+    ] = LatestPosition()
     """Where a batch ends, exclusive: `latest` or JSON. Refused by streams."""
     ending_timestamp: Annotated[int | None, values.time_ms] = None
     """A batch ends before the first message stored at that time or later. Refused by streams."""
-    ending_offsets_by_timestamp: Annotated[Since | None, values.times] = None
+    ending_offsets_by_timestamp: Annotated[TimePosition | None, values.times] = None
     """Such a time for each topic or queue. Refused by streams."""
     fallback_offsets: Literal["earliest", "latest"] = "earliest"
     """Where `committed` begins in queues without a committed offset."""
@@ -291,8 +296,10 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
     group_given = "group" in given
     given.setdefault("group", _made_up_group(given))
     given.setdefault("commit_offsets", group_given)
-    default = Latest() if stream else Earliest()
-    options = ReadOptions(**given, group_given=group_given, starting=default, ending=Latest())
+    default = LatestPosition() if stream else EarliestPosition()
+    options = ReadOptions(
+        **given, group_given=group_given, starting=default, ending=LatestPosition()
+    )
     options = structs.replace(options, starting=_starting(options, stream), ending=_ending(options))
     _check_times(options.starting, options.ending)
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
@@ -348,7 +355,7 @@ def _made_up_group(given: Mapping[str, Any]) -> str:
 def _starting(options: ReadOptions, stream: bool) -> Position:
     """The start position. `options.starting` is the default."""
     if options.starting_timestamp is not None:
-        return Since(
+        return TimePosition(
             options.starting_timestamp, otherwise=options.starting_offsets_by_timestamp_strategy
         )
     if options.starting_offsets_by_timestamp is not None:
@@ -357,11 +364,13 @@ def _starting(options: ReadOptions, stream: bool) -> Position:
             otherwise=options.starting_offsets_by_timestamp_strategy,
         )
     position = options.starting_offsets or options.starting
-    if isinstance(position, Committed):
+    if isinstance(position, CommittedPosition):
         if not options.group_given:
             raise ConfigurationError("option startingOffsets: committed needs the option group")
-        return Committed(Latest() if options.fallback_offsets == "latest" else Earliest())
-    if not stream and (isinstance(position, Latest) or _has(position, LATEST)):
+        return CommittedPosition(
+            LatestPosition() if options.fallback_offsets == "latest" else EarliestPosition()
+        )
+    if not stream and (isinstance(position, LatestPosition) or _has(position, LATEST)):
         raise ConfigurationError(
             "option startingOffsets: a batch that begins at latest (-1) would read nothing"
         )
@@ -372,11 +381,11 @@ def _starting(options: ReadOptions, stream: bool) -> Position:
 def _ending(options: ReadOptions) -> Position:
     """The end position. `latest` if no message is as new as a time."""
     if options.ending_timestamp is not None:
-        return Since(options.ending_timestamp, otherwise="latest")
+        return TimePosition(options.ending_timestamp, otherwise="latest")
     if options.ending_offsets_by_timestamp is not None:
         return replace(options.ending_offsets_by_timestamp, otherwise="latest")
     position = options.ending_offsets
-    if not isinstance(position, Latest | At) or _has(position, EARLIEST):
+    if not isinstance(position, LatestPosition | ExplicitPosition) or _has(position, EARLIEST):
         raise ConfigurationError(
             "option endingOffsets: a batch ends at latest (-1) or at given offsets, not before"
         )
@@ -386,7 +395,7 @@ def _ending(options: ReadOptions) -> Position:
 
 def _check_times(starting: Position, ending: Position) -> None:
     """Refuse a batch whose end lies before its start."""
-    if isinstance(starting, Since) and isinstance(ending, Since):
+    if isinstance(starting, TimePosition) and isinstance(ending, TimePosition):
         first, last = starting.ms, ending.ms
         if first is not None and last is not None and first > last:
             raise ConfigurationError(
@@ -395,7 +404,7 @@ def _check_times(starting: Position, ending: Position) -> None:
 
 
 def _has(position: object, mark: int) -> bool:
-    return isinstance(position, At) and mark in (
+    return isinstance(position, ExplicitPosition) and mark in (
         *position.offsets.values(),
         *position.topics.values(),
     )
@@ -403,7 +412,7 @@ def _has(position: object, mark: int) -> bool:
 
 def _check_assigned(name: str, position: Position, options: ReadOptions) -> None:
     """With `assign`, report missing and surplus offsets at once."""
-    if not isinstance(position, At) or options.assign is None:
+    if not isinstance(position, ExplicitPosition) or options.assign is None:
         return
     missing = {queue for queue in options.assign if position.of(queue) is None}
     if wrong := missing | (set(position.offsets) - set(options.assign)):

@@ -55,7 +55,7 @@ class Need(NamedTuple):
     actions: Actions
 
 
-class Named(NamedTuple):
+class ResourceField(NamedTuple):
     """A header field that names a resource, or a list of them; where it is absent it names none."""
 
     field: str
@@ -68,7 +68,7 @@ class Named(NamedTuple):
 class Row(NamedTuple):
     """What one request code needs. An empty row needs a known account and nothing else."""
 
-    named: tuple[Named, ...] = ()
+    named: tuple[ResourceField, ...] = ()
     body: Callable[[bytes | memoryview], Iterator[Need]] | None = None
     """Reads what the body names. Raises: BodyError."""
     cluster: Actions = frozenset()
@@ -213,12 +213,12 @@ RETRIED: Final[Mapping[Actions, Actions]] = {PUB: SUB, ROUTE: LOOK}
 
 def topic(actions: Actions, field: str = "topic") -> Row:
     """A row of a request about one topic."""
-    return Row((Named(field, Kind.TOPIC, actions),))
+    return Row((ResourceField(field, Kind.TOPIC, actions),))
 
 
 def group(actions: Actions, field: str = "consumerGroup") -> Row:
     """A row of a request about one group."""
-    return Row((Named(field, Kind.GROUP, actions),))
+    return Row((ResourceField(field, Kind.GROUP, actions),))
 
 
 def both(actions: Actions, field: str = "consumerGroup", *, pop: bool = False) -> Row:
@@ -242,7 +242,7 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
     RequestCode.PULL_MESSAGE: both(SUB),
     RequestCode.LITE_PULL_MESSAGE: both(SUB),
     RequestCode.CONSUMER_SEND_MSG_BACK: Row(
-        (Named("originTopic", Kind.TOPIC, SUB), Named("group", Kind.GROUP, SUB))
+        (ResourceField("originTopic", Kind.TOPIC, SUB), ResourceField("group", Kind.GROUP, SUB))
     ),
     RequestCode.QUERY_CONSUMER_OFFSET: both(LOOK),
     RequestCode.UPDATE_CONSUMER_OFFSET: both(COMMIT),
@@ -291,7 +291,7 @@ PERMISSIONS: Final[Mapping[int, Row]] = {
         group(GET, "srcGroup").named + both(UPDATE, "destGroup").named, unnamed=UPDATE
     ),
     RequestCode.GET_CONSUME_STATS: Row(
-        (*both(GET).named, Named("topicList", Kind.TOPIC, GET, separator=";"))
+        (*both(GET).named, ResourceField("topicList", Kind.TOPIC, GET, separator=";"))
     ),
     RequestCode.QUERY_CONSUME_TIME_SPAN: both(GET, "group"),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: group(GET, "group"),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.counters.server_stats import LoopStats
-    from aerobee.broker.life.server import Ready, Server
+    from aerobee.broker.life.server import ReadyReport, Server
     from aerobee.broker.users.directory import UserDirectory
 
 FIRST_SECRET: Final = "first-admin.secret"
@@ -147,7 +147,7 @@ class Life:
             self._signals.end()
         return clean
 
-    def _serving(self, ready: Ready) -> None:
+    def _serving(self, ready: ReadyReport) -> None:
         """Tell everybody that it is ready."""
         if self._server.users is not None:
             announce_admin(self._server.users)
@@ -182,7 +182,7 @@ class Life:
         self._service_manager.stopping()
 
 
-def announce(ready: Ready) -> None:
+def announce(ready: ReadyReport) -> None:
     """Print the ready line."""
     told = {
         "broker": ",".join(ready.brokers),

@@ -1,6 +1,6 @@
 """What a process runs: a broker, a name server, or a supervisor.
 
-It binds all ports first, says with `Ready` that it serves, and ends by `stop`.
+It binds all ports first, says with `ReadyReport` that it serves, and ends by `stop`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.broker.users.directory import UserDirectory
 
 
-class Ready(NamedTuple):
+class ReadyReport(NamedTuple):
     """What there is to say of a process that serves."""
 
     brokers: Sequence[str]
@@ -47,7 +47,7 @@ class Port(NamedTuple):
     address: str
 
 
-class Reloaded(Protocol):
+class Reloadable(Protocol):
     """A part with files of its own."""
 
     async def reload(self) -> None: ...
@@ -59,7 +59,7 @@ class Server:
     loop: LoopStats
     live: LiveSettings
     tls: ListenerTls
-    reloaded: Sequence[Reloaded] = ()
+    reloaded: Sequence[Reloadable] = ()
     """What reads its files again with the settings."""
     users: UserDirectory | None = None
     """The users of which the start may have made the first."""
@@ -71,7 +71,7 @@ class Server:
         self.stop_wanted = trio.Event()
         self.serving = False
 
-    async def run(self, ready: Callable[[Ready], None]) -> bool:
+    async def run(self, ready: Callable[[ReadyReport], None]) -> bool:
         """Serve until `stop`; whether the stop was clean.
 
         Raises: StoreRefused, TableDamaged, ConfigurationError, OSError when it does not start; and

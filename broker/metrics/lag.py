@@ -94,7 +94,7 @@ class LagReader:
         pulled = pair.pulled if pair and self._has_members(lag.group) else {}
         popped = self._stats.pop.in_flight.get((lag.group, topic), {})
         behind = ready = 0
-        oldest, waiting = Oldest(), Oldest()
+        oldest, waiting = OldestTime(), OldestTime()
         for queue_id in range(config.read_queue_nums):
             await turns.give_way()
             at = queues.get(queue_id, NO_OFFSET)
@@ -157,7 +157,7 @@ class StoreTimes:
         self.times: dict[tuple[str, int, int], int] = {}
 
 
-class Oldest:
+class OldestTime:
     """The oldest of some store times."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from aerobee.broker.config.settings.metrics import labels_of
 from aerobee.broker.core.rounds import limits_of
 from aerobee.broker.counters.server_stats import AccessStats, LoopStats
 from aerobee.broker.http.health import Check, Health, loop_turns
-from aerobee.broker.life.server import Port, Ready, Server
+from aerobee.broker.life.server import Port, ReadyReport, Server
 from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.namesrv.metrics import METRICS, NamesrvSources
@@ -108,7 +108,7 @@ class NamesrvController(Server):
         self.reloaded = (self.tls, self.role)
         self.health = self._health(loop_turns(self.loop, clock))
 
-    async def run(self, ready: Callable[[Ready], None]) -> bool:
+    async def run(self, ready: Callable[[ReadyReport], None]) -> bool:
         """See `Server.run`; a stop is clean when the key-value table was saved."""
         self.tls.open()
         with ExitStack() as opened:
@@ -163,7 +163,7 @@ class NamesrvController(Server):
         services: trio.Nursery,
         listener: Listener,
         probes: socket.socket | None,
-        ready: Callable[[Ready], None],
+        ready: Callable[[ReadyReport], None],
     ) -> None:
         remoting = self.config.remoting
         async with trio.open_nursery() as listening:
@@ -173,7 +173,7 @@ class NamesrvController(Server):
             if probes is not None:
                 services.start_soon(self.serve_http, probes, self.sources(), self.health)
             address = with_port(remoting.bind_address, self.config.namesrv.namesrv_listen_port)
-            told = Ready((), address, str(self.root))
+            told = ReadyReport((), address, str(self.root))
             log.info("namesrv.started", namesrv=told.namesrv, data=told.data)
             ready(told)
             await self.stop_wanted.wait()

@@ -71,7 +71,7 @@ class PopKey(NamedTuple):
     broker: str
 
 
-class OfPop(Body, msgspec.Struct, kw_only=True):
+class PopRecordFields(Body, msgspec.Struct, kw_only=True):
     """The common fields of all records of a pop. Times in ms."""
 
     topic: str = msgspec.field(name="t")
@@ -98,7 +98,7 @@ class OfPop(Body, msgspec.Struct, kw_only=True):
         return _encode(self)
 
 
-class CheckPoint(OfPop, kw_only=True):
+class CheckPoint(PopRecordFields, kw_only=True):
     """Messages of one queue returned by one pop; times in ms. `diffs` are relative to the start."""
 
     invisible_time: I64 = msgspec.field(name="it")
@@ -142,7 +142,7 @@ class CheckPoint(OfPop, kw_only=True):
         return [self.start_offset + diff for diff in diffs]
 
 
-class Ack(OfPop, kw_only=True, omit_defaults=True):
+class Ack(PopRecordFields, kw_only=True, omit_defaults=True):
     """Acknowledged messages of one pop: one, or with `ao` −1 those in `aol`."""
 
     offset: I64 = msgspec.field(name="ao")

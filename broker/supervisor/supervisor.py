@@ -31,7 +31,7 @@ from aerobee.broker.config.members import (
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.http import listener as http
 from aerobee.broker.http.health import Health, loop_turns, may_scrape_by
-from aerobee.broker.life.server import Port, Ready, Server
+from aerobee.broker.life.server import Port, ReadyReport, Server
 from aerobee.broker.namesrv.controller import NamesrvController
 from aerobee.broker.namesrv.metrics import MemberFigures
 from aerobee.broker.namesrv.registrations import MASTER_ID
@@ -143,7 +143,7 @@ class Supervisor(Server):
         self.members.signal(RELOAD)
         await self.names.reload(lambda: supervisor_config(reread()))
 
-    async def run(self, ready: Callable[[Ready], None]) -> bool:
+    async def run(self, ready: Callable[[ReadyReport], None]) -> bool:
         """See `Server.run`; a stop is clean when that of every part was."""
         with ExitStack() as opened:
             self.disk.mkdir(self.names.root)
@@ -208,12 +208,12 @@ class Supervisor(Server):
         return probes
 
     async def _serve_names(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def ready(told: Ready) -> None:
+        def ready(told: ReadyReport) -> None:
             task_status.started()
 
         self.saved = await self.names.run(ready)
 
-    async def _settle(self, ready: Callable[[Ready], None]) -> None:
+    async def _settle(self, ready: Callable[[ReadyReport], None]) -> None:
         """Say that it is ready, or stop it where no member could start; nothing where it is stopped
         meanwhile.
         """
@@ -242,10 +242,10 @@ class Supervisor(Server):
         )
         ready(told)
 
-    def _ready(self, serving: int) -> Ready:
+    def _ready(self, serving: int) -> ReadyReport:
         bound, names = self.config.remoting.bind_address, self.config.namesrv.namesrv_listen_port
         ports = (member_ports(self.config, number)["listenPort"] for number in self.numbers)
-        return Ready(
+        return ReadyReport(
             [with_port(bound, port) for port in ports],
             with_port(bound, names),
             str(self.names.root),

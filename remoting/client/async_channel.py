@@ -74,7 +74,7 @@ def same_socket(stream: ByteStream) -> socket.socket | None:
     return same
 
 
-class Waiting:
+class PendingCall:
     """A call in flight."""
 
     __slots__ = ("answer", "ended")
@@ -99,7 +99,7 @@ class AsyncChannel:
         """Serves requests of the peer; called in the event loop, so it must not block."""
         self._stream = stream
         self._socket: socket.socket | None = None
-        self._calls: Calls[Waiting] = Calls(encoding, link)
+        self._calls: Calls[PendingCall] = Calls(encoding, link)
         self._out: list[bytes] = []
         self._queued = 0
         self._written = 0
@@ -162,7 +162,7 @@ class AsyncChannel:
 
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
-        waiting = Waiting()
+        waiting = PendingCall()
         opaque = 0
         received = self._received
         try:

@@ -44,7 +44,7 @@ STRIDE: Final = 16
 log = structlog.get_logger(__name__)
 
 
-class Waiting(msgspec.Struct):
+class WaitingSender(msgspec.Struct):
     """A sender that is answered once the log is on disk up to `end_offset`."""
 
     end_offset: int
@@ -86,7 +86,7 @@ class LogFlush:
         self._clock = runtime.clock
         self._stats = runtime.stats
         self._hooks = hooks
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[WaitingSender] = deque()
         self.failure: OSError | None = None
         self.stopping = False
         """The broker stops: waits are short from now on."""
@@ -142,7 +142,7 @@ class LogFlush:
             deadline = self._clock.monotonic() + self.config.sync_flush_timeout_ms / 1000
             if not self.waiting:
                 self._waited.set()
-            self.waiting.append(Waiting(end_offset, deadline, callback))
+            self.waiting.append(WaitingSender(end_offset, deadline, callback))
             if not background:
                 self._clients_wait_to = end_offset
 

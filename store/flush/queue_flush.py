@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aerobee.store.config import StoreConfig
     from aerobee.store.flush.checkpoint import CheckpointService
     from aerobee.store.flush.log_flush import LogFlush
-    from aerobee.store.flush.recovery_points import RecoveryPoints, Taken
+    from aerobee.store.flush.recovery_points import PendingPoint, RecoveryPoints
     from aerobee.store.queues.consume_queue import ConsumeQueue, TailWrite
     from aerobee.store.shared import Contents, Runtime
 
@@ -179,7 +179,7 @@ class QueueFlush:
         self._queues.mark_written(writes)
         return True
 
-    async def _sync(self, least_bytes: int, taken: Taken | None) -> bool:
+    async def _sync(self, least_bytes: int, taken: PendingPoint | None) -> bool:
         """Sync the queues with at least so many unsynced bytes, some at a time."""
         if self.failure is not None:
             return False

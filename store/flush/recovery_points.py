@@ -32,7 +32,7 @@ SYNC_QUEUES: Final = 256
 """The most queues that count as few; more wait for a thorough round."""
 
 
-class Taken(NamedTuple):
+class PendingPoint(NamedTuple):
     """A point that may not be true yet."""
 
     log_end: int
@@ -61,8 +61,8 @@ class RecoveryPoints:
         self._owner = ""
         self._boot = ""
         self._number = 0
-        self._waiting: Taken | None = None
-        self._last = Taken(0, 0, -1)
+        self._waiting: PendingPoint | None = None
+        self._last = PendingPoint(0, 0, -1)
         """The last point that was written."""
         self._written = (-1, -1, -1)
         """`log_end` and `queues_end` of the last point, and the number of queues."""
@@ -117,7 +117,7 @@ class RecoveryPoints:
 
     # ── Rounds ──
 
-    def take(self) -> Taken | None:
+    def take(self) -> PendingPoint | None:
         """A point that is true when all units dispatched so far are written; None: nothing new.
 
         The round fills in its `units`, since it visits each queue anyway.
@@ -128,23 +128,23 @@ class RecoveryPoints:
         news = dispatcher.dispatched, self.queues_end, len(self._queues.table)
         if news == self._written and not self._waiting:
             return None
-        return Taken(dispatcher.dispatched, 0, dispatcher.last_position)
+        return PendingPoint(dispatcher.dispatched, 0, dispatcher.last_position)
 
-    def _take(self) -> Taken:
+    def _take(self) -> PendingPoint:
         dispatcher = self._dispatcher
-        return Taken(dispatcher.dispatched, self._queues.units, dispatcher.last_position)
+        return PendingPoint(dispatcher.dispatched, self._queues.units, dispatcher.last_position)
 
     def wants_all_synced(self, unsynced: int) -> bool:
         """Whether a round should sync so many queues, to limit the walk after a power cut."""
         behind = self._dispatcher.dispatched - self.queues_end
         return unsynced <= SYNC_QUEUES and behind > QUEUES_BEHIND_BYTES
 
-    def queues_synced(self, taken: Taken | None) -> None:
+    def queues_synced(self, taken: PendingPoint | None) -> None:
         """All queues were synced in the round of this point."""
         if taken is not None:
             self.queues_end, self._queues_units = taken.log_end, taken.units
 
-    async def store(self, taken: Taken | None, *, sync: bool, again: bool = False) -> None:
+    async def store(self, taken: PendingPoint | None, *, sync: bool, again: bool = False) -> None:
         """A round is over: write the newest point that is true by now. Raises: OSError.
 
         `again`: write the last one once more if there is no newer, because its extents have
@@ -165,7 +165,7 @@ class RecoveryPoints:
         sync = sync or true.log_end - self._synced >= SYNC_BYTES
         await self._disk.in_thread(self._write, true, sync)
 
-    def _write(self, taken: Taken, sync: bool) -> None:
+    def _write(self, taken: PendingPoint, sync: bool) -> None:
         """Runs in a thread, between two rounds."""
         assert taken.log_end <= self._log.flushed, (taken, self._log.flushed)
         self._number += 1

@@ -50,7 +50,7 @@ class Key(NamedTuple):
     store_timestamp: int
 
 
-class Recent(NamedTuple):
+class RecentChain(NamedTuple):
     """The chain of one hash in the file that is being built."""
 
     file: IndexFile
@@ -153,7 +153,7 @@ def _entry(handle: Handle, shape: IndexShape, number: int) -> IndexEntry:
     return INDEX_ENTRY.read(whole(handle, INDEX_ENTRY.size, shape.entry_position(number)))
 
 
-class Unwritten(NamedTuple):
+class UnwrittenEntries(NamedTuple):
     """Entries of an index file that are only in memory."""
 
     first: int
@@ -192,7 +192,7 @@ class IndexBuilder:
         self.end_physical_offset = head.end_physical_offset
         self.slots_used = head.hash_slot_count
         self.count = head.index_count
-        self._unwritten = Unwritten(head.index_count, bytearray())
+        self._unwritten = UnwrittenEntries(head.index_count, bytearray())
         """Replaced in one step."""
         self._slots = memoryview(file.disk.memory(file.shape.slots * INDEX_SLOT.size)).cast("i")
         self._dirty = bytearray((file.shape.slots + _HEAD_SLOTS) // _BLOCK + 1)
@@ -244,10 +244,10 @@ class IndexBuilder:
         """Entries that are only in memory."""
         return self.count - self._unwritten.first
 
-    def recent(self, key_hash: int) -> Recent:
+    def recent(self, key_hash: int) -> RecentChain:
         """The unwritten keys of this file, for a query; for the loop."""
         newest = self._slots[key_hash % len(self._slots)]
-        return Recent(self.file, self.head, newest, *self._unwritten)
+        return RecentChain(self.file, self.head, newest, *self._unwritten)
 
     @property
     def head(self) -> IndexHead:
@@ -314,7 +314,7 @@ class IndexBuilder:
             piece = memoryview(_turned(self._slots[begin:end].tobytes())).cast("B")
             handle.pwrite(piece, shape.slot_position(begin))
         self.file.head = head
-        self._unwritten = Unwritten(self.count, bytearray())
+        self._unwritten = UnwrittenEntries(self.count, bytearray())
         self._dirty = bytearray(len(self._dirty))
 
     def sync(self) -> None:

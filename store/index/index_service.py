@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.index.index_file import Recent
+    from aerobee.store.index.index_file import RecentChain
     from aerobee.store.index.indexes import Indexes
     from aerobee.store.shared import Contents, Runtime
 
@@ -156,7 +156,7 @@ class IndexService:
         """The name of the newest file if the index has all of the log; None if it has not."""
         return self.files.newest if self.indexed >= self._log.max_offset else None
 
-    def recent(self, key_hash: int) -> Recent | None:
+    def recent(self, key_hash: int) -> RecentChain | None:
         """Keys that are not in a file yet, for a query; for the loop."""
         return None if self._builder is None else self._builder.recent(key_hash)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aerobee.store.files.disk import Handle
-    from aerobee.store.index.index_file import IndexFile, Recent
+    from aerobee.store.index.index_file import IndexFile, RecentChain
 
 BLOCK: Final = 128
 """Entries that are read together: those of a frequent key lie side by side."""
@@ -69,7 +69,7 @@ class IndexWalk:
         key_hash: int,
         begin_ms: int,
         end_ms: int,
-        recent: Recent | None = None,
+        recent: RecentChain | None = None,
     ) -> None:
         """`files`: newest first. Of the file that is being built only what was written is seen
         without `recent`.

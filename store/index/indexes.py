@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
-    from aerobee.store.index.index_file import Recent
+    from aerobee.store.index.index_file import RecentChain
 
 log = structlog.get_logger(__name__)
 
@@ -199,7 +199,7 @@ class Indexes:
     # ── Queries ──
 
     def walk(
-        self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
+        self, key_hash: int, begin_ms: int, end_ms: int, recent: RecentChain | None = None
     ) -> IndexWalk:
         """The way of a query with that hash and range of times; `recent`: see `IndexWalk`."""
         return IndexWalk(reversed(self.files), key_hash, begin_ms, end_ms, recent)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.store.tools.findings import Findings
 
 
-class Wanted(NamedTuple):
+class DumpFilter(NamedTuple):
     """The filter of a dump: every field that is not None restricts it."""
 
     topic: str | None = None
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 def dump(
-    root: Path, wanted: Wanted, findings: Findings, log: Path | None = None
+    root: Path, wanted: DumpFilter, findings: Findings, log: Path | None = None
 ) -> Iterator[dict[str, Any]]:
     """The messages that pass the filter, in the form of `described`; damage goes to `findings`.
 
@@ -52,7 +52,7 @@ def dump(
             yield described(record, sound=sound)
 
 
-def records(passage: Passage, wanted: Wanted) -> Iterator[tuple[Record, bool]]:
+def records(passage: Passage, wanted: DumpFilter) -> Iterator[tuple[Record, bool]]:
     """The records that pass the filter, and whether the body of each is sound."""
     left = wanted.most
     if left == 0:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.format.record import Record
-    from aerobee.store.tools.dump import Wanted
+    from aerobee.store.tools.dump import DumpFilter
 
     Unpack = Callable[[bytes, int], bytes]
 
@@ -55,7 +55,7 @@ class Export(Findings):
 def export(
     root: Path,
     output: Path,
-    wanted: Wanted,
+    wanted: DumpFilter,
     *,
     unpack: Unpack,
     log: Path | None = None,

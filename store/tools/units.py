@@ -27,7 +27,7 @@ WORDS = {
 BEHIND = "the unit leads behind the end of the log, where its message is missing"
 
 
-class Seen:
+class ProblemExtent:
     """The extent of a problem: the first and the last queue offset, and the number of units."""
 
     __slots__ = ("count", "first", "last")
@@ -109,7 +109,7 @@ class QueueCheck:
         self.expected.clear()
         self.lost = self.behind = 0
         self.pending = 0
-        self.problems: dict[tuple[str, str], Seen] = {}
+        self.problems: dict[tuple[str, str], ProblemExtent] = {}
         """Kind and text of a problem of units → its extent."""
 
     # ── From the log ──
@@ -164,7 +164,7 @@ class QueueCheck:
     def _problem(self, kind: str, queue_offset: int, detail: str) -> None:
         seen = self.problems.get((kind, detail))
         if seen is None:
-            seen = self.problems[kind, detail] = Seen(queue_offset)
+            seen = self.problems[kind, detail] = ProblemExtent(queue_offset)
         seen.last = queue_offset
         seen.count += 1
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.broker import Extra
     from aerobee.broker.config.model import BrokerConfig
-    from aerobee.broker.life.server import Ready
+    from aerobee.broker.life.server import ReadyReport
     from aerobee.store.results import Recovery
 
 pytestmark = pytest.mark.trio
@@ -90,11 +90,11 @@ class Running:
             config, disk=disk or QuickDisk(), clock=SystemClock(), without=without
         )
         self.desk = Desk(self.controller.broker)
-        self.ready: list[Ready] = []
+        self.ready: list[ReadyReport] = []
         self.served = trio.Event()
         self.clean: bool | None = None
 
-    def announce(self, ready: Ready) -> None:
+    def announce(self, ready: ReadyReport) -> None:
         self.ready.append(ready)
         self.served.set()
 
@@ -225,7 +225,7 @@ async def test_a_taken_port_refuses_the_start_and_the_directory_is_untouched(
         pass
 
 
-def nobody(ready: Ready) -> None:
+def nobody(ready: ReadyReport) -> None:
     raise AssertionError(f"{ready} although it does not serve")
 
 

@@ -19,7 +19,7 @@ from aerobee.remoting.wire.relaxed_json import decode
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import encode as encode_properties
 from aerobee.store.format.record import MessageDraft, encode
-from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.verify import verify
 from tests.faults.fuzz_steps import BROKER_NAME
@@ -281,7 +281,7 @@ def _check_directory(data: Path) -> None:
     """Nothing forged is a record of its own, and the directory is sound."""
     found = verify(data)
     assert found.sound, found.damage[:5]
-    for message in dump(data, Wanted(), Findings()):
+    for message in dump(data, DumpFilter(), Findings()):
         text = message.get("body") or base64.b64decode(message["body_base64"]).decode("latin-1")
         assert not text.startswith(MARK.decode()), f"forged: {message}"
         assert message["queue_id"] < 1_000, f"forged: {message}"

@@ -15,7 +15,7 @@ from aerobee.store.errors import StoreDamaged, StoreRefused, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CQ_MISSING
 from aerobee.store.message_store import MessageStore
-from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.export import export
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.repair import plan, repair
@@ -207,7 +207,7 @@ def test_the_remedies_of_the_refusal_save_what_is_behind_the_damage(
     every = len(log_records(killed))
     _, at = spoil(killed, 3)
     refusal(killed)
-    found = export(killed, tmp_path / "saved", Wanted(), unpack=lambda body, _flag: body)
+    found = export(killed, tmp_path / "saved", DumpFilter(), unpack=lambda body, _flag: body)
     assert found.messages == every - 1
     wanted = plan(killed)
     assert (wanted.cut_at, wanted.cut_messages) == (at, every - 3)
@@ -215,7 +215,7 @@ def test_the_remedies_of_the_refusal_save_what_is_behind_the_damage(
     store, recovery = open_store(killed, Disk())
     assert recovery.end_offset == at
     assert trio.run(store.close)
-    assert sum(1 for _ in dump(kept, Wanted(behind=at), Findings())) == every - 3
+    assert sum(1 for _ in dump(kept, DumpFilter(behind=at), Findings())) == every - 3
 
 
 def test_who_gives_up_what_is_behind_the_damage_may_start(killed: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from aerobee.field_docs import meanings
 from aerobee.spark.cluster_options import ClusterOptions
-from aerobee.spark.offsets import Latest
+from aerobee.spark.offsets import LatestPosition
 from aerobee.spark.option_values import BYTES, SECONDS, UNITS, Options, declared
 from aerobee.spark.options import (
     LagOptions,
@@ -41,7 +41,7 @@ def shown(option: OptionDeclaration) -> str:
             return ""
         case bool() as switch:
             return f"`{str(switch).lower()}`"
-        case Latest():
+        case LatestPosition():
             return "`latest`"
     text = str(option.default)
     for unit in {BYTES, SECONDS}.intersection(map(str, get_args(option.hint))):

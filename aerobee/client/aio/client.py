@@ -62,7 +62,7 @@ class Client:
         self.instance = make_instance(config)
         self._link = link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
         self._channels: dict[str, AsyncChannel] = {}
-        self._opening: dict[str, Opening] = {}
+        self._opening: dict[str, ConnectAttempt] = {}
         self._life = Life("client")
         self._group: TaskGroup | None = None
         self._outer: TaskGroup | None = None
@@ -317,7 +317,7 @@ class Client:
         starting = self._group if self._life.state is State.STARTING else None
         group = starting or self.working_group()
         address = ask.address
-        opening = self._opening.setdefault(address, Opening())
+        opening = self._opening.setdefault(address, ConnectAttempt())
         turn = opening.turn
         with anyio.move_on_after(ask.timeout_s):
             async with opening.lock:
@@ -329,7 +329,7 @@ class Client:
                 return await self._open(address, opening, group)
         raise ConnectFailed(f"{address}: no connection within {ask.timeout_s:g} s")
 
-    async def _open(self, address: str, opening: Opening, group: TaskGroup) -> AsyncChannel:
+    async def _open(self, address: str, opening: ConnectAttempt, group: TaskGroup) -> AsyncChannel:
         timeout_s = self.instance.config.connect_timeout
         try:
             channel = await AsyncChannel.connect(address, timeout_s, group, link=self._link)
@@ -365,7 +365,7 @@ class Client:
             channel.answer(request, answer)
 
 
-class Opening:
+class ConnectAttempt:
     """The running attempt to connect to an address; other tasks wait for it."""
 
     __slots__ = ("failed", "lock", "turn")

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from aerobee.client.blocking.client import Client
     from aerobee.client.message import Message
     from aerobee.client.send_result import SendResult
-    from aerobee.client.steps.outbox import Outbox, Outgoing
+    from aerobee.client.steps.outbox import Outbox, OutgoingMessage
 
 
 class PendingSend:
@@ -16,7 +16,7 @@ class PendingSend:
 
     __slots__ = ("_client", "_outbox", "_outgoing")
 
-    def __init__(self, client: Client, outbox: Outbox, outgoing: Outgoing) -> None:
+    def __init__(self, client: Client, outbox: Outbox, outgoing: OutgoingMessage) -> None:
         self._client = client
         self._outbox = outbox
         self._outgoing = outgoing

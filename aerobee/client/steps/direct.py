@@ -24,7 +24,7 @@ WITHIN_S = 10.0
 
 
 @dataclass(slots=True)
-class Direct:
+class DirectConsumption:
     """The message, and the verdict of its handler."""
 
     message: ReceivedMessage

@@ -51,7 +51,7 @@ SLICE_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Outgoing:
+class OutgoingMessage:
     """An accepted message, and its result."""
 
     batch: ProducerBatch
@@ -67,7 +67,7 @@ class BatchQueue:
     """The messages that wait for one destination."""
 
     queue: MessageQueue | None
-    waiting: deque[Outgoing] = field(default_factory=deque)
+    waiting: deque[OutgoingMessage] = field(default_factory=deque)
     under_way: int = 0
 
 
@@ -82,13 +82,13 @@ class Outbox:
     sender: Sender
     spawn: Callable[[Steps[None]], None]
     _batch_queues: dict[Place, BatchQueue] = field(default_factory=dict)
-    _open: dict[Outgoing, None] = field(default_factory=dict)
+    _open: dict[OutgoingMessage, None] = field(default_factory=dict)
     """Messages that are accepted and not settled, in the order of acceptance."""
     _bytes: int = 0
     _accepted: int = 0
     _room: Signal = field(default_factory=Signal)
     """Set when a message was settled."""
-    _failed: dict[Outgoing, None] = field(default_factory=dict)
+    _failed: dict[OutgoingMessage, None] = field(default_factory=dict)
     """Failed messages whose error was not raised yet."""
     _failed_bytes: int = 0
     _forgotten: int = 0
@@ -100,7 +100,7 @@ class Outbox:
 
     def accept(
         self, message: Message, given: MessageQueue | QueueSelector | None
-    ) -> Steps[Outgoing]:
+    ) -> Steps[OutgoingMessage]:
         """Accept a message as soon as there is room for it; it is sent in the background.
 
         Raises: ConfigurationError, RouteNotFoundError and related errors if a queue must be known,
@@ -126,23 +126,25 @@ class Outbox:
         self._put(one, queue, message)
         return one
 
-    def _outgoing(self, batch: ProducerBatch) -> Outgoing:
+    def _outgoing(self, batch: ProducerBatch) -> OutgoingMessage:
         sender = self.sender
         deadline = sender.instance.clock.monotonic() + sender.config.timeout
-        return Outgoing(batch, deadline, ITEM_BYTES + len(batch.properties) + len(batch.body))
+        return OutgoingMessage(
+            batch, deadline, ITEM_BYTES + len(batch.properties) + len(batch.body)
+        )
 
     def _check_open(self, topic: str) -> None:
         if self._closed or self.sender.instance.closing.is_set:
             raise ClientClosedError(f"sending to topic {topic}: this producer is closed")
 
-    def _is_full(self, one: Outgoing) -> bool:
+    def _is_full(self, one: OutgoingMessage) -> bool:
         config = self.sender.config
         return bool(self._open) and (
             len(self._open) >= config.outbox_messages
             or self._bytes + one.size_bytes > config.outbox_bytes
         )
 
-    def _wait_for_room(self, one: Outgoing) -> Steps[None]:
+    def _wait_for_room(self, one: OutgoingMessage) -> Steps[None]:
         self._check_open(one.batch.topic)
         left_s = one.deadline - self.sender.instance.clock.monotonic()
         if left_s <= 0:
@@ -153,7 +155,7 @@ class Outbox:
         self._room.clear()
         yield Wait(self._room, left_s)
 
-    def _put(self, one: Outgoing, queue: MessageQueue | None, message: Message) -> None:
+    def _put(self, one: OutgoingMessage, queue: MessageQueue | None, message: Message) -> None:
         place = queue or (message.topic, message.wait_store_ok)
         batch_queue = self._batch_queues.get(place)
         if batch_queue is None:
@@ -175,7 +177,7 @@ class Outbox:
             if not batch_queue.under_way and not batch_queue.waiting:
                 self._batch_queues.pop(place, None)
 
-    def _send(self, batch_queue: BatchQueue, chunk: list[Outgoing]) -> Steps[None]:
+    def _send(self, batch_queue: BatchQueue, chunk: list[OutgoingMessage]) -> Steps[None]:
         """Send messages in one request, and settle them."""
         sender = self.sender
         batch = chunk[0].batch if len(chunk) == 1 else joined(chunk)
@@ -200,7 +202,7 @@ class Outbox:
                 self._settle(one, result)
         self._room.set()
 
-    def _settle(self, one: Outgoing, outcome: SendResult | AerobeeError) -> None:
+    def _settle(self, one: OutgoingMessage, outcome: SendResult | AerobeeError) -> None:
         """Set the result of a message, unless it has one."""
         if one not in self._open:
             return
@@ -212,7 +214,7 @@ class Outbox:
         if one.settled is not None:
             one.settled.set()
 
-    def _keep_failure(self, one: Outgoing) -> None:
+    def _keep_failure(self, one: OutgoingMessage) -> None:
         self._failed[one] = None
         self._failed_bytes += one.size_bytes
         most = self.sender.config.outbox_bytes
@@ -222,14 +224,14 @@ class Outbox:
             self._drop_failure(next(iter(self._failed)))
             self._forgotten += 1
 
-    def _drop_failure(self, one: Outgoing) -> None:
+    def _drop_failure(self, one: OutgoingMessage) -> None:
         if one in self._failed:
             del self._failed[one]
             self._failed_bytes -= one.size_bytes
 
     # ── Results ──
 
-    def outcome(self, one: Outgoing, timeout_s: float | None = None) -> Steps[SendResult]:
+    def outcome(self, one: OutgoingMessage, timeout_s: float | None = None) -> Steps[SendResult]:
         """Wait for the result of a message. Raises: its error, RequestTimeoutError."""
         clock = self.sender.instance.clock
         give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
@@ -246,7 +248,7 @@ class Outbox:
             raise one.outcome
         return one.outcome
 
-    def _wait(self, one: Outgoing, seconds: float) -> Steps[None]:
+    def _wait(self, one: OutgoingMessage, seconds: float) -> Steps[None]:
         if one.settled is None:
             one.settled = Signal()
         yield Wait(one.settled, min(seconds, SLICE_S))
@@ -300,7 +302,7 @@ class Outbox:
             raise UndeliveredError(told, more)
 
 
-def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
+def taken(waiting: deque[OutgoingMessage]) -> list[OutgoingMessage]:
     """Remove and return the oldest message, with those that fit into its batch."""
     chunk = [waiting.popleft()]
     size_bytes = chunk[0].size_bytes
@@ -317,6 +319,6 @@ def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
     return chunk
 
 
-def joined(chunk: list[Outgoing]) -> ProducerBatch:
+def joined(chunk: list[OutgoingMessage]) -> ProducerBatch:
     """The batches of some messages as one batch."""
     return together([one.batch for one in chunk])

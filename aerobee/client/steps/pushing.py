@@ -20,7 +20,7 @@ from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import check_plain
 from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.checking import check_served, described
-from aerobee.client.steps.direct import DIRECT_MAX, Direct
+from aerobee.client.steps.direct import DIRECT_MAX, DirectConsumption
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Limits, Subscription
 from aerobee.client.steps.hooking import after_consume, before_consume
@@ -69,7 +69,7 @@ class Batch:
     """Whether its handler timed out, so that its result is ignored."""
     give_up: Callable[[], object] | None = None
     """The front's function that stops the handler, if it can."""
-    direct: Direct | None = None
+    direct: DirectConsumption | None = None
     """The administrator's request of this message, which is of no queue then."""
     error: Exception | None = None
     """The exception of its handler."""
@@ -93,7 +93,7 @@ class PushMember(Member):
     _idle: deque[Signal] = field(default_factory=deque)
     _waking: bool = False
     """Whether an idle worker was woken and did not ask for a batch yet."""
-    _direct: deque[Direct] = field(default_factory=deque)
+    _direct: deque[DirectConsumption] = field(default_factory=deque)
     """Messages of administrators' requests."""
 
     def prepare(self) -> None:
@@ -157,7 +157,7 @@ class PushMember(Member):
             message = next(received(request.body, header.broker_name or "", namespace))
         except (AerobeeError, StopIteration) as error:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"no message to handle: {error}")
-        direct = Direct(replace(message, topic=message.original_topic))
+        direct = DirectConsumption(replace(message, topic=message.original_topic))
         self._direct.append(direct)
         self.wake_one()
         return direct.answer(self.instance.clock, order=self.config.orderly)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from aerobee.spark.jobs.common import Output, Session, Source
-    from aerobee.spark.jobs.sending import Sending
+    from aerobee.spark.jobs.sending import ResendOptions
 
 
 @click.command("replay", short_help="Send a range of a topic to another topic.")
@@ -54,7 +54,7 @@ def command(
     ending_offsets: str | None,
     to_namesrv: str | None,
     keep_queues: bool,
-    sending: Sending,
+    sending: ResendOptions,
     output: Output,
     session: Session,
 ) -> None:
@@ -97,7 +97,7 @@ def topics_of(messages: DataFrame, source: Source) -> Sequence[str]:
     return [row["topic"] for row in messages.select("topic").distinct().collect()]
 
 
-def goes(messages: DataFrame, sending: Sending, *, keep_queues: bool) -> DataFrame:
+def goes(messages: DataFrame, sending: ResendOptions, *, keep_queues: bool) -> DataFrame:
     """The rows to send; rows of one queue stay together and in order."""
     if keep_queues:
         messages = messages.repartition("topic", "brokerName", "queueId").sortWithinPartitions(

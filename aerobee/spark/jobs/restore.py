@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Output, Session
-    from aerobee.spark.jobs.sending import Sending
+    from aerobee.spark.jobs.sending import ResendOptions
 
 INVISIBLE = 4
 """The sysFlag bit of transactions that are not committed: no consumer ever saw those messages."""
@@ -172,7 +172,7 @@ def restore(
     rows: DataFrame,
     plan: Sequence[Mapping[str, Any]],
     name_server: str,
-    sending: Sending,
+    sending: ResendOptions,
     *,
     to_broker: str | None = None,
 ) -> DataFrame:
@@ -269,7 +269,7 @@ def command(
     to_broker: str | None,
     born: bool,
     levels: str,
-    sending: Sending,
+    sending: ResendOptions,
     output: Output,
     session: Session,
 ) -> None:

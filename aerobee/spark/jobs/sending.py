@@ -28,7 +28,7 @@ __all__ = [
     "NEEDED",
     "PLACE",
     "REPLAY",
-    "Sending",
+    "ResendOptions",
     "announce",
     "is_ours_to_send",
     "new_run",
@@ -61,7 +61,7 @@ SPENT = r"^(AB_|INNER_|TIMER_|__CRC32#)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class ResendOptions:
     """The options of sending again: which messages, where to, the run's name, and `--yes`."""
 
     condition: str | None
@@ -103,10 +103,10 @@ def announce(run: str) -> None:
     click.echo(f"sending with {REPLAY}={run}; if it is interrupted: --run {run}", err=True)
 
 
-def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> Sending:
+def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> ResendOptions:
     """The options of the command line as one object. Raises: ConfigurationError."""
     again = run is not None
-    return Sending(
+    return ResendOptions(
         run=run or new_run(), again=again, options=pairs(to_option, "--to-option"), **rest
     )
 

@@ -47,7 +47,7 @@ PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class RowEncoding:
     """How rows are encoded and batched. `stamp` begins the AB_SINK property of every row."""
 
     topic: str | None = None
@@ -123,7 +123,7 @@ class Encoder:
     def __init__(
         self,
         places: Mapping[str, int],
-        packing: Packing,
+        packing: RowEncoding,
         *,
         new_ids: Callable[[int], list[str]],
         queues: Callable[[str], Sequence[MessageQueue]],

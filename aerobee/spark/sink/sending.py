@@ -63,7 +63,7 @@ TRIES_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class DeliverySettings:
     """The settings of a delivery. `window` is the most requests in flight per broker.
 
     `retries` is the number of tries after the first.
@@ -100,7 +100,7 @@ class Delivery:
     On exit as a context manager it abandons the requests in flight.
     """
 
-    def __init__(self, cluster: Cluster, sending: Sending) -> None:
+    def __init__(self, cluster: Cluster, sending: DeliverySettings) -> None:
         self.report = Report()
         self._cluster = cluster
         self._known: dict[str, TopicRoute] = {}

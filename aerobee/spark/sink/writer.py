@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import WriteOptions
     from aerobee.spark.sink.commit_marker import CommitMarker
-    from aerobee.spark.sink.encode import Packing
+    from aerobee.spark.sink.encode import RowEncoding
 
 log = logging.getLogger("aerobee.spark")
 
@@ -107,7 +107,7 @@ class WriterBase:
         from aerobee.spark.logs import set_up
         from aerobee.spark.sink.encode import Encoder
         from aerobee.spark.sink.kafka import KafkaConversion
-        from aerobee.spark.sink.sending import Delivery, Sending
+        from aerobee.spark.sink.sending import Delivery, DeliverySettings
 
         set_up()
         options = self.options
@@ -119,7 +119,7 @@ class WriterBase:
                 # Spark requires that a task reads all of its rows.
                 pass
             return SinkCommit(task, skipped=True)
-        sending = Sending(
+        sending = DeliverySettings(
             group=options.producer_group,
             window=options.window,
             timeout_s=options.send_timeout_ms / 1000,
@@ -147,14 +147,14 @@ class WriterBase:
             per_queue={str(queue): offsets for queue, offsets in report.offsets.items()},
         )
 
-    def _packing(self, task: Task) -> Packing:
-        from aerobee.spark.sink.encode import Packing
+    def _packing(self, task: Task) -> RowEncoding:
+        from aerobee.spark.sink.encode import RowEncoding
 
         options = self.options
         stamp = None
         if options.sink_id is not None:
             stamp = f"{options.sink_id}:{task.batch_id or 0}:{task.partition}"
-        return Packing(
+        return RowEncoding(
             topic=options.topic,
             tags=options.tags,
             batch_bytes=options.batch_bytes,

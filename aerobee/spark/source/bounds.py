@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.offsets import At
+from aerobee.spark.offsets import ExplicitPosition
 from aerobee.spark.source.plan import checked
 from aerobee.spark.source.positions import check_expression, resolved
 
@@ -48,7 +48,9 @@ def bounds(
 
 def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
     """Refuse explicit offsets whose end lies before their start. Raises: ConfigurationError."""
-    if isinstance(options.starting, At) and isinstance(options.ending, At):
+    if isinstance(options.starting, ExplicitPosition) and isinstance(
+        options.ending, ExplicitPosition
+    ):
         raise ConfigurationError(
             f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"
         )

@@ -38,7 +38,7 @@ from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessage, PullMessageResponse
 from aerobee.spark.rows.decode import starts_of
-from aerobee.spark.source.pulling import FETCH_OFFSETS, Chunk, Pulling
+from aerobee.spark.source.pulling import FETCH_OFFSETS, Chunk, PullSettings
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.blocking_channel import BlockingChannel
@@ -101,7 +101,7 @@ class Outcome(NamedTuple):
     error: RemotingError | None
 
 
-def pulled(what: Range, how: Pulling, connect: Connect) -> Iterator[Chunk]:
+def pulled(what: Range, how: PullSettings, connect: Connect) -> Iterator[Chunk]:
     """Pull the records of the range in the order of their offsets. Starts with the first iteration.
 
     After an early stop the responses of pulls in flight are dropped on arrival.
@@ -115,7 +115,7 @@ def pulled(what: Range, how: Pulling, connect: Connect) -> Iterator[Chunk]:
 class _Puller:
     """The state of one `pulled`: fetches in the order of offsets, the connection, and the gaps."""
 
-    def __init__(self, what: Range, how: Pulling, connect: Connect) -> None:
+    def __init__(self, what: Range, how: PullSettings, connect: Connect) -> None:
         self._what = what
         self._how = how
         self._connect = connect

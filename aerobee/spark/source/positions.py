@@ -13,11 +13,11 @@ from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoun
 from aerobee.spark.offsets import (
     EARLIEST,
     LATEST,
-    At,
-    Committed,
-    Earliest,
-    Latest,
-    Since,
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
+    TimePosition,
 )
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -146,21 +146,21 @@ def resolved(
     errors of brokers and connections.
     """
     match position:
-        case Earliest():
+        case EarliestPosition():
             found = cluster.min_offsets(queues)
-        case Latest():
+        case LatestPosition():
             found = cluster.max_offsets(queues)
-        case Committed():
+        case CommittedPosition():
             found = _committed(cluster, position, queues, options)
-        case At():
+        case ExplicitPosition():
             found = _at(cluster, position, queues)
-        case Since():
+        case TimePosition():
             found = _since(cluster, position, queues)
     return dict(sorted(found.items()))
 
 
 def _committed(
-    cluster: Cluster, position: Committed, queues: Sequence[Queue], options: ReadOptions
+    cluster: Cluster, position: CommittedPosition, queues: Sequence[Queue], options: ReadOptions
 ) -> Offsets:
     stored = cluster.committed(options.group, queues)
     known = {queue: offset for queue, offset in stored.items() if offset is not None}
@@ -170,7 +170,7 @@ def _committed(
     return known
 
 
-def _at(cluster: Cluster, position: At, queues: Sequence[Queue]) -> Offsets:
+def _at(cluster: Cluster, position: ExplicitPosition, queues: Sequence[Queue]) -> Offsets:
     if open_ones := [queue for queue in queues if position.of(queue) is None]:
         raise ConfigurationError(
             f"the offsets name no place in {_named(open_ones)}; name every queue, with -2 for the "
@@ -193,7 +193,7 @@ def _at(cluster: Cluster, position: At, queues: Sequence[Queue]) -> Offsets:
     return found
 
 
-def _since(cluster: Cluster, position: Since, queues: Sequence[Queue]) -> Offsets:
+def _since(cluster: Cluster, position: TimePosition, queues: Sequence[Queue]) -> Offsets:
     by_time: dict[int, list[Queue]] = {}
     for queue in queues:
         time_ms = position.time_of(queue)

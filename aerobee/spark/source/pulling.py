@@ -13,7 +13,7 @@ EVERYTHING: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulling:
+class PullSettings:
     """The settings of pulls. Unless the expression is `*` the broker filters, tags by hash only."""
 
     group: str

@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from aerobee.errors import BrokerNotFoundError
-from aerobee.spark.offsets import RENEWED, STARTED, At, Committed, from_nested, to_nested
+from aerobee.spark.offsets import (
+    RENEWED,
+    STARTED,
+    CommittedPosition,
+    ExplicitPosition,
+    from_nested,
+    to_nested,
+)
 from aerobee.spark.source.plan import (
     Loss,
     LossCause,
@@ -209,7 +216,7 @@ class StreamReader(DataSourceStreamReader):
         queues = list(self._at.routed)
         check_expression(self._at.cluster, queues, options)
         initial = resolved(self._at.cluster, options.starting, queues, options)
-        if isinstance(options.starting, Committed) and options.commit_offsets:
+        if isinstance(options.starting, CommittedPosition) and options.commit_offsets:
             # A restart before the end of the first batch reads these again.
             self._at.tell(initial)
         if state is not None:
@@ -230,7 +237,7 @@ class StreamReader(DataSourceStreamReader):
     def _starting(self) -> str:
         """A description of the position."""
         starting = self.options.starting
-        if isinstance(starting, At):
+        if isinstance(starting, ExplicitPosition):
             return f"offsets {to_nested(dict(starting.offsets)) | dict(starting.topics)}"
         return repr(starting)
 

@@ -16,7 +16,7 @@ from aerobee.errors import RecordDamagedError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.rows.decode import Decoder
 from aerobee.spark.source.fetcher import pulled
-from aerobee.spark.source.pulling import Chunk, Pulling
+from aerobee.spark.source.pulling import Chunk, PullSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,9 +67,9 @@ def with_plain_topics(batch: pa.RecordBatch, namespace: str | None) -> pa.Record
     return batch.set_column(at, batch.schema.field(at), topics)
 
 
-def pulling(options: ReadOptions) -> Pulling:
+def pulling(options: ReadOptions) -> PullSettings:
     """The settings of pulls that the options ask for."""
-    return Pulling(
+    return PullSettings(
         group=options.group,
         expression=options.sub_expression,
         expression_type=options.expression_type,

@@ -118,7 +118,7 @@ def text(document: dict[str, Any], name: str) -> str | None:
     return None if value is None else scalar(value)
 
 
-class Written(msgspec.Struct, omit_defaults=True, gc=False):
+class HeaderDocument(msgspec.Struct, omit_defaults=True, gc=False):
     """A header as it is written."""
 
     code: int
@@ -143,4 +143,4 @@ def encode(
     version: int,
 ) -> bytes:
     """A header; `ext` is a map or a struct of texts."""
-    return _encode(Written(code, flag, language, opaque, version, ext, remark))
+    return _encode(HeaderDocument(code, flag, language, opaque, version, ext, remark))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.offsets import Queue, Since, from_json, from_nested, to_json, to_nested
+from aerobee.spark.offsets import Queue, TimePosition, from_json, from_nested, to_json, to_nested
 
 QUEUES = st.builds(
     Queue,
@@ -73,8 +73,8 @@ def test_marks_for_earliest_and_latest_are_let_through_on_demand() -> None:
 
 def test_the_most_specific_time_counts() -> None:
     queue = Queue("t", "b", 0)
-    since = Since(1, {"t": 2}, {queue: 3})
+    since = TimePosition(1, {"t": 2}, {queue: 3})
     assert since.time_of(queue) == 3
     assert since.time_of(Queue("t", "b", 1)) == 2
     assert since.time_of(Queue("u", "b", 0)) == 1
-    assert Since().time_of(queue) is None
+    assert TimePosition().time_of(queue) is None

@@ -8,7 +8,14 @@ from msgspec import Meta
 
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
-from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
+from aerobee.spark.offsets import (
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
+    Queue,
+    TimePosition,
+)
 from aerobee.spark.option_values import BYTES, SECONDS, OptionDeclaration, declared
 from tests.pages.spark_options import SECTIONS
 
@@ -42,17 +49,21 @@ def of(hint: Any) -> values.Parse:
         (values.topics, "%DLQ%g,orders", ("%DLQ%g", "orders")),
         (values.addresses, "h1;h2:1", ("h1:9876", "h2:1")),
         (values.assignment, '{"t":{"b":[1,0]}}', (Queue("t", "b", 0), Queue("t", "b", 1))),
-        (values.offsets, "Earliest", Earliest()),
-        (values.offsets, "latest", Latest()),
-        (values.offsets, "committed", Committed()),
-        (values.offsets, '{"t":{"b":{"0":-2}}}', At({Queue("t", "b", 0): -2})),
+        (values.offsets, "Earliest", EarliestPosition()),
+        (values.offsets, "latest", LatestPosition()),
+        (values.offsets, "committed", CommittedPosition()),
+        (values.offsets, '{"t":{"b":{"0":-2}}}', ExplicitPosition({Queue("t", "b", 0): -2})),
         (
             values.offsets,
             '{"t":"earliest","u":-1,"v":{"b":{"0":3}}}',
-            At({Queue("v", "b", 0): 3}, {"t": -2, "u": -1}),
+            ExplicitPosition({Queue("v", "b", 0): 3}, {"t": -2, "u": -1}),
         ),
-        (values.times, '{"t":17,"u":"1970-01-01T00:00:01Z"}', Since(topics={"t": 17, "u": 1000})),
-        (values.times, '{"t":{"b":{"0":17}}}', Since(queues={Queue("t", "b", 0): 17})),
+        (
+            values.times,
+            '{"t":17,"u":"1970-01-01T00:00:01Z"}',
+            TimePosition(topics={"t": 17, "u": 1000}),
+        ),
+        (values.times, '{"t":{"b":{"0":17}}}', TimePosition(queues={Queue("t", "b", 0): 17})),
     ],
 )
 def test_texts_become_values(parse: values.Parse, text: str, value: object) -> None:

@@ -9,7 +9,14 @@ from aerobee.client.security import Credentials, TLSConfig
 from aerobee.errors import ConfigurationError
 from aerobee.field_docs import meanings
 from aerobee.spark.cluster_options import cluster_options
-from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
+from aerobee.spark.offsets import (
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
+    Queue,
+    TimePosition,
+)
 from aerobee.spark.option_values import Options, declared, value
 from aerobee.spark.options import (
     ReadOptions,
@@ -34,8 +41,8 @@ def refused(stream: bool = False, /, **given: str) -> str:
 
 
 def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
-    assert (read().starting, read().ending) == (Earliest(), Latest())
-    assert read(True).starting == Latest()
+    assert (read().starting, read().ending) == (EarliestPosition(), LatestPosition())
+    assert read(True).starting == LatestPosition()
 
 
 def test_defaults_are_those_of_the_table() -> None:
@@ -197,9 +204,9 @@ def test_progress_is_committed_when_a_group_is_named() -> None:
 def test_committed_needs_a_group_and_has_a_fallback() -> None:
     assert "committed needs the option group" in refused(startingOffsets="committed")
     found = read(startingOffsets="committed", group="g")
-    assert found.starting == Committed(Earliest())
+    assert found.starting == CommittedPosition(EarliestPosition())
     found = read(startingOffsets="committed", group="g", fallbackOffsets="latest")
-    assert found.starting == Committed(Latest())
+    assert found.starting == CommittedPosition(LatestPosition())
 
 
 def test_the_plain_time_counts_more_than_times_and_those_more_than_offsets() -> None:
@@ -208,12 +215,12 @@ def test_the_plain_time_counts_more_than_times_and_those_more_than_offsets() -> 
         "startingOffsetsByTimestamp": '{"orders":5,"payments":6}',
         "startingTimestamp": "7",
     }
-    assert read(**given).starting == Since(7)
+    assert read(**given).starting == TimePosition(7)
     del given["startingTimestamp"]
     given["startingOffsetsByTimestampStrategy"] = "latest"
     times = {"orders": 5, "payments": 6}
-    assert read(**given).starting == Since(topics=times, otherwise="latest")
-    assert read(endingTimestamp="9").ending == Since(9, otherwise="latest")
+    assert read(**given).starting == TimePosition(topics=times, otherwise="latest")
+    assert read(endingTimestamp="9").ending == TimePosition(9, otherwise="latest")
 
 
 def test_a_batch_does_not_begin_where_it_ends() -> None:
@@ -251,7 +258,7 @@ def test_offsets_must_name_the_assigned_queues() -> None:
         with pytest.raises(ConfigurationError, match=f"endingOffsets: .*{said}"):
             read_options(raw | {"endingoffsets": text}, stream=False)
     found = read_options(raw | {"startingoffsets": '{"o":{"b":{"0":1,"1":2}}}'}, stream=False)
-    assert found.starting == At({Queue("o", "b", 0): 1, Queue("o", "b", 1): 2})
+    assert found.starting == ExplicitPosition({Queue("o", "b", 0): 1, Queue("o", "b", 1): 2})
 
 
 def test_the_least_batch_is_not_above_the_most() -> None:
@@ -289,7 +296,7 @@ def test_a_batch_does_not_end_before_it_begins() -> None:
         ConfigurationError, match="startingTimestamp 9 lies after endingTimestamp 8"
     ):
         read(**times)
-    assert read(**times | {"endingTimestamp": "9"}).ending == Since(9, otherwise="latest")
+    assert read(**times | {"endingTimestamp": "9"}).ending == TimePosition(9, otherwise="latest")
 
 
 def test_reading_a_store() -> None:

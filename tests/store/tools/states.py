@@ -18,7 +18,7 @@ import trio
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.results import GetStatus
-from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.export import export
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.repair import plan, repair
@@ -183,7 +183,7 @@ def readable(root: Path) -> set[Place]:
     """What a dump shows, but for damaged bodies."""
     return {
         (message["topic"], message["queue_id"], message["queue_offset"])
-        for message in dump(root, Wanted(), Findings())
+        for message in dump(root, DumpFilter(), Findings())
         if message["body_sound"]
     }
 
@@ -199,7 +199,7 @@ def look(root: Path, scratch: Path) -> bool:
     with contextlib.suppress(StoreRefused):
         sound = verify(root).sound
         summarise(root)
-        export(root, scratch, Wanted(), unpack=lambda body, _flag: body)
+        export(root, scratch, DumpFilter(), unpack=lambda body, _flag: body)
         plan(root)
     assert tree(root) == before
     return sound

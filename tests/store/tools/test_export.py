@@ -12,7 +12,7 @@ from aerobee.cli.store import unpacked
 from aerobee.store.errors import StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.tools import export as export_module
-from aerobee.store.tools.dump import Wanted
+from aerobee.store.tools.dump import DumpFilter
 from aerobee.store.tools.export import Export, export
 from tests.kit.store_model import LOG_BYTES, draft, log_records, open_store
 from tests.store.tools.stores import MESSAGES, flip, stopped
@@ -21,7 +21,7 @@ NUMBERS = [f"7F00{number:028d}" for number in range(MESSAGES)]
 
 
 def exported(root: Path, output: Path, **wanted: Any) -> Export:
-    return export(root, output, Wanted(**wanted), unpack=unpacked)
+    return export(root, output, DumpFilter(**wanted), unpack=unpacked)
 
 
 def ids(output: Path) -> list[str]:

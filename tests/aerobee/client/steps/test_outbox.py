@@ -11,7 +11,7 @@ from aerobee.client.settings.client import RetryPolicy
 from aerobee.client.settings.producer import ProducerConfig
 from aerobee.client.steps.effects import Ask, Steps
 from aerobee.client.steps.messages import UniqIds
-from aerobee.client.steps.outbox import Outbox, Outgoing
+from aerobee.client.steps.outbox import Outbox, OutgoingMessage
 from aerobee.client.steps.sending import Sender
 from aerobee.errors import (
     ClientClosedError,
@@ -41,7 +41,9 @@ class Play:
     outbox: Outbox
     jobs: list[Steps[None]] = field(default_factory=list)
 
-    def accept(self, *messages: Message, queue: MessageQueue | None = None) -> list[Outgoing]:
+    def accept(
+        self, *messages: Message, queue: MessageQueue | None = None
+    ) -> list[OutgoingMessage]:
         return [self.stage.perform(self.outbox.accept(one, queue)) for one in messages]
 
     def work(self) -> None:

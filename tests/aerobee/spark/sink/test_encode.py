@@ -17,7 +17,7 @@ from aerobee.client.steps.producer_batch import WAITS
 from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.sink.columns import places
-from aerobee.spark.sink.encode import BODY_BYTES_MAX, Encoder, Packing, Shipment, pieces
+from aerobee.spark.sink.encode import BODY_BYTES_MAX, Encoder, RowEncoding, Shipment, pieces
 from aerobee.store.format import properties
 from aerobee.store.format.batch import batch_items
 
@@ -34,13 +34,13 @@ def ids() -> Callable[[int], list[str]]:
     return lambda how_many: [f"ID{next(counter):04}" for _ in range(how_many)]
 
 
-def encoder(batch: Any, packing: Packing, order_by: str | None = None) -> Encoder:
+def encoder(batch: Any, packing: RowEncoding, order_by: str | None = None) -> Encoder:
     where = places(batch.schema, topic=packing.topic, order_by=order_by)
     return Encoder(where, packing, new_ids=ids(), queues=queues_of)
 
 
-def shipments(batch: Any, packing: Packing | None = None, **options: Any) -> list[Shipment]:
-    packing = packing or Packing(topic="T")
+def shipments(batch: Any, packing: RowEncoding | None = None, **options: Any) -> list[Shipment]:
+    packing = packing or RowEncoding(topic="T")
     return list(encoder(batch, packing, **options).shipments(batch))
 
 
@@ -107,7 +107,7 @@ def test_every_row_goes_once_and_whole_to_its_topic_and_queue(
     if skipped < len(rows):
         # What Spark cuts off the front must not show.
         batch, rows = batch.slice(skipped), rows[skipped:]
-    packing = Packing(batch_rows=batch_rows, batch_bytes=batch_bytes)
+    packing = RowEncoding(batch_rows=batch_rows, batch_bytes=batch_bytes)
     sent = shipments(batch, packing)
     found = []
     for shipment in sent:
@@ -139,7 +139,7 @@ def expected(row: dict[str, Any]) -> tuple[Any, ...]:
 @given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=40), st.integers(1, 5))
 def test_rows_of_one_queue_keep_their_order(keys: list[str], batch_rows: int) -> None:
     bodies = [f"{key}{at}".encode() * (1 + 9 * (at % 3 == 0)) for at, key in enumerate(keys)]
-    packing = Packing(topic="T", batch_rows=batch_rows, compress="zlib", compress_over=15)
+    packing = RowEncoding(topic="T", batch_rows=batch_rows, compress="zlib", compress_over=15)
     sent = shipments(table(body=pa.array(bodies), shardingKey=keys), packing)
     for queue in {shipment.queue for shipment in sent}:
         got = [
@@ -186,15 +186,15 @@ def test_large_types_and_columns_of_nothing_are_taken() -> None:
 
 
 def test_the_topic_option_goes_before_the_column() -> None:
-    sent = shipments(table(body=[b"x"], topic=["column"]), Packing(topic="option"))
+    sent = shipments(table(body=[b"x"], topic=["column"]), RowEncoding(topic="option"))
     assert sent[0].batch.topic == "option"
 
 
 def test_the_tags_option_is_for_rows_without_a_tag() -> None:
     batch = table(body=[b"1", b"2", b"3"], tags=["own", None, ""])
-    sent = shipments(batch, Packing(topic="T", tags="given"))
+    sent = shipments(batch, RowEncoding(topic="T", tags="given"))
     assert [named["TAGS"] for _, _, named in all_rows(sent)] == ["own", "given", "given"]
-    (plain,) = shipments(table(body=[b"1"]), Packing(topic="T", tags="given"))
+    (plain,) = shipments(table(body=[b"1"]), RowEncoding(topic="T", tags="given"))
     assert rows_of(plain)[0][2]["TAGS"] == "given"
 
 
@@ -252,7 +252,7 @@ def test_order_by_names_the_column_that_chooses_the_queue() -> None:
 @pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
 def test_only_large_bodies_are_compressed_and_batches_say_how(method: Compression) -> None:
     bodies = [b"s" * 100, b"L" * 5000, b"s" * 100, b"M" * 5000]
-    packing = Packing(topic="T", compress=method, compress_over=100)
+    packing = RowEncoding(topic="T", compress=method, compress_over=100)
     small, large = shipments(table(body=bodies), packing)
     assert small.batch.sys_flag == 0
     assert [b for _, b, _ in rows_of(small)] == [bodies[0], bodies[2]]
@@ -306,7 +306,7 @@ def test_rows_born_at_other_times_travel_apart() -> None:
 
 def test_stamps_count_the_rows_of_the_task() -> None:
     first, second = table(body=[b"1", b"2"]), table(body=[b"3"])
-    made = encoder(first, Packing(topic="T", stamp="sink:7:0"))
+    made = encoder(first, RowEncoding(topic="T", stamp="sink:7:0"))
     sent = [shipment for batch in (first, second) for shipment in made.shipments(batch)]
     assert [named["AB_SINK"] for _, _, named in all_rows(sent)] == [
         "sink:7:0:0",
@@ -410,18 +410,18 @@ def test_an_empty_body_is_refused(body: bytes | None) -> None:
 def test_a_body_too_large_is_named_with_topic_and_size() -> None:
     batch = table(body=[b"1", b"x" * (BODY_BYTES_MAX + 1)], topic=["small", "large"])
     with pytest.raises(ConfigurationError, match=r"topic large: the body has 4194305 bytes"):
-        shipments(batch, Packing())
+        shipments(batch, RowEncoding())
 
 
 def test_a_row_without_a_topic_is_named() -> None:
     with pytest.raises(ConfigurationError, match="row 1 of the task has no topic"):
-        shipments(table(body=[b"1", b"2"], topic=["T", None]), Packing())
+        shipments(table(body=[b"1", b"2"], topic=["T", None]), RowEncoding())
 
 
 @pytest.mark.parametrize("topic", ["no such/name", "SCHEDULE_TOPIC_XXXX", ""])
 def test_a_topic_that_no_client_may_send_to_is_refused(topic: str) -> None:
     with pytest.raises(ConfigurationError, match="topic"):
-        shipments(table(body=[b"1"], topic=[topic]), Packing())
+        shipments(table(body=[b"1"], topic=[topic]), RowEncoding())
 
 
 def test_a_flag_beyond_32_bits_is_refused() -> None:

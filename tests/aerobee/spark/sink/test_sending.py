@@ -19,8 +19,8 @@ from aerobee.client.route import TopicRoute
 from aerobee.errors import RouteNotFoundError, SendFailedError
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.sink.columns import places
-from aerobee.spark.sink.encode import Encoder, Packing, Shipment
-from aerobee.spark.sink.sending import Delivery, Sending
+from aerobee.spark.sink.encode import Encoder, RowEncoding, Shipment
+from aerobee.spark.sink.sending import Delivery, DeliverySettings
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 _names = count()
-QUICK = Sending(timeout_s=1.0, retries=2)
+QUICK = DeliverySettings(timeout_s=1.0, retries=2)
 ConnectTo = Callable[[AnyBroker], Cluster]
 
 
@@ -75,7 +75,7 @@ def shipments(
     counter = count()
     encoder = Encoder(
         places(batch.schema, topic=topic),
-        Packing(topic=topic, batch_rows=10, compress=compress, compress_over=100),
+        RowEncoding(topic=topic, batch_rows=10, compress=compress, compress_over=100),
         new_ids=lambda how_many: [f"ID{next(counter):06}" for _ in range(how_many)],
         queues=delivery.queues,
     )
@@ -92,7 +92,7 @@ def deliver(
     cluster: Cluster,
     topic: str,
     bodies: Sequence[bytes],
-    sending: Sending = QUICK,
+    sending: DeliverySettings = QUICK,
     **columns: Any,
 ) -> Report:
     with Delivery(cluster, sending) as delivery:
@@ -201,7 +201,7 @@ def test_a_broker_that_comes_back_in_time_gets_the_rest(
 ) -> None:
     broker = start_broker()
     make_topic(broker, topic)
-    patient = Sending(timeout_s=1.0, retries=10, window=2)
+    patient = DeliverySettings(timeout_s=1.0, retries=10, window=2)
     with Delivery(connect_to(broker), patient) as delivery:
         wanted = list(shipments(delivery, topic, numbered(300), queueId=[0] * 300))
         for shipment in wanted[:10]:
@@ -230,7 +230,7 @@ def test_single_sends_look_up_their_route_a_few_times_however_long_they_wait(
     make_topic(broker, topic, queues=16)
     cluster = Counting([broker.namesrv_address])
     try:
-        with Delivery(cluster, Sending(window=2)) as delivery:
+        with Delivery(cluster, DeliverySettings(window=2)) as delivery:
             wanted = list(shipments(delivery, topic, numbered(500), delayLevel=[18] * 500))
             cluster.asked = 0
             assert send_all(delivery, wanted).sent == 500
@@ -312,7 +312,7 @@ def test_a_connection_that_fell_silent_is_not_used_again(
     bodies = numbered(300)
 
     def deliver_some(number: int, retries: int) -> int:
-        how = Sending(timeout_s=1.5, retries=retries)
+        how = DeliverySettings(timeout_s=1.5, retries=retries)
         with Delivery(relay, how) as delivery:
             some = bodies[number * 100 : number * 100 + 100]
             return send_all(delivery, list(shipments(delivery, topic, some))).sent
@@ -334,7 +334,7 @@ def test_a_broker_that_is_gone_for_good_ends_the_delivery_soon_and_says_what_is_
     broker = start_broker()
     assert isinstance(broker, BrokerProcess)
     make_topic(broker, topic)
-    with Delivery(connect_to(broker), Sending(timeout_s=0.5, retries=1)) as delivery:
+    with Delivery(connect_to(broker), DeliverySettings(timeout_s=0.5, retries=1)) as delivery:
         wanted = list(shipments(delivery, topic, numbered(2_000)))
         for shipment in wanted[:10]:
             delivery.send(shipment)
@@ -357,7 +357,7 @@ def test_a_broker_that_is_away_for_a_while_ends_no_delivery(
     make_topic(broker, topic)
     bodies = numbered(100)
     columns = {"queueId": [0] * 100} if first else {}
-    patient = Sending(timeout_s=1.0, retries=0, delivery_timeout_s=60.0)
+    patient = DeliverySettings(timeout_s=1.0, retries=0, delivery_timeout_s=60.0)
     with Delivery(connect_to(broker), patient) as delivery:
         if first:
             # The route is known, and the connection open, when the broker goes.
@@ -383,7 +383,7 @@ def test_a_topic_that_is_not_there_is_not_waited_for(
     start_broker: StartBroker, connect_to: ConnectTo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = start_broker(autoCreateTopicEnable="false")
-    patient = Sending(delivery_timeout_s=60.0)
+    patient = DeliverySettings(delivery_timeout_s=60.0)
     monkeypatch.setattr("aerobee.client.blocking.connections.sleep", pytest.fail)
     with Delivery(connect_to(broker), patient) as delivery, pytest.raises(RouteNotFoundError):
         send_all(delivery, list(shipments(delivery, topic, [b"x"])))

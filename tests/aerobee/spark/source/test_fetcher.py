@@ -23,7 +23,7 @@ from aerobee.remoting.errors import ConnectFailed
 from aerobee.spark.source import fetcher
 from aerobee.spark.source.fetcher import pulled
 from aerobee.spark.source.plan import Range
-from aerobee.spark.source.pulling import Chunk, Pulling
+from aerobee.spark.source.pulling import Chunk, PullSettings
 from aerobee.store.format.record import FIXED_BYTES
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 from tests.kit.raw_client import RawConnection, pull_fields, records, request_frame
@@ -96,24 +96,26 @@ def read(chunks: Iterator[Chunk]) -> list[bytes]:
 def test_a_range_comes_exactly_and_in_order_from_brokers_that_answer_much_or_little(
     broker: AnyBroker, connect: Connections, start: int, end: int, bulk_bytes: int | None
 ) -> None:
-    how = Pulling(group="g", bulk_bytes=bulk_bytes)
+    how = PullSettings(group="g", bulk_bytes=bulk_bytes)
     assert read(pulled(the_range(broker, start, end), how, connect)) == MESSAGES[start:end]
 
 
 def test_answers_of_one_message_at_a_time_are_enough(
     broker: AnyBroker, connect: Connections
 ) -> None:
-    how = Pulling(group="g", batch_size=1, window=3)
+    how = PullSettings(group="g", batch_size=1, window=3)
     assert read(pulled(the_range(broker, 1000, 1100), how, connect)) == MESSAGES[1000:1100]
 
 
 def test_a_reader_that_stops_early_leaves_the_connection_usable(
     broker: AnyBroker, connect: Connections
 ) -> None:
-    chunks = pulled(the_range(broker, 0, COUNT), Pulling(group="g"), connect)
+    chunks = pulled(the_range(broker, 0, COUNT), PullSettings(group="g"), connect)
     next(chunks)
     del chunks
-    assert read(pulled(the_range(broker, 9, 12), Pulling(group="g"), connect)) == MESSAGES[9:12]
+    assert (
+        read(pulled(the_range(broker, 9, 12), PullSettings(group="g"), connect)) == MESSAGES[9:12]
+    )
     assert connect.made == 1
 
 
@@ -124,7 +126,7 @@ def test_an_expression_leaves_offsets_out_and_that_is_no_loss(
     for at in range(0, 300, 100):
         fill(broker, "tagged", MESSAGES[at : at + 50], TAGS="a")
         fill(broker, "tagged", MESSAGES[at + 50 : at + 100], TAGS="b")
-    how = Pulling(group="g", expression="a")
+    how = PullSettings(group="g", expression="a")
     some = pulled(the_range(broker, 20, 230, "tagged"), how, connect)
     assert read(some) == MESSAGES[20:50] + MESSAGES[100:150] + MESSAGES[200:230]
     nothing = pulled(the_range(broker, 55, 95, "tagged"), how, connect)
@@ -135,7 +137,7 @@ def test_a_topic_that_does_not_exist_is_said_at_once(
     broker: AnyBroker, connect: Connections
 ) -> None:
     with pytest.raises(TopicNotFoundError, match="nowhere"):
-        read(pulled(the_range(broker, 0, 10, "nowhere"), Pulling(group="g"), connect))
+        read(pulled(the_range(broker, 0, 10, "nowhere"), PullSettings(group="g"), connect))
 
 
 def test_offsets_behind_the_end_are_lost(
@@ -143,9 +145,9 @@ def test_offsets_behind_the_end_are_lost(
 ) -> None:
     beyond = the_range(broker, COUNT - 10, COUNT + 5_000)
     with pytest.raises(DataLossError, match=rf"queue 0 .* offsets {COUNT} to .* ends at {COUNT}"):
-        read(pulled(beyond, Pulling(group="g"), connect))
+        read(pulled(beyond, PullSettings(group="g"), connect))
     with caplog.at_level(logging.WARNING, "aerobee.spark"):
-        there = read(pulled(beyond, Pulling(group="g", fail_on_data_loss=False), connect))
+        there = read(pulled(beyond, PullSettings(group="g", fail_on_data_loss=False), connect))
     assert there == MESSAGES[-10:]
     assert len(caplog.records) == 1
     assert f"offsets {COUNT} to {COUNT + 4_999} are gone" in caplog.text
@@ -164,10 +166,10 @@ def test_offsets_that_expired_are_lost(
     least = int(moved.ext["minOffset"])
     assert 1 < least < COUNT
     with pytest.raises(DataLossError, match=r"offsets 0 to .* begins at .* failOnDataLoss"):
-        read(pulled(the_range(broker, 0, COUNT), Pulling(group="g"), connect))
+        read(pulled(the_range(broker, 0, COUNT), PullSettings(group="g"), connect))
     for expression in ("*", "none || at all"):
         caplog.clear()
-        how = Pulling(group="g", expression=expression, fail_on_data_loss=False)
+        how = PullSettings(group="g", expression=expression, fail_on_data_loss=False)
         with caplog.at_level(logging.WARNING, "aerobee.spark"):
             there = read(pulled(the_range(broker, 0, COUNT), how, connect))
         assert there == (MESSAGES[least:] if expression == "*" else [])
@@ -183,7 +185,7 @@ def test_a_broker_that_goes_and_comes_back_is_read_on(
     broker = start_broker()
     make_topic(broker, "numbers")
     fill(broker, "numbers", MESSAGES)
-    chunks = pulled(the_range(broker, 0, COUNT), Pulling(group="g", window=1), connect)
+    chunks = pulled(the_range(broker, 0, COUNT), PullSettings(group="g", window=1), connect)
     first = next(chunks)
     broker.kill()
     back = threading.Thread(target=broker.start)
@@ -199,7 +201,7 @@ def test_a_broker_that_stays_away_is_waited_for_five_time_outs_and_no_longer(
     broker = start_broker()
     make_topic(broker, "numbers")
     fill(broker, "numbers", MESSAGES)
-    how = Pulling(group="g", window=1, timeout_ms=SHORT_MS)
+    how = PullSettings(group="g", window=1, timeout_ms=SHORT_MS)
     chunks = pulled(the_range(broker, 0, COUNT), how, connect)
     next(chunks)
     broker.kill()
@@ -268,7 +270,7 @@ class Script:
     def read(self, end: int, connect: Connections, *, start: int = 0, **how: object) -> list[int]:
         """The offsets that come out of a read of this peer."""
         what = Range("t", "b", (self.peer.address,), 3, start, end)
-        asked = Pulling(group="g", timeout_ms=SHORT_MS, **how)  # type: ignore[arg-type]  # by name
+        asked = PullSettings(group="g", timeout_ms=SHORT_MS, **how)  # type: ignore[arg-type]  # by name
         chunks = pulled(what, asked, connect)
         return [record.queue_offset for chunk in chunks for record in records(bytes(chunk.buffer))]
 
@@ -396,7 +398,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_again(connect: Connectio
             return kept.pop() if kept else connect(address)
 
         what = Range("t", "b", (master.peer.address, slave.peer.address), 3, 0, 2)
-        assert len(list(pulled(what, Pulling(group="g"), kept_first))) == 1
+        assert len(list(pulled(what, PullSettings(group="g"), kept_first))) == 1
         assert (len(master.asked), len(slave.asked)) == (1, 0)
 
 
@@ -410,7 +412,7 @@ def test_a_replica_that_lags_is_left_for_the_next_address(connect: Connections) 
     with Script(behind) as slave, Script(ahead) as master:
         addresses = (slave.peer.address, master.peer.address)
         what = Range("t", "b", addresses, 3, 0, 2)
-        chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+        chunks = list(pulled(what, PullSettings(group="g", timeout_ms=SHORT_MS), connect))
     assert [len(chunk.starts) for chunk in chunks] == [2]
 
 
@@ -419,7 +421,7 @@ def test_the_next_address_is_taken_when_one_cannot_be_reached(connect: Connectio
         with Peer() as gone:
             nobody = gone.address
         what = Range("t", "b", (nobody, master.peer.address), 3, 0, 2)
-        chunks = list(pulled(what, Pulling(group="g"), connect))
+        chunks = list(pulled(what, PullSettings(group="g"), connect))
     assert [len(chunk.starts) for chunk in chunks] == [2]
 
 
@@ -437,7 +439,7 @@ def test_nobody_there_at_all_is_a_clear_end() -> None:
 
     what = Range("t", "b", ("10.0.0.1:1",), 3, 0, 2)
     with pytest.raises(RequestTimeoutError, match=r"queue 3 of broker b.*10\.0\.0\.1:1: no route"):
-        list(pulled(what, Pulling(group="g", timeout_ms=20), connect))
+        list(pulled(what, PullSettings(group="g", timeout_ms=20), connect))
 
 
 # ── What else a peer may do ──
@@ -460,7 +462,7 @@ def test_large_messages_are_asked_for_no_faster_than_they_are_read(
     most = taken = count = 0
     with Script(reply) as script:
         what = Range("t", "b", (script.peer.address,), 3, 0, 512)
-        how = Pulling(group="g", window=8, read_ahead_bytes=100_000)
+        how = PullSettings(group="g", window=8, read_ahead_bytes=100_000)
         for chunk in pulled(what, how, connect):
             most = max(most, sent - taken)
             taken += len(chunk.buffer)
@@ -470,11 +472,11 @@ def test_large_messages_are_asked_for_no_faster_than_they_are_read(
 
 
 def test_answers_are_asked_for_in_sizes_that_fit_together() -> None:
-    assert Pulling(group="g", window=8, read_ahead_bytes=16 << 20).answer_bytes == 2 << 20
-    assert Pulling(group="g", window=2, read_ahead_bytes=16 << 20).answer_bytes == 4 << 20
-    alone = Pulling(group="g", expression="a", read_ahead_bytes=3 << 20)
+    assert PullSettings(group="g", window=8, read_ahead_bytes=16 << 20).answer_bytes == 2 << 20
+    assert PullSettings(group="g", window=2, read_ahead_bytes=16 << 20).answer_bytes == 4 << 20
+    alone = PullSettings(group="g", expression="a", read_ahead_bytes=3 << 20)
     assert alone.answer_bytes == 3 << 20, "there is one at a time"
-    assert Pulling(group="g", bulk_bytes=None).answer_bytes is None
+    assert PullSettings(group="g", bulk_bytes=None).answer_bytes is None
 
 
 @pytest.mark.parametrize("code", [BUSY, NO_TOPIC])
@@ -491,7 +493,7 @@ def test_an_address_that_refuses_to_be_read_is_left_for_the_next(
 
     with Script(refuse) as slave, Script(found) as master:
         what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 2)
-        chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+        chunks = list(pulled(what, PullSettings(group="g", timeout_ms=SHORT_MS), connect))
         assert [len(chunk.starts) for chunk in chunks] == [2]
         assert len(slave.asked) == 1
 
@@ -507,7 +509,7 @@ def test_a_replica_that_lags_is_no_loss_while_the_other_cannot_be_reached(
         with Peer() as gone:
             nobody = gone.address
         what = Range("t", "b", (nobody, slave.peer.address), 3, 1, 2)
-        how = Pulling(group="g", timeout_ms=2 * SHORT_MS, fail_on_data_loss=fail)
+        how = PullSettings(group="g", timeout_ms=2 * SHORT_MS, fail_on_data_loss=fail)
         with pytest.raises(RequestTimeoutError, match="no progress at offset 1"):
             list(pulled(what, how, connect))
 
@@ -524,7 +526,7 @@ def test_what_expired_at_one_address_is_read_at_the_other(connect: Connections) 
 
         with Script(expired) as slave, Script(found) as master:
             what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 2)
-            chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+            chunks = list(pulled(what, PullSettings(group="g", timeout_ms=SHORT_MS), connect))
             assert [len(chunk.starts) for chunk in chunks] == [2], code
 
 
@@ -539,8 +541,8 @@ def test_what_all_addresses_lost_is_lost(connect: Connections) -> None:
     with Script(expired) as slave, Script(expired) as master:
         what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 4)
         with pytest.raises(DataLossError, match="offsets 0 to 1 are gone"):
-            list(pulled(what, Pulling(group="g"), connect))
-        chunks = list(pulled(what, Pulling(group="g", fail_on_data_loss=False), connect))
+            list(pulled(what, PullSettings(group="g"), connect))
+        chunks = list(pulled(what, PullSettings(group="g", fail_on_data_loss=False), connect))
         assert [chunk.first_offset for chunk in chunks] == [2]
 
 
@@ -564,7 +566,7 @@ def test_what_any_address_has_is_read_whatever_the_others_lack(
     with Script(has(10, 17)) as slave, Script(has(5, 27)) as master:
         both = (slave.peer.address, master.peer.address)
         what = Range("t", "b", both if slave_first else both[::-1], 3, 0, 40)
-        how = Pulling(group="g", window=3, fail_on_data_loss=False)
+        how = PullSettings(group="g", window=3, fail_on_data_loss=False)
         chunks = list(pulled(what, how, connect))
     assert [chunk.first_offset + at for chunk in chunks for at in range(len(chunk.starts))] == [
         *range(5, 27)
@@ -590,7 +592,7 @@ def test_messages_that_are_being_removed_are_a_loss_whatever_is_asked_for(
 def test_a_refusal_says_what_was_asked_for(broker: AnyBroker, connect: Connections) -> None:
     place = rf"topic nowhere, queue 0 of broker broker-a, offset 7: PULL_MESSAGE.*{broker.address}"
     with pytest.raises(TopicNotFoundError, match=place):
-        read(pulled(the_range(broker, 7, 10, "nowhere"), Pulling(group="g"), connect))
+        read(pulled(the_range(broker, 7, 10, "nowhere"), PullSettings(group="g"), connect))
 
 
 def test_an_answer_that_is_no_records_says_whose(connect: Connections) -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from aerobee.errors import BrokerNotFoundError, ConfigurationError, RouteNotFoundError
 from aerobee.spark.brokers import cluster_of
-from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
+from aerobee.spark.offsets import (
+    CommittedPosition,
+    EarliestPosition,
+    ExplicitPosition,
+    LatestPosition,
+    Queue,
+    TimePosition,
+)
 from aerobee.spark.options import read_options
 from aerobee.spark.source.positions import check_brokers, matching, queues_of, resolved
 from tests.aerobee.spark.filling import bodies, fill, make_topic
@@ -115,12 +122,18 @@ def test_a_position_lies_somewhere_in_every_queue(broker: AnyBroker, topic: str)
     first, second = queues(broker, topic)
     both, read = [first, second], options(broker, topic=topic, group="places")
     ask = cluster(broker)
-    assert resolved(ask, Earliest(), both, read) == {first: 0, second: 0}
-    assert resolved(ask, Latest(), both, read) == {first: 10, second: 0}
-    assert resolved(ask, Committed(Latest()), both, read) == {first: 10, second: 0}
-    assert resolved(ask, At({first: -1, second: 0}), both, read) == {first: 10, second: 0}
-    assert resolved(ask, At({first: -2, second: -1}), both, read) == {first: 0, second: 0}
-    late = Since(topics={topic: LATE_MS}, queues={first: 1}, otherwise="latest")
+    assert resolved(ask, EarliestPosition(), both, read) == {first: 0, second: 0}
+    assert resolved(ask, LatestPosition(), both, read) == {first: 10, second: 0}
+    assert resolved(ask, CommittedPosition(LatestPosition()), both, read) == {first: 10, second: 0}
+    assert resolved(ask, ExplicitPosition({first: -1, second: 0}), both, read) == {
+        first: 10,
+        second: 0,
+    }
+    assert resolved(ask, ExplicitPosition({first: -2, second: -1}), both, read) == {
+        first: 0,
+        second: 0,
+    }
+    late = TimePosition(topics={topic: LATE_MS}, queues={first: 1}, otherwise="latest")
     assert resolved(ask, late, both, read) == {first: 0, second: 0}
 
 
@@ -128,13 +141,13 @@ def test_a_position_that_leaves_a_queue_open_is_refused(broker: AnyBroker, topic
     first, second = queues(broker, topic)
     ask, read = cluster(broker), options(broker, topic=topic)
     with pytest.raises(ConfigurationError, match="name every queue"):
-        resolved(ask, At({first: 1}), [first, second], read)
+        resolved(ask, ExplicitPosition({first: 1}), [first, second], read)
     with pytest.raises(ConfigurationError, match=r"queue 1 of topic .* not read or not there"):
-        resolved(ask, At({first: 1, second: 1}), [first], read)
+        resolved(ask, ExplicitPosition({first: 1, second: 1}), [first], read)
     with pytest.raises(ConfigurationError, match="say nothing of queue 1"):
-        resolved(ask, Since(queues={first: 1}), [first, second], read)
+        resolved(ask, TimePosition(queues={first: 1}), [first, second], read)
     with pytest.raises(ConfigurationError, match="no message is as new"):
-        resolved(ask, Since(ms=LATE_MS), [first], read)
+        resolved(ask, TimePosition(ms=LATE_MS), [first], read)
 
 
 def test_brokers_that_must_be_there_are_named_or_counted() -> None:
