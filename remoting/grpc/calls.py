@@ -7,7 +7,9 @@
             case MessageReceived(call, message):     # the request of a unary call
                 call.answer(message)
             ...
-    socket.send(calls.output())                      # once in a round; may bring events again
+    socket.send(calls.output())                      # once in a round
+
+Output makes room, and room is an event: behind `output` look for events once more.
 
 The kinds of calls are those that RocketMQ has: one request and one answer, one request and a stream
 of answers, a stream in both directions. A call is told with its first event that `next` gives, and
@@ -330,7 +332,7 @@ class Calls:
         elif call.input.request is None:
             call.input.request = message
         else:
-            raise CallRefused(StatusCode.INTERNAL, "more than one request came")
+            raise CallRefused(StatusCode.UNIMPLEMENTED, "more than one request came")
 
     def _half_closed(self, call: Call) -> None:
         data = call.input
@@ -339,7 +341,7 @@ class Calls:
         elif call.method.shape is Shape.BOTH_STREAM:
             self._events.append(HalfClosed(call))
         elif data.request is None:
-            self._refuse(call, CallRefused(StatusCode.INTERNAL, "no request came"))
+            self._refuse(call, CallRefused(StatusCode.UNIMPLEMENTED, "no request came"))
         else:
             self._events.append(MessageReceived(call, data.request))
             data.request = None

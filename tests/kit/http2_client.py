@@ -62,13 +62,14 @@ def server_connection() -> H2Connection:
 class Http2Client:
     """One connection to an engine, or to whatever `exchange` brings the bytes to."""
 
-    def __init__(self, exchange: Callable[[bytes], bytes]) -> None:
+    def __init__(self, exchange: Callable[[bytes], bytes], *, pump: bool = True) -> None:
         self.connection = client_connection()
         self.events: list[Event] = []
         self.exchange = exchange
         self.reads = True
         """Whether it lets the server send as much again as came."""
-        self.pump()
+        if pump:
+            self.pump()
 
     def request(
         self, body: bytes = b"", *, headers: Iterable[tuple[str, str]] = POST, end: bool = True
@@ -92,19 +93,23 @@ class Http2Client:
         """Exchange bytes until both are silent; returns the events of the answer."""
         happened: list[Event] = []
         while True:
-            sent = self.connection.data_to_send()
-            back = self.exchange(sent)
-            if back:
-                events = self.connection.receive_data(back)
-                for event in events:
-                    if self.reads and isinstance(event, DataReceived):
-                        self.connection.acknowledge_received_data(
-                            event.flow_controlled_length or 0, event.stream_id
-                        )
-                happened += events
-            elif not sent:
-                self.events += happened
+            silent, events = self.step()
+            happened += events
+            if silent:
                 return happened
+
+    def step(self) -> tuple[bool, list[Event]]:
+        """Exchange bytes once. Whether there were none in both directions; the events."""
+        sent = self.connection.data_to_send()
+        back = self.exchange(sent)
+        events = self.connection.receive_data(back) if back else []
+        for event in events:
+            if self.reads and isinstance(event, DataReceived):
+                self.connection.acknowledge_received_data(
+                    event.flow_controlled_length or 0, event.stream_id
+                )
+        self.events += events
+        return not (sent or back), events
 
     def answer(self, stream: int) -> Answer:
         """All that has come on a stream."""
@@ -137,6 +142,11 @@ class Answer:
                 self.ended = True
             elif isinstance(event, StreamReset):
                 self.reset = int(event.error_code or 0)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.ended or self.reset is not None
 
 
 def to_engine(engine: Engine, *, now_ms: float = 0) -> Callable[[bytes], bytes]:
