@@ -35,6 +35,8 @@ __all__ = [
     "QueueLag",
     "QueueUnit",
     "QueueUnits",
+    "ReplicaInfo",
+    "ReplicationStatus",
     "RequestMode",
     "RunningInfo",
     "RunningQueue",
@@ -400,6 +402,46 @@ class ClusterInfo:
     def clusters(self) -> Sequence[str]:
         """The names of the clusters."""
         return sorted({one.cluster for one in self.brokers})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaInfo:
+    """A connection of a slave, as its master sees it."""
+
+    peer: str
+    """Host and port of the connection, not of the slave's listenPort."""
+    acknowledged: int
+    """The end of the log that it has."""
+    lag: int
+    """Bytes that it has not."""
+    in_sync: bool
+    lag_s: float | None = None
+    """How long ago it had everything; None from a Java master, which does not tell."""
+    standing: str = ""
+    """silent, follows, ahead or deleted; empty from a Java master."""
+
+    @property
+    def host(self) -> str:
+        """The address without the port."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationStatus:
+    """What one broker says of the replication of its log."""
+
+    is_master: bool
+    max_offset: int
+    """The end of its log."""
+    replicas: Sequence[ReplicaInfo] = ()
+    """The slaves that are connected to it."""
+    master_address: str = ""
+    """The haListenPort that a slave follows; empty on a master."""
+    state: str = ""
+    """Of a slave: searching, unreachable, following, stuck or diverged; Java's tells only whether
+    it is connected."""
+    problem: str = ""
+    """Why a slave does not follow; empty while it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

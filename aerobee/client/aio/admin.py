@@ -15,6 +15,7 @@ from aerobee.client.steps.admin import groups as group_steps
 from aerobee.client.steps.admin import messages as message_steps
 from aerobee.client.steps.admin import name_servers as name_server_steps
 from aerobee.client.steps.admin import offsets as offset_steps
+from aerobee.client.steps.admin import replication as replication_steps
 from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.admin import users as user_steps
 
@@ -123,6 +124,7 @@ class AdminClient(Part):
     delete_expired_files = method(broker_steps.delete_expired_files)
     delete_expired_queues = method(broker_steps.delete_expired_queues)
     clean_unused_topics = method(broker_steps.clean_unused_topics)
+    replication_status = method(replication_steps.replication_status)
 
     # ── Name servers ──
 

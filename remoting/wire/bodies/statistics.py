@@ -149,6 +149,10 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     master_flush_offset: int = 0
     max_offset: int = 0
     transferred_byte_in_second: int = 0
+    state: str = ""
+    """Ours: searching, unreachable, following, stuck or diverged; empty from a Java slave."""
+    problem: str = ""
+    """Ours: why it does not follow, in words."""
 
 
 class HAConnectionInfo(msgspec.Struct, rename="camel", kw_only=True):

@@ -1,0 +1,66 @@
+"""Requests about replication: how far the brokers of a group are. Source: admin §4.2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.admin import ReplicaInfo, ReplicationStatus
+from aerobee.client.steps.admin.brokers import ask, one_broker
+from aerobee.errors import TransportError
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
+from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, GetBrokerRuntimeInfo
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.statistics import HAClientRuntimeInfo
+
+CONNECTED, APART = "following", "unreachable"
+"""The states of a Java slave, which tells only whether it is connected."""
+
+
+def replication_status(routes: Routes, broker: str | None = None) -> Steps[ReplicationStatus]:
+    """How far a broker and its slaves are; of the only broker if none is named.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError; UnsupportedRequestError from brokers
+    older than RocketMQ 5.0.
+    """
+    target = yield from one_broker(routes, broker)
+    answered = yield from ask(routes, target, GetBrokerHaStatus())
+    told = answered.body(HARuntimeInfo)
+    if told.master:
+        replicas = [
+            ReplicaInfo(
+                peer=one.addr.lstrip("/"),
+                acknowledged=one.slave_ack_offset,
+                lag=one.diff,
+                in_sync=one.in_sync,
+                lag_s=one.lag_millis / 1000 if one.standing else None,
+                standing=one.standing,
+            )
+            for one in told.ha_connection_info
+        ]
+        return ReplicationStatus(
+            is_master=True, max_offset=told.master_commit_log_max_offset, replicas=replicas
+        )
+    # A slave's answer has no end of its log in RocketMQ.
+    answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
+    text = answered.body(KVTable).table.get("commitLogMaxOffset", "")
+    if not text.isdecimal():
+        raise TransportError(f"{target.address} does not say where its log ends: {text!r}")
+    client = told.ha_client_runtime_info
+    return ReplicationStatus(
+        is_master=False,
+        max_offset=int(text),
+        master_address=(client.master_addr or "").lstrip("/"),
+        state=client.state or (CONNECTED if client.activated else APART),
+        problem=problem_of(client),
+    )
+
+
+def problem_of(client: HAClientRuntimeInfo) -> str:
+    """Why a slave does not follow, in words; empty: it does."""
+    if client.state or client.activated:
+        return client.problem
+    return f"it is not connected to its master, {client.master_addr or 'which it does not know'}"
