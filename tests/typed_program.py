@@ -127,6 +127,8 @@ async def administer() -> None:
         assert_type(cluster.lost[0], admin.LostBroker)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)
         assert_type(item.minute, admin.StatsWindow)
+        status = assert_type(await client.replication_status(), admin.ReplicationStatus)
+        assert_type(status.replicas[0], admin.ReplicaInfo)
         assert_type(await client.users(), list[admin.User])
         assert_type(await client.acl("user"), list[admin.AclEntry])
 

@@ -24,6 +24,7 @@ NAMES = {
     "consume": "consumeMessage printMsgByQueue",
     "connections": "consumerConnection producerConnection producer",
     "cluster info": "clusterList brokerStatus",
+    "ha status": "haStatus",
     "top": "statsAll startMonitoring",
     "bench produce": "clusterRT checkMsgSendRT",
     "broker clean": "deleteExpiredCommitLog cleanExpiredCQ cleanUnusedTopic",

@@ -69,6 +69,7 @@ class ReplicationFeature(Feature):
             self.following = Following(core, self.master, connect)
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
+            status.following = self.following
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)

@@ -36,7 +36,7 @@ class SlavesView:
         """`now` is the clock of the loop, in seconds."""
         self._log_out = core.store.log_out
         self._gap_bytes = core.config.replication.ha_max_gap_not_in_sync_bytes
-        self._now = now
+        self.now = now
 
     @property
     def end(self) -> int:
@@ -45,7 +45,7 @@ class SlavesView:
 
     def figures(self) -> Iterator[SlaveFigures]:
         """Each connection; one that does not follow is never in sync."""
-        end, now = self.end, self._now()
+        end, now = self.end, self.now()
         for follower in self._log_out.followers:
             yield self._of(follower, end, now)
 

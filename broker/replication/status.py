@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.replication.following import State
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.statistics import HAConnectionInfo, HARuntimeInfo
+from aerobee.remoting.wire.bodies.statistics import (
+    HAClientRuntimeInfo,
+    HAConnectionInfo,
+    HARuntimeInfo,
+)
 from aerobee.remoting.wire.headers import admin as headers
 
 if TYPE_CHECKING:
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.following import Following
     from aerobee.broker.replication.slaves_view import SlavesView
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.command import Command
@@ -31,13 +37,22 @@ class StatusProcessor:
         self._config = core.config
         self._address = core.address
         self._slaves = slaves
+        self._store, self._role, self._clock = core.store, core.role, core.clock
+        self._now = slaves.now
+        self.following: Following | None = None
+        """Of a slave: what follows its master."""
         self.start_offset = 0
         """The end of the log at the start of this broker."""
 
     def ha_status(
         self, header: headers.GetBrokerHaStatus, command: Command, connection: Peer
     ) -> Answer:
-        """GET_BROKER_HA_STATUS: this is a master; a slave that does not follow is never in sync."""
+        """GET_BROKER_HA_STATUS: the slaves of a master, or how a slave stands to its master.
+
+        A slave that does not follow is never in sync.
+        """
+        if self._role.is_slave:
+            return Answer(body=self._of_slave().to_bytes())
         slaves = list(self._slaves.figures())
         status = HARuntimeInfo(
             master_commit_log_max_offset=self._slaves.end,
@@ -57,14 +72,33 @@ class StatusProcessor:
         )
         return Answer(body=status.to_bytes())
 
+    def _of_slave(self) -> HARuntimeInfo:
+        """As Java: nothing of the slaves that it may have itself."""
+        following, log_in = self.following, self._store.log_in
+        client = HAClientRuntimeInfo(max_offset=self._store.commit_log.max_offset)
+        if following is not None:
+            address = following.address
+            client.state, client.problem = str(following.state), following.problem
+            client.activated = following.state is State.FOLLOWING
+            client.master_addr = "" if address is None else address.ha_address
+            client.master_flush_offset = log_in.master_offset
+            if log_in.heard_at > 0:
+                silent_s = self._now() - log_in.heard_at
+                client.last_read_timestamp = self._clock.now_ms() - round(silent_s * 1000)
+        return HARuntimeInfo(
+            master=False, master_commit_log_max_offset=0, ha_client_runtime_info=client
+        )
+
     def exchange(
         self, header: headers.ExchangeBrokerHaInfo, command: Command, connection: Peer
     ) -> Answer:
-        """EXCHANGE_BROKER_HA_INFO: where this master is. What a slave would be told is left.
+        """EXCHANGE_BROKER_HA_INFO: where this master is.
+
+        What a slave would be told is left: it finds its master by settings and at name servers.
 
         Source: administration §4.5.
         """
-        if header.master_ha_address is not None:
+        if header.master_ha_address is not None or self._role.is_slave:
             return Answer()
         return Answer(
             header=headers.ExchangeBrokerHaInfoResponse(

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.load import load_config
+from aerobee.broker.core.role import Role
 from aerobee.broker.replication.slaves import OF_HOST_MAX, SLAVES_MAX, Slaves
 from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
@@ -48,7 +49,12 @@ async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, in
     ports = free_block()
     config = config_of(ports, peers)
     async with running_store(root, Disk()) as store, trio.open_nursery() as nursery:
-        core = cast("Core", SimpleNamespace(config=config, store=store, address=""))
+        core = cast(
+            "Core",
+            SimpleNamespace(
+                config=config, store=store, address="", role=Role(slave=False), clock=None
+            ),
+        )
         slaves = Slaves(core)
         await nursery.start(slaves.run)
         assert config.replication.ha_listen_port == ports.ha

@@ -1,0 +1,148 @@
+"""`aerobee ha status`: of values, and of a pair of brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
+from aerobee.cli.ha import Member, rows_of
+from tests.aerobee.cli.conftest import command, environment
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import HOST
+from tests.kit.raw_client import RawConnection, send_fields, topic_fields
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CREATE_TOPIC, SEND = 17, 310
+
+
+def member(
+    broker_id: int, status: ReplicationStatus | None, host: str = "10.0.0.2", problem: str = ""
+) -> Member:
+    broker = BrokerInfo(
+        cluster="C", name="b", broker_id=broker_id, address=f"{host}:{10_911 + broker_id}"
+    )
+    return Member(broker, status, problem)
+
+
+def master(*replicas: ReplicaInfo, end: int = 1_000) -> ReplicationStatus:
+    return ReplicationStatus(is_master=True, max_offset=end, replicas=replicas)
+
+
+def replica(acknowledged: int, host: str = "10.0.0.3", **more: Any) -> ReplicaInfo:
+    given: dict[str, Any] = {"in_sync": True, "lag_s": 0.0, "standing": "follows"}
+    given |= more
+    return ReplicaInfo(
+        peer=f"{host}:4711", acknowledged=acknowledged, lag=1_000 - acknowledged, **given
+    )
+
+
+def slave(end: int, state: str = "following", problem: str = "") -> ReplicationStatus:
+    return ReplicationStatus(is_master=False, max_offset=end, state=state, problem=problem)
+
+
+def test_a_group_is_shown_with_its_master_first() -> None:
+    late = member(1, slave(900), "10.0.0.3")
+    rows = list(rows_of([late, member(0, master(replica(880, lag_s=2.5)))]))
+    shown = [
+        (row["id"], row["role"], row["max_offset"], row["lag_bytes"], row["lag_s"], row["in_sync"])
+        for row in rows
+    ]
+    assert shown == [
+        (0, "master", 1_000, None, None, None),
+        (1, "slave", 900, 100, 2.5, True),
+    ]
+    assert not any(row["problem"] for row in rows)
+
+
+def test_two_slaves_of_one_host_have_a_connection_each() -> None:
+    rows = list(
+        rows_of(
+            [
+                member(0, master(replica(300, lag_s=9.0), replica(1_000, lag_s=0.0))),
+                member(1, slave(1_000), "10.0.0.3"),
+                member(2, slave(320), "10.0.0.3"),
+            ]
+        )
+    )
+    assert [(row["lag_bytes"], row["lag_s"]) for row in rows[1:]] == [(0, 0.0), (680, 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        (
+            [member(0, master()), member(1, slave(9, "diverged", "at offset 9"), "10.0.0.3")],
+            "at offset 9",
+        ),
+        ([member(0, master()), member(1, slave(9), "10.0.0.3")], "no connection from it"),
+        (
+            [
+                member(0, master(replica(0, standing="ahead", in_sync=False))),
+                member(1, slave(9), "10.0.0.3"),
+            ],
+            "never sent",
+        ),
+        (
+            [member(0, master(replica(9, in_sync=False))), member(1, slave(9), "10.0.0.3")],
+            "haMaxGapNotInSync",
+        ),
+        (
+            [member(0, None, problem="does not answer"), member(1, slave(9), "10.0.0.3")],
+            "no master of the group answers",
+        ),
+        ([member(0, master()), member(1, master(), "10.0.0.3")], "two masters"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(members: list[Member], problem: str) -> None:
+    assert problem in str(list(rows_of(members))[-1]["problem"])
+
+
+def shown_by(pair: BrokerProcess, *more: str) -> tuple[int, list[dict[str, Any]]]:
+    done = subprocess.run(
+        command("ha", "status", "--json", *more),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(pair.namesrv_address),
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.service
+def test_a_pair_is_shown_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    ours = {"brokerName": "b", "brokerIP1": HOST, "haPeers": HOST}
+    with BrokerProcess(data=tmp_path / "master", settings=ours) as first:
+        theirs = {
+            "brokerName": "b",
+            "brokerIP1": HOST,
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "namesrvAddr": first.namesrv_address,
+            "embeddedNamesrv": False,
+        }
+        with RawConnection(first.address) as connection:
+            assert connection.call(CREATE_TOPIC, topic_fields("t", 1)).code == 0
+            assert connection.call(SEND, send_fields("t", 0), b"x").code == 0
+        with BrokerProcess(data=tmp_path / "slave", settings=theirs) as second:
+            eventually(lambda: shown_by(first)[0] == 0, within_s=30, what="a slave in sync")
+            _, (of_master, of_slave) = shown_by(first)
+            assert (of_master["role"], of_master["address"]) == ("master", first.address)
+            assert (of_slave["id"], of_slave["address"]) == (1, second.address)
+            assert of_slave["max_offset"] == of_master["max_offset"] > 0
+            assert (of_slave["in_sync"], of_slave["lag_bytes"]) == (True, 0)
+            assert shown_by(first, "--broker", "other") == (1, [])
+            second.kill()
+            eventually(
+                lambda: any(row["problem"] for row in shown_by(first)[1]),
+                within_s=30,
+                what="a slave that is missed",
+            )
