@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.errors import PutPostponed, Refused
+from aerobee.broker.errors import PutPostponed, Refusal
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import StoreError
@@ -61,17 +61,17 @@ PULL_CODES: Final[dict[GetStatus, int]] = {
 FOUND: Final = GetStatus.FOUND
 
 
-def put_refused(status: PutStatus, store: MessageStore) -> Refused:
+def put_refused(status: PutStatus, store: MessageStore) -> Refusal:
     """The answer to a put that did not store its message, with the cause that the store gives
     now.
     """
     code, remark = PUT_ANSWERS[status]
     limit = store.config.max_message_size_bytes
     remark = (remark or status.name).format(cause=store.flags.cause, max_message_size_bytes=limit)
-    return Refused(code, remark)
+    return Refusal(code, remark)
 
 
-def first_put_refused(status: PutStatus, store: MessageStore) -> Refused:
+def first_put_refused(status: PutStatus, store: MessageStore) -> Refusal:
     """As `put_refused`, for a request of which this put is the first effect.
 
     If only the next segment of the log is missing, the request is postponed until it is there.
@@ -81,7 +81,7 @@ def first_put_refused(status: PutStatus, store: MessageStore) -> Refused:
 
 def refusal(error: Exception) -> Answer | None:
     """The answer to an exception that means something to the client; None for a bug of ours."""
-    if isinstance(error, Refused):
+    if isinstance(error, Refusal):
         return Answer(error.code, error.header, error.remark)
     if isinstance(error, StoreError):
         return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))

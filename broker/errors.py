@@ -1,7 +1,7 @@
 """The refusals of the broker, and why.
 
 BrokerError
-├── Refused(code, remark)          the end of one request: the answer that is sent
+├── Refusal(code, remark)          the end of one request: the answer that is sent
 │   ├── NameIllegal                a topic or group name breaks the rule of names       29
 │   ├── TopicNotExist              the topic is unknown and may not be created          17
 │   ├── GroupNotExist              the group is unknown and may not be created          26
@@ -14,7 +14,7 @@ BrokerError
 │   └── TooFast                    clients create topics or groups too fast: retry later  2
 └── TableDamaged                   a table's file and its backup both do not decode: no start
 
-A `Refused` has its response code, so no table maps it to an answer. All other errors of a request
+A `Refusal` has its response code, so no table maps it to an answer. All other errors of a request
 come from `store.errors` and `remoting.errors`.
 """
 
@@ -34,7 +34,7 @@ class BrokerError(Exception):
     """The root of the errors of this package."""
 
 
-class Refused(BrokerError):
+class Refusal(BrokerError):
     """Ends the request with `code` and a remark for the person who reads it.
 
     `header` is sent with it where a refusal has fields of its own.
@@ -47,14 +47,14 @@ class Refused(BrokerError):
         self.header: Header | None = None
 
 
-class NameIllegal(Refused):
+class NameIllegal(Refusal):
     """A topic or group name is blank, too long or has a character outside the allowed set."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.INVALID_PARAMETER, remark)
 
 
-class TopicNotExist(Refused):
+class TopicNotExist(Refusal):
     """The topic has no configuration here and none could be created."""
 
     def __init__(self, topic: str) -> None:
@@ -64,7 +64,7 @@ class TopicNotExist(Refused):
         )
 
 
-class GroupNotExist(Refused):
+class GroupNotExist(Refusal):
     """The consumer group has no configuration here and none could be created."""
 
     def __init__(self, group: str) -> None:
@@ -74,21 +74,21 @@ class GroupNotExist(Refused):
         )
 
 
-class NoPermission(Refused):
+class NoPermission(Refusal):
     """The broker, the topic or the group does not allow it."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
 
 
-class FilterInvalid(Refused):
+class FilterInvalid(Refusal):
     """The expression of a subscription does not parse, or is beyond a limit; the text says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, reason)
 
 
-class PropertyFilterOff(Refused):
+class PropertyFilterOff(Refusal):
     """The subscription is not by tags, and other filters are disabled."""
 
     def __init__(self, expression_type: str | None) -> None:
@@ -98,14 +98,14 @@ class PropertyFilterOff(Refused):
         )
 
 
-class AttributesIllegal(Refused):
+class AttributesIllegal(Refusal):
     """An edit of topic attributes that cannot be applied."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
-class LimitReached(Refused):
+class LimitReached(Refusal):
     """A table is full. The remark names the limit, and how to make room where that is possible.
 
     `key` is the setting with the limit, if there is one.
@@ -117,7 +117,7 @@ class LimitReached(Refused):
         super().__init__(ResponseCode.SYSTEM_ERROR, f"{words}; {remedy}" if remedy else words)
 
 
-class TooFast(Refused):
+class TooFast(Refusal):
     """Clients create topics or groups faster than is allowed; retry later."""
 
     def __init__(self, what: str, per_s: float) -> None:
@@ -127,7 +127,7 @@ class TooFast(Refused):
         )
 
 
-class PutPostponed(Refused, Postponed):
+class PutPostponed(Refusal, Postponed):
     """The next segment of the log is not there yet, and the request has had no effect.
 
     A request that runs in a round is served again; for any other this is the answer.

@@ -15,7 +15,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aerobee.broker.access.permissions import Action
-from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.errors import NoPermission, Refusal
 from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -73,11 +73,11 @@ class Entry(NamedTuple):
 
 
 def policy_type_of(text: str | None) -> PolicyType:
-    """The policy that a request names; CUSTOM when it names none. Raises: Refused."""
+    """The policy that a request names; CUSTOM when it names none. Raises: Refusal."""
     for kind in PolicyType:
         if not text or text.lower() == kind.lower():
             return kind
-    raise Refused(
+    raise Refusal(
         ResponseCode.INVALID_PARAMETER, f"The policy type {text!r:.60} is unknown: Custom, Default"
     )
 
@@ -85,7 +85,7 @@ def policy_type_of(text: str | None) -> PolicyType:
 def checked_resource(text: str | None) -> str:
     """A resource as it is written: `Topic:name`, `Topic:prefix*`, `Topic:*` or `*`.
 
-    Raises: NoPermission, as the Java broker, where there is no such type; Refused for a bad name.
+    Raises: NoPermission, as the Java broker, where there is no such type; Refusal for a bad name.
     """
     if text == ANY_RESOURCE:
         return ANY_RESOURCE
@@ -93,7 +93,7 @@ def checked_resource(text: str | None) -> str:
     if kind.lower() not in TYPES:
         raise NoPermission("The resource is null.")
     if name != ANY_RESOURCE and not NAME.fullmatch(name.removesuffix("*")):
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"The resource {text!r:.80} has no legal name: letters, digits and %|_.@- with one"
             " asterisk at the end at most",
@@ -102,13 +102,13 @@ def checked_resource(text: str | None) -> str:
 
 
 def checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
-    """The entry in its canonical spelling. Raises: NoPermission, as the Java broker; Refused."""
+    """The entry in its canonical spelling. Raises: NoPermission, as the Java broker; Refusal."""
     decision = (entry.decision or "").capitalize()
     resource = checked_resource(entry.resource)
     actions = checked_actions(entry.actions or ())
     sources = [checked_source(source) for source in entry.source_ips or ()]
     if len(sources) > SOURCES_MAX:
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"An entry has {len(sources)} source ips, at most {SOURCES_MAX} are taken",
         )
@@ -120,7 +120,7 @@ def checked_entry(entry: PolicyEntryInfo) -> PolicyEntryInfo:
 
 
 def checked_actions(names: Iterable[str]) -> list[str]:
-    """The names of actions, each once. Raises: NoPermission, as the Java broker; Refused."""
+    """The names of actions, each once. Raises: NoPermission, as the Java broker; Refusal."""
     actions: dict[str, None] = {}
     for name in names:
         if name.lower() == "any":
@@ -128,7 +128,7 @@ def checked_actions(names: Iterable[str]) -> list[str]:
         known = ACTIONS.get(name.strip().lower())
         if known is None:
             known_names = ", ".join(title for title, _ in ACTIONS.values())
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"The action {name!r:.40} is unknown: {known_names}",
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.lists import encoded_table
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.metrics.samples import WINDOWS
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client import ProducerInfo
@@ -85,7 +85,7 @@ class AdminProcessor:
         """GET_CONSUMER_CONNECTION_LIST."""
         entry = self.clients.group(header.consumer_group)
         if entry is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"the consumer group[{header.consumer_group}] not online",
             )
@@ -104,7 +104,7 @@ class AdminProcessor:
         """GET_PRODUCER_CONNECTION_LIST."""
         clients = self.clients.producers.get(header.producer_group)
         if clients is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
         body = ProducerConnection([connected(client) for client in clients.values()])
@@ -153,7 +153,7 @@ class AdminProcessor:
         item, of_bytes = ITEMS.get(header.stats_name, ("", False))
         minute, hour, day = (self.snapshot(item, header.stats_key, w, of_bytes) for w in WINDOWS)
         if minute is None or hour is None or day is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )

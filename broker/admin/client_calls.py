@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.changes import ChangeAnswer, change, quoted
 from aerobee.broker.core.names import was_delivered
-from aerobee.broker.errors import GroupNotExist, Refused
+from aerobee.broker.errors import GroupNotExist, Refusal
 from aerobee.remoting.errors import CallTimedOut, RemotingError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -72,7 +72,7 @@ class ClientCalls:
         found = [one.connection for one in self.clients.holders.get(header.client_id, {}).values()]
         if not found:
             name = quoted(header.client_id)
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no client with the id {name} is connected")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no client with the id {name} is connected")
         for one in found:
             one.close("an administrator asked for it")
         said = change(header.client_id, {"connections": len(found)}, {"connections": 0})
@@ -84,7 +84,7 @@ class ClientCalls:
         try:
             _, physical_offset = read_offset_id(message_id)
         except ValueError as error:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"msgId [{message_id[:64]}] is no offset id: ask for the one that sends return",
             ) from error
@@ -95,11 +95,11 @@ class ClientCalls:
             if message is None or not was_delivered(message.topic, group, header.topic):
                 record = None
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message [{message_id}] any more")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message [{message_id}] any more")
         return bytes(record)
 
     def _client(self, group: str, client_id: str) -> Client:
-        """The newest connection of a member. Raises: Refused."""
+        """The newest connection of a member. Raises: Refusal."""
         entry = self.clients.group(group)
         found = [
             client
@@ -107,26 +107,26 @@ class ClientCalls:
             if client.client_id == client_id
         ]
         if not found:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
             )
         if found[-1].version < OLDEST_CLIENT:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> is too old to be asked: upgrade it to 3.1.8 or later",
             )
         return found[-1]
 
     async def _ask(self, client: Client, header: Header, body: bytes = b"") -> Answer:
-        """The client's response, its bytes unchanged. Raises: Refused."""
+        """The client's response, its bytes unchanged. Raises: Refusal."""
         try:
             said = await client.connection.call(header.code, header, body, ANSWER_WITHIN_S)
         except CallTimedOut as error:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}>: {error}"
             ) from error
         except RemotingError as error:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"consumer <{client.client_id}>: {error}"
             ) from error
         return Answer(said.code, remark=said.remark, body=bytes(said.body))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.core.lists import size_with
-from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import MessageQueue, QueueUnit, QueueUnits
@@ -218,7 +218,7 @@ class ConsumptionProcessor:
         )
 
     async def topics_of_all(self, ordered: bool) -> dict[str, list[TopicConfig]]:
-        """Group → its topics, or its ordered ones. Raises: Refused when there are too many.
+        """Group → its topics, or its ordered ones. Raises: Refusal when there are too many.
 
         The limit is checked before the first queue is read.
         """
@@ -281,15 +281,15 @@ class ConsumptionProcessor:
         queue = self.store.queues.find(header.topic, header.queue_id)
         if queue is None:
             remark = f"{header.queue_id}@{header.topic} is not exist!"
-            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         if not queue.min_offset <= header.index < queue.end_offset:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"index {header.index} is outside of queue {header.queue_id} of {header.topic}: "
                 f"it holds {queue.min_offset} to {queue.end_offset}",
             )
         if not 0 < header.count <= UNITS_MAX:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER, f"count is 1 to {UNITS_MAX}, not {header.count}"
             )
         return self.store.reading(lambda: self.units_of(queue, header))
@@ -321,8 +321,8 @@ class ConsumptionProcessor:
         return Answer(body=body.to_bytes())
 
 
-def too_many_queues(how: str) -> Refused:
+def too_many_queues(how: str) -> Refusal:
     """The refusal of a response that would be longer than clients accept."""
-    return Refused(
+    return Refusal(
         ResponseCode.SYSTEM_ERROR, f"more than {QUEUES_MAX} queues are asked for: ask {how}"
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from aerobee.broker.changes import ChangeAnswer, changes_of
-from aerobee.broker.errors import NameIllegal, Refused
+from aerobee.broker.errors import NameIllegal, Refusal
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.codes import ResponseCode
@@ -93,7 +93,7 @@ class TopicDeletion:
             try:
                 await self.store.space.queues.destroy_topics(names)
             except TimeoutError as error:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.SYSTEM_ERROR, f"{error}: its queues stay, delete the topic again"
                 ) from error
             # A recovery scans the log from its last recovery point, and after this flush there

@@ -14,7 +14,7 @@ from aerobee.broker.assignment.request_modes import MODES, POP, PULL
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.consumers.clients import BROADCASTING
 from aerobee.broker.core.lists import encoded_table
-from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, Refusal, TopicNotExist
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.pop import (
@@ -96,7 +96,7 @@ class AssignmentProcessor:
         if self._topics.get(wanted.topic) is None:
             raise TopicNotExist(wanted.topic)
         if wanted.mode not in MODES:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER, f"mode {wanted.mode[:40]!r} is neither PULL nor POP"
             )
         self._groups.require(wanted.consumer_group, self._clock.now_ms())
@@ -137,7 +137,7 @@ class AssignmentProcessor:
         """The assigned queues; None where the topic or the group is unknown."""
         allocate = STRATEGIES.get(request.strategy_name)
         if allocate is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"strategy {request.strategy_name[:40]!r} is none of {', '.join(STRATEGIES)}",
             )
@@ -168,7 +168,7 @@ class AssignmentProcessor:
         if not counts:
             return None
         if sum(counts.values()) > QUEUES_MAX:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"topic {topic} has more than {QUEUES_MAX} queues on all brokers together:"
                 " its consumers must share them out themselves",

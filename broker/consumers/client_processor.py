@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from aerobee.broker.consumers.clients import BROADCASTING, Client, subscription_of
-from aerobee.broker.errors import PropertyFilterOff, Refused
+from aerobee.broker.errors import PropertyFilterOff, Refusal
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of, is_tag_type
 from aerobee.remoting.server.routes import finished
@@ -110,7 +110,7 @@ class ClientProcessor:
 
     def check_fits(self, data: HeartbeatData, connection: ClientConnection) -> None:
         """Check that all of a heartbeat fits: it is applied whole or not at all. Raises:
-        Refused.
+        Refusal.
         """
         for consumer in data.consumer_data_set:
             self.clients.check_subscriptions(
@@ -255,7 +255,7 @@ class ClientProcessor:
         """GET_CONSUMER_LIST_BY_GROUP: every member once, in an order that all see alike."""
         entry = self.clients.group(header.consumer_group)
         if entry is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
@@ -322,7 +322,7 @@ class ClientProcessor:
 
 
 def check_expressions(consumer: ConsumerData) -> None:
-    """Check that no expression is longer than a pull's may be. Raises: Refused."""
+    """Check that no expression is longer than a pull's may be. Raises: Refusal."""
     for item in consumer.subscription_data_set:
         listed = max(len(item.code_set), len(item.tags_set))
         if (
@@ -330,7 +330,7 @@ def check_expressions(consumer: ConsumerData) -> None:
             or len(item.sub_string) > TAGS_CHARS_MAX
             or sum(map(len, item.tags_set)) > TAGS_CHARS_MAX
         ):
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"the subscription of group {consumer.group_name[:SHOWN_CHARACTERS]} on topic"
                 f" {item.topic[:SHOWN_CHARACTERS]} is too long: {TAGS_CHARS_MAX} characters and"

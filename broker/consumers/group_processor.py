@@ -14,7 +14,7 @@ from aerobee.broker.changes import ChangeAnswer, change, changes_of
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.topics.topic_processor import PAGE, PageRequest, TableFile, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
@@ -208,7 +208,7 @@ class GroupProcessor:
 def check_config(config: SubscriptionGroupConfig) -> None:
     """Refuse a config whose free-form parts are too large, or nested too deeply to be read again.
 
-    Raises: Refused.
+    Raises: Refusal.
     """
     text = config.to_bytes()
     if len(text) > CONFIG_BYTES_MAX:
@@ -226,7 +226,7 @@ def check_config(config: SubscriptionGroupConfig) -> None:
         raise unfit(config, f"is not valid: {error}") from error
 
 
-def unfit(config: SubscriptionGroupConfig, why: str) -> Refused:
+def unfit(config: SubscriptionGroupConfig, why: str) -> Refusal:
     """The refusal of a config."""
     name = config.group_name[:GROUP_MAX_CHARS]
-    return Refused(ResponseCode.INVALID_PARAMETER, f"the config of group [{name}] {why}")
+    return Refusal(ResponseCode.INVALID_PARAMETER, f"the config of group [{name}] {why}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, check_not_own
 from aerobee.broker.core.lists import size_with
-from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import offset as headers
@@ -96,11 +96,11 @@ class OffsetProcessor:
             raise TopicNotExist(header.topic)
         if header.queue_id is None or header.commit_offset is None:
             missing = "queueId" if header.queue_id is None else "commitOffset"
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
         if not self.may_have_offset(header.consumer_group, topic, header.queue_id):
             queues = max(topic.read_queue_nums, topic.write_queue_nums)
             remark = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {queues}"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         stored = self.offsets.commit(
             header.consumer_group,
             header.topic,
@@ -202,12 +202,12 @@ class OffsetProcessor:
         return self.store.reading(look)
 
 
-def never_committed(group: str, topic: str | None) -> Refused:
+def never_committed(group: str, topic: str | None) -> Refusal:
     """The refusal to clone a group without offsets."""
     of = f" of topic [{topic}]" if topic else ""
-    return Refused(ResponseCode.QUERY_NOT_FOUND, f"the group [{group}] has no offset{of}")
+    return Refusal(ResponseCode.QUERY_NOT_FOUND, f"the group [{group}] has no offset{of}")
 
 
-def not_found(reason: str) -> Refused:
+def not_found(reason: str) -> Refusal:
     """The answer QUERY_NOT_FOUND."""
-    return Refused(ResponseCode.QUERY_NOT_FOUND, f"Not found, {reason}")
+    return Refusal(ResponseCode.QUERY_NOT_FOUND, f"Not found, {reason}")

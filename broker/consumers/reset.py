@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
-from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.remoting.server.turns import Turns, in_slices
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import (
@@ -125,7 +125,7 @@ class ResetProcessor:
         first = self.store.min_offset(header.topic, queue_id)
         end = self.store.max_offset(header.topic, queue_id)
         if not first <= header.offset <= end + 1:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"offset {header.offset} is outside of queue {queue_id} of {header.topic}: "
                 f"it holds {first} to {end}",
@@ -144,20 +144,20 @@ class ResetProcessor:
         for queue_id, target in targets.items():
             now_at = self.offsets.query(header.group, header.topic, queue_id)
             if now_at == NO_OFFSET:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
                 )
             targets[queue_id] = target if header.is_force or target < now_at else now_at
         group = self.clients.group(header.group)
         if group is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} "
                 f"Topic: {header.topic} Timestamp: {header.timestamp}",
             )
         for client in group.clients.values():
             if client.version < OLDEST_CLIENT:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"the client {client.client_id} does not support this feature: it is too old",
                 )

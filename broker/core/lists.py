@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.saved.documents import names_in
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def encoded(
     items: Iterable[Any], most_bytes: int = ANSWER_BYTES_MAX
 ) -> Generator[None, None, bytes]:
-    """A list as JSON. Raises: Refused when it becomes too long. Others may run at each yield."""
+    """A list as JSON. Raises: Refusal when it becomes too long. Others may run at each yield."""
     pieces: list[bytes] = []
     size, items, count = 0, iter(items), FIRST_STEP
     while step := list(islice(items, count)):
@@ -72,10 +72,10 @@ def next_step(count: int, size: int) -> int:
 
 
 def size_with(size: int, piece: bytes, most_bytes: int = ANSWER_BYTES_MAX) -> int:
-    """The length of an answer with one more piece. Raises: Refused beyond `most_bytes`."""
+    """The length of an answer with one more piece. Raises: Refusal beyond `most_bytes`."""
     size += len(piece) + 1
     if size > most_bytes:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"the answer would be longer than {most_bytes} bytes, which is more than clients take:"
             " ask for less, page by page or one by one",

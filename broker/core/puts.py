@@ -82,7 +82,7 @@ class Puts:
     def put(
         self, draft: MessageDraft, properties: dict[str, str], *, accepted: bool = False
     ) -> PutResult:
-        """Store a message through the hooks. Raises: Refused, by a hook; nothing is stored then."""
+        """Store a message through the hooks. Raises: Refusal, by a hook; nothing is stored then."""
         if self.closed:
             return CLOSED
         now_ms = self._next_timestamp()
@@ -93,7 +93,7 @@ class Puts:
         return self._store.put(draft, now_ms, accepted=accepted)
 
     def validate(self, draft: MessageDraft, properties: dict[str, str]) -> None:
-        """Run the hooks over a copy of a message that is put later. Raises: Refused, by a hook."""
+        """Run the hooks over a copy of a message that is put later. Raises: Refusal, by a hook."""
         if self.hooks:
             draft, properties = copy(draft), dict(properties)
             for hook in self.hooks:

@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from aerobee.broker.dedupe.seen_messages import DedupeTable, FirstMessage
-from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, Refusal
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.clock import monotonic_ms
@@ -95,7 +95,7 @@ class Dedupe:
         """Store a message, unless it is a repetition; its draft then names the first one's queue.
 
         The result counts what was stored. `read_queues`: of how many queues consumers of the topic
-        read. Raises: Refused while the window is being read.
+        read. Raises: Refusal while the window is being read.
         """
         key = self._key(draft.topic, properties)
         first = self._find(draft.topic, key, read_queues)
@@ -114,7 +114,7 @@ class Dedupe:
         once.
 
         The result has the offsets of all of them, and the queue offset of the first. Raises:
-        Refused.
+        Refusal.
         """
         new: list[bytes] = []
         own: dict[str, int] = {}
@@ -143,18 +143,18 @@ class Dedupe:
         return self._merged(draft, places, result)
 
     def _items(self, topic: str, body: bytes | memoryview) -> Iterator[tuple[bytes, str | None]]:
-        """Bytes and key of the messages of a batch. Raises: Refused."""
+        """Bytes and key of the messages of a batch. Raises: Refusal."""
         raw, at = bytes(body), 0
         try:
             for number, (_, content, properties) in enumerate(batch_items(raw)):
                 if number == ITEMS_MAX:
                     reason = f"a batch to {topic}, which is deduplicated, has {ITEMS_MAX} messages"
-                    raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"{reason} at most")
+                    raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{reason} at most")
                 end = at + batch_item_size(len(content), len(properties))
                 yield raw[at:end], self._key(topic, decode(properties))
                 at = end
         except MessageIllegal as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
     def _merged(
         self, draft: MessageDraft, places: list[FirstMessage | int], new: PutResult
@@ -185,10 +185,10 @@ class Dedupe:
     def _key(self, topic: str, properties: Mapping[str, str]) -> str | None:
         """The value that makes this message equal to others; None when it is not compared.
 
-        Raises: Refused while the window is being read.
+        Raises: Refusal while the window is being read.
         """
         if not self.ready:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 f"the broker has started and still reads what was sent to {topic} within its "
                 "dedupe window: send it again",

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import Target, target
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import TRANSACTION_PREPARED
@@ -33,12 +33,12 @@ KEPT_BYTES: Final = 512
 
 
 def level_of(text: str) -> int:
-    """The DELAY property as a number. Raises: Refused."""
+    """The DELAY property as a number. Raises: Refusal."""
     try:
         return int(text)
     except ValueError:
         remark = f"property DELAY is not a number: {text[:40]!r}"
-        raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
+        raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from None
 
 
 def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], int, bool], None]:

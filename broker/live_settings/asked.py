@@ -14,7 +14,7 @@ from aerobee.broker.config.files.foreign import known_name
 from aerobee.broker.config.files.properties_file import read_properties
 from aerobee.broker.config.layers import take
 from aerobee.broker.config.schema import KNOWN, SCHEMA, canon, nearest
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -38,31 +38,31 @@ INVALID, FORBIDDEN = ResponseCode.INVALID_PARAMETER, ResponseCode.NO_PERMISSION
 def settings_asked(body: bytes, *, part: str = "") -> Mapping[str, Setting]:
     """The settings in the body, lines of `key=value`, by canonical name.
 
-    `part`: only settings of this part may be changed; empty: of any part. Raises: Refused.
+    `part`: only settings of this part may be changed; empty: of any part. Raises: Refusal.
     """
     if len(body) > BODY_BYTES_MAX:
-        raise Refused(INVALID, f"a body of {len(body)} bytes; at most {BODY_BYTES_MAX} are read")
+        raise Refusal(INVALID, f"a body of {len(body)} bytes; at most {BODY_BYTES_MAX} are read")
     try:
         entries = read_properties(body, "line")
     except ConfigurationError as error:
-        raise Refused(INVALID, told(error.problems)) from None
+        raise Refusal(INVALID, told(error.problems)) from None
     forbidden = [entry for entry in entries if not is_allowed(entry.name, part)]
     if forbidden:
         first = [shortened(entry) for entry in forbidden[:SHOWN_PROBLEMS]]
         problems = [f"{entry.where}: {why_not(entry, part)}" for entry in first]
-        raise Refused(FORBIDDEN, told(problems, len(forbidden)))
+        raise Refusal(FORBIDDEN, told(problems, len(forbidden)))
     long = [
         f"{entry.where}: a value of {len(join_tree(entry.value))} characters"
         for entry in entries
         if len(join_tree(entry.value)) > VALUE_CHARS_MAX
     ]
     if long:
-        raise Refused(INVALID, told(long))
+        raise Refusal(INVALID, told(long))
     layer = take([entry._replace(form=Form.TEXT) for entry in entries])
     if layer.problems:
-        raise Refused(INVALID, told(layer.problems))
+        raise Refusal(INVALID, told(layer.problems))
     if not layer.settings:
-        raise Refused(INVALID, "no setting to change: the body is lines of key=value")
+        raise Refusal(INVALID, "no setting to change: the body is lines of key=value")
     return layer.settings
 
 

@@ -18,7 +18,7 @@ from aerobee.broker.config.files.entries import COMMAND_LINE, ConfigurationError
 from aerobee.broker.config.live import Difference, changed, clashes, differences, odd, with_live
 from aerobee.broker.config.report import beyond_disk
 from aerobee.broker.config.schema import SCHEMA
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.live_settings.overlay_file import OverlayFile
 from aerobee.broker.process.host import disk_bytes
 from aerobee.broker.saved.data_version import bumped, first_version
@@ -58,7 +58,7 @@ class LiveSettings:
     async def change(self, settings: Mapping[str, Setting], by: str) -> str:
         """Change these settings, by canonical name, now and for later starts.
 
-        Returns warnings as text. `by`: the address of the administrator. Raises: Refused.
+        Returns warnings as text. `by`: the address of the administrator. Raises: Refusal.
         """
         async with self._one_change:
             self._check_allowed(settings)
@@ -68,13 +68,13 @@ class LiveSettings:
             clash = clashes(self.config, wanted)
             clash += await self._disk.in_thread(self._beyond_disk, wanted)
             if clash:
-                raise Refused(ResponseCode.INVALID_PARAMETER, "; ".join(clash))
+                raise Refusal(ResponseCode.INVALID_PARAMETER, "; ".join(clash))
             try:
                 await self._disk.in_thread(self._overlay.add, placed)
             except OSError as error:
                 reason = f"{self._overlay.path}: {error.strerror or error}"
                 log.error("config.not_saved", path=at, error=str(error))
-                raise Refused(
+                raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"nothing was changed, it could not be saved: {reason}",
                 ) from error
@@ -86,13 +86,13 @@ class LiveSettings:
 
     def _check_allowed(self, settings: Mapping[str, Setting]) -> None:
         if not self.config.broker.allow_runtime_config:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.NO_PERMISSION, "allowRuntimeConfig is false: settings do not change"
             )
         names = [SCHEMA[name].name for name in settings]
         fixed = [name for name in names if self._is_fixed(name)]
         if fixed:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.NO_PERMISSION,
                 f"{', '.join(fixed)}: given on the command line, which wins over changes while"
                 " running; restart without it",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from aerobee.broker.config.report import as_properties, namesrv_properties
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.live_settings.asked import NAMESRV, settings_asked
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
@@ -48,7 +48,7 @@ class SettingsProcessor:
         by = str(connection.address)
         try:
             remark = await self._live.change(settings_asked(bytes(command.body), part=part), by)
-        except Refused as refused:
+        except Refusal as refused:
             log.warning(
                 "config.change_refused", address=by, code=refused.code, reason=refused.remark
             )

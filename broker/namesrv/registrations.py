@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.errors import LimitReached, Refusal
 from aerobee.remoting.wire.bodies.route import LostBroker
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -198,7 +198,7 @@ def timeout_ms(said: int | None) -> int:
 
 
 def check_shape(request: Registration) -> None:
-    """Check the fields of a registration other than its topics. Raises: Refused, LimitReached."""
+    """Check the fields of a registration other than its topics. Raises: Refusal, LimitReached."""
     for key, name in (("clusterName", request.cluster), ("brokerName", request.broker)):
         if not NAME.fullmatch(name) or not name.strip():
             raise wrong(key, name, "a name without slashes and control characters")
@@ -212,7 +212,7 @@ def check_shape(request: Registration) -> None:
     texts = (request.cluster, request.broker, request.address, request.ha_address)
     zone = request.zone_name or ""
     if max(map(len, (*texts, zone, *request.filter_servers))) > NAME_MAX:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"a name or an address of a registration is longer than {NAME_MAX} characters",
         )
@@ -226,20 +226,20 @@ def port_of(address: str) -> int:
     return int(found[1]) if found else -1
 
 
-def wrong(key: str, value: str, wanted: str) -> Refused:
+def wrong(key: str, value: str, wanted: str) -> Refusal:
     """The error for an invalid field of a registration."""
-    return Refused(ResponseCode.SYSTEM_ERROR, f"{key} is {value[:SHOWN]!r}, not {wanted}")
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"{key} is {value[:SHOWN]!r}, not {wanted}")
 
 
 def check_queues(topic: str, read: int, write: int) -> None:
-    """Check the name and the queue counts of a registered topic. Raises: Refused."""
+    """Check the name and the queue counts of a registered topic. Raises: Refusal."""
     if not 0 <= min(read, write) <= max(read, write) <= QUEUES_MAX:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"topic {topic[:NAME_MAX]} is registered with {read} queues to read and"
             f" {write} to write, 0 to {QUEUES_MAX} are taken",
         )
     if len(topic) > NAME_MAX:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
         )

@@ -14,7 +14,7 @@ import structlog
 
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.core.lists import encoded, encoded_table
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
 from aerobee.broker.namesrv.registrations import Registration, timeout_ms
 from aerobee.broker.namesrv.route_views import of_zone, with_acting_masters
@@ -115,10 +115,10 @@ class RouteProcessor:
         settings = self.settings
         wait_ms = settings.wait_seconds_for_service_s * 1000
         if settings.need_wait_for_service and monotonic_ms(self.clock) - self.began_ms < wait_ms:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self.routes.route(header.topic, self.shown_to(connection))
         if route is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}\n{FAQ}",
             )
@@ -142,7 +142,7 @@ class RouteProcessor:
     ) -> Steps:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
         if not self.settings.enable_all_topic_list:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
         return topic_list(self.routes.topics())
 
     def topics_of_cluster(
@@ -153,9 +153,9 @@ class RouteProcessor:
         return topic_list(self.routes.topics(header.cluster))
 
     def check_topic_list(self) -> None:
-        """Check that lists of topics are enabled. Raises: Refused."""
+        """Check that lists of topics are enabled. Raises: Refusal."""
         if not self.settings.enable_topic_list:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
 
     def unit_topics(
         self, header: headers.GetUnitTopicList, command: Command, connection: Connection
@@ -195,7 +195,7 @@ class RouteProcessor:
         """REGISTER_BROKER: a broker with all its topics, or with changed ones."""
         body = bytes(command.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         content = yield from RegisterBrokerBody.in_steps(
             body, version=command.version, compressed=header.compressed
         )
@@ -333,7 +333,7 @@ class RouteProcessor:
         """GET_KV_CONFIG."""
         value = self.kv.get(header.namespace, header.key)
         if value is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
@@ -358,7 +358,7 @@ class RouteProcessor:
         """GET_KVLIST_BY_NAMESPACE: all keys and values of a namespace."""
         entries = self.kv.namespace(header.namespace)
         if entries is None:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
             )
         body = yield from kv_table(entries)

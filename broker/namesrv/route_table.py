@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.errors import LimitReached, Refusal
 from aerobee.broker.namesrv.registrations import (
     MASTER_ID,
     Broker,
@@ -138,7 +138,7 @@ class RouteTable:
     def register(
         self, request: Registration, now_ms: int
     ) -> Generator[None, None, RegistrationAnswer]:
-        """Register a broker and its topics. Raises: Refused when it may not register.
+        """Register a broker and its topics. Raises: Refusal when it may not register.
 
         Topics are stored again only when the data version differs from the stored one; topics
         missing from the request are kept, unless `deletes_missing` says otherwise. Other requests
@@ -188,10 +188,10 @@ class RouteTable:
         return self.master_of(broker, request)
 
     def check(self, request: Registration) -> None:
-        """Check a registration before anything is changed. Raises: Refused, LimitReached."""
+        """Check a registration before anything is changed. Raises: Refusal, LimitReached."""
         broker = self.brokers.get(request.broker)
         if (request.broker, request.broker_id) == self.own:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker {request.broker} with id {request.broker_id} runs in this process already:"
                 " give the other one another brokerName or brokerId",
@@ -199,7 +199,7 @@ class RouteTable:
         # A first registration with a single topic is an incremental one that came too early.
         known = broker is not None and request.broker_id in broker.addresses
         if not known and len(request.topics) == 1:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if broker is None and len(self.brokers) >= self.max_brokers:
             raise LimitReached("broker", self.max_brokers)
         self.check_addresses(broker, request)
@@ -294,7 +294,7 @@ class RouteTable:
         """Store a topic of registered brokers; nothing if one of them is not registered.
 
         Entries for our own broker are ignored: it reports its topics itself, unless it is a slave.
-        Raises: Refused, LimitReached.
+        Raises: Refusal, LimitReached.
         """
         for queue in queues:
             check_queues(topic, queue.read_queue_nums, queue.write_queue_nums)

@@ -90,7 +90,7 @@ class TopicQueues:
     # ── Limits ──
 
     def check(self, topics: Mapping[str, TopicConfig]) -> Iterator[None]:
-        """Check that all topics of a broker can be stored. Raises: Refused, LimitReached."""
+        """Check that all topics of a broker can be stored. Raises: Refusal, LimitReached."""
         new = 0
         for number, (topic, config) in enumerate(topics.items(), 1):
             if number % TOPICS_STEP == 0:

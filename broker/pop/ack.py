@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.answers import STORED, first_put_refused, put_refused
 from aerobee.broker.core.names import group_problem
-from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.broker.pop.pop import check_hidden, check_timers
 from aerobee.broker.pop.pop_orders import OffsetIllegal
 from aerobee.broker.pop.pop_records import (
@@ -104,12 +104,12 @@ class Acknowledge:
         """BATCH_ACK_MESSAGE: everything is checked before anything is stored."""
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
-            raise Refused(NO_MESSAGE, "the request acknowledges nothing")
+            raise Refusal(NO_MESSAGE, "the request acknowledges nothing")
         if len(request.acks) > ACKS_MAX:
-            raise Refused(ILLEGAL, f"{len(request.acks)} acks in one request, {ACKS_MAX} are read")
+            raise Refusal(ILLEGAL, f"{len(request.acks)} acks in one request, {ACKS_MAX} are read")
         characters = sum([len(ack.bits) for ack in request.acks])
         if characters > BITS_MAX:
-            raise Refused(ILLEGAL, f"bit sets of {characters} characters, {BITS_MAX} are read")
+            raise Refusal(ILLEGAL, f"bit sets of {characters} characters, {BITS_MAX} are read")
         broker = request.broker_name or self._config.broker.broker_name
         steps = self._in_steps(request.acks, broker)
         if len(request.acks) > ACKS_STEP or characters > BITS_SHORT:
@@ -157,7 +157,7 @@ class Acknowledge:
         receipt = self._receipt(header.extra_info, header.offset)
         if receipt.broker != self._config.broker.broker_name:
             # It would be delivered twice: this broker cannot know that it was hidden.
-            raise Refused(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
+            raise Refusal(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
         key = _key(header, receipt)
         now_ms = self._clock.now_ms()
         if receipt.in_order:
@@ -193,7 +193,7 @@ class Acknowledge:
     def _check_queue(self, topic: str, queue_id: int, group: str) -> None:
         """Refuse a queue that the topic does not have, or that no pop of the group reads.
 
-        Raises: Refused.
+        Raises: Refusal.
         """
         config = self._topics.get(topic)
         if self._guarded and is_of_a_group(topic, group, self._groups.get):
@@ -201,52 +201,52 @@ class Acknowledge:
         if config is None:
             raise TopicNotExist(topic)
         if not 0 <= queue_id < config.read_queue_nums:
-            raise Refused(
+            raise Refusal(
                 ILLEGAL,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
             )
 
     def _check_offset(self, topic: str, queue_id: int, offset: int, end: int | None = None) -> None:
-        """Refuse a queue offset outside of the queue. Raises: Refused."""
+        """Refuse a queue offset outside of the queue. Raises: Refusal."""
         first = self._store.min_offset(topic, queue_id)
         end = self._store.max_offset(topic, queue_id) if end is None else end
         if not first <= offset <= end:
-            raise Refused(
+            raise Refusal(
                 NO_MESSAGE,
                 f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{first}~{end}",
             )
 
     def _receipt(self, text: str, offset: int) -> Receipt:
-        """Decode and check a receipt handle. Raises: Refused."""
+        """Decode and check a receipt handle. Raises: Refusal."""
         try:
             receipt = receipt_of(text, offset)
         except BodyError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self._check_receipt(receipt)
         return receipt
 
     def _check_receipt(self, receipt: Receipt) -> None:
         """Check a receipt for a queue or a time that no pop of this broker can have had.
 
-        Raises: Refused.
+        Raises: Refusal.
         """
         if not receipt.broker.isprintable():
             # It becomes part of a property, so it must not contain the separators of properties.
-            raise Refused(ILLEGAL, f"the receipt names the broker {receipt.broker[:40]!r}")
+            raise Refusal(ILLEGAL, f"the receipt names the broker {receipt.broker[:40]!r}")
         if receipt.in_order:
             return
         config = self._topics.get(self._revive_log.topic)
         count = 0 if config is None else config.read_queue_nums
         if not 0 <= receipt.revive_qid < count:
             remark = f"the receipt names revive queue {receipt.revive_qid}, {count} are here"
-            raise Refused(ILLEGAL, remark)
+            raise Refusal(ILLEGAL, remark)
         due_ms = receipt.pop_time + receipt.invisible_time
         if due_ms < 0:
-            raise Refused(ILLEGAL, f"the receipt is valid until {due_ms}, which is no time")
+            raise Refusal(ILLEGAL, f"the receipt is valid until {due_ms}, which is no time")
         ahead_ms = due_ms - self._clock.now_ms()
         if ahead_ms > self._config.store.timer_max_delay_s * 1000:
-            raise Refused(ILLEGAL, f"the receipt is valid for {ahead_ms} ms, longer than any")
+            raise Refusal(ILLEGAL, f"the receipt is valid for {ahead_ms} ms, longer than any")
 
     def _looked_at(self, ack: BatchAck, broker: str) -> tuple[PopKey, list[int], Receipt]:
         """Check one entry of a batch; offsets outside of the queue are left out."""
@@ -280,7 +280,7 @@ class Acknowledge:
         key: PopKey,
         offsets: list[int],
         receipt: Receipt,
-        refused: Callable[[PutStatus, MessageStore], Refused] = put_refused,
+        refused: Callable[[PutStatus, MessageStore], Refusal] = put_refused,
     ) -> None:
         """Put the acknowledgement of some offsets into the revive log.
 
@@ -299,7 +299,7 @@ class Acknowledge:
         """Acknowledge a message of an orderly pop; the group's offset moves when its batch is
         complete.
 
-        Raises: Refused for an offset that was not popped.
+        Raises: Refusal for an offset that was not popped.
         """
         topic, group, queue_id = key.topic, key.group, key.queue_id
         if offset < self._offsets.query(group, topic, queue_id):
@@ -308,7 +308,7 @@ class Acknowledge:
             following = self._orders.acknowledge(topic, group, queue_id, offset, key.pop_time)
         except OffsetIllegal as error:
             remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}: {error}"
-            raise Refused(ILLEGAL, remark) from error
+            raise Refusal(ILLEGAL, remark) from error
         if following is None:
             return
         now_ms = self._clock.now_ms()

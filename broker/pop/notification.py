@@ -65,7 +65,7 @@ class NotificationProcessor:
         return Answer(header=PollingInfoResponse(number))
 
     def _checked(self, header: Notification) -> PopScope:
-        """Check access; returns what the request waits for. Raises: Refused."""
+        """Check access; returns what the request waits for. Raises: Refusal."""
         access = self._access
         access.broker()
         topic = access.topic(header.topic)

@@ -16,7 +16,7 @@ import trio
 
 from aerobee.broker.answers import STORED, first_put_refused
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.pop.pop_hold import POPS
 from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, PopScope
@@ -137,7 +137,7 @@ class Pop:
     # ── Checks ──
 
     def _checked(self, header: PopMessage, now_ms: int) -> PopScope:
-        """The checks, in the order that clients know. Raises: Refused."""
+        """The checks, in the order that clients know. Raises: Refusal."""
         access = self._access
         access.broker()
         _check_count(header.max_msg_nums)
@@ -175,13 +175,13 @@ class Pop:
     def _attempt(
         self, request: HoldableRequest[PopMessage], scope: PopScope, *, last: bool
     ) -> Answer | None:
-        """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
+        """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refusal."""
         return self._found(request, scope, self._reader.read(scope), last=last)
 
     def _found(
         self, request: HoldableRequest[PopMessage], scope: PopScope, reads: PopResult, *, last: bool
     ) -> Answer | None:
-        """Move the group past what is not for it, and hand out what is. Raises: Refused."""
+        """Move the group past what is not for it, and hand out what is. Raises: Refusal."""
         for topic, queue_id, at in reads.moves:
             self._move(scope, topic, queue_id, at)
         if reads.parts:
@@ -225,7 +225,7 @@ class Pop:
     def _hand_out(self, header: PopMessage, scope: PopScope, reads: PopResult) -> Answer:
         """Write the check points of the messages found, and answer with them.
 
-        Raises: Refused, when the check point of the first queue cannot be stored.
+        Raises: Refusal, when the check point of the first queue cannot be stored.
         """
         revive_qid = ORDER_REVIVE_QID if scope.order else self._next_revive_queue()
         starts, offsets_of, counts = [], [], []
@@ -340,18 +340,18 @@ class Pop:
 
 
 def check_timers(timed: bool) -> None:
-    """Refuse a pop without timers: nothing would be delivered again. Raises: Refused."""
+    """Refuse a pop without timers: nothing would be delivered again. Raises: Refusal."""
     if not timed:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR, "pop needs the timers, and timerWheelEnable is false"
         )
 
 
 def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
-    """Refuse an invisible time longer than the longest timer. Raises: Refused."""
+    """Refuse an invisible time longer than the longest timer. Raises: Refusal."""
     limit_ms = config.store.timer_max_delay_s * 1000
     if abs(invisible_ms) > limit_ms:
-        raise Refused(
+        raise Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             f"invisibleTime is {invisible_ms} ms, timerMaxDelaySec allows {limit_ms} ms",
         )
@@ -360,7 +360,7 @@ def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
 def _check_attempt(attempt_id: str | None) -> None:
     """Limit the attempt id, which is kept with its batch: clients make it of 36 characters."""
     if attempt_id is not None and len(attempt_id) > ATTEMPT_CHARS:
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"attemptId of {len(attempt_id)} characters, {ATTEMPT_CHARS} are kept",
         )
@@ -368,7 +368,7 @@ def _check_attempt(attempt_id: str | None) -> None:
 
 def _check_count(max_messages: int) -> None:
     if not 0 < max_messages <= MESSAGES_MAX:
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"maxMsgNums is {max_messages}, 1 to {MESSAGES_MAX} messages are popped at once",
         )

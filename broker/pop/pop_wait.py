@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import trio
 from msgspec.structs import astuple
 
-from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, Refusal
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.holds.quota import weight_of
 from aerobee.broker.pop.pop_hold import HeldPop
@@ -75,7 +75,7 @@ def park(
         answer: Answer | None
         try:
             answer = again(last)
-        except Refused as refused:
+        except Refusal as refused:
             answer = Answer(refused.code, refused.header, refused.remark)
         except (NotInMemory, OSError):
             answer = over

@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from aerobee.broker.answers import STORED
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refusal
 from aerobee.broker.pop.pop_records import (
     CHECK_POINT_TAG,
     Ack,
@@ -211,7 +211,7 @@ class Revive:
                 try:
                     status = self._revive_log.put_back(entry.point.key, entry.put_back, *place)
                     reason = "" if status in STORED else status.name
-                except Refused as refused:
+                except Refusal as refused:
                     reason = str(refused)
                 if reason:
                     # They are put back twice then; nothing is lost, and the stop goes on.
@@ -293,7 +293,7 @@ class Revive:
             queue_id = queue.queue_id if own else point.pop_time % self._own_count
             try:
                 status = self._revive_log.check_point(point, left, queue_id, accepted=True)
-            except Refused:
+            except Refusal:
                 return
             if status not in STORED:
                 return
@@ -361,7 +361,7 @@ class Revive:
             topic = self._retry_topic(point)
         except NameIllegal:
             return PutStatus.MESSAGE_ILLEGAL
-        except Refused:
+        except Refusal:
             return PutStatus.SERVICE_NOT_AVAILABLE
         text = encode(properties).encode()
         if len(text) > PROPERTIES_BYTES_MAX:
@@ -375,7 +375,7 @@ class Revive:
         return status
 
     def _retry_topic(self, point: CheckPoint) -> str:
-        """The retry topic of a check point, created with its first message. Raises: Refused."""
+        """The retry topic of a check point, created with its first message. Raises: Refusal."""
         if point.topic.startswith(RETRY_PREFIX):
             return point.topic
         # The first form may be the name of something else, too: rights could not tell them apart.
@@ -407,7 +407,7 @@ class Revive:
             status = self._revive_log.check_point(
                 again, [offset], point.pop_time % self._own_count, accepted=True
             )
-        except Refused:
+        except Refusal:
             return False
         return status is PUT_OK
 

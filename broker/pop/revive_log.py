@@ -157,7 +157,7 @@ class ReviveLog:
     def check_point(
         self, point: CheckPoint, offsets: list[int], revive_qid: int, *, accepted: bool = False
     ) -> PutStatus:
-        """Put the check point of messages; `accepted`: one was put before. Raises: Refused."""
+        """Put the check point of messages; `accepted`: one was put before. Raises: Refusal."""
         point.revive_time = due_ms = point.due_ms
         if point.log_end is UNSET:
             point.log_end = self._commit_log.max_offset
@@ -173,7 +173,7 @@ class ReviveLog:
     def acknowledge(
         self, key: PopKey, offsets: list[int], revive_qid: int, due_ms: int
     ) -> PutStatus:
-        """Put the acknowledgement of messages of a pop. Raises: Refused."""
+        """Put the acknowledgement of messages of a pop. Raises: Refusal."""
         ack = Ack.of(key, offsets)
         result, timed = self._put(ack.to_bytes(), ack.tag, ack.unique_key, revive_qid, due_ms)
         if self.fresh is not None and timed and result.status in STORED:
@@ -185,7 +185,7 @@ class ReviveLog:
 
     def put_back(self, key: PopKey, offsets: list[int], topic: str, revive_qid: int) -> PutStatus:
         """Acknowledge messages that were put back, in that revive log itself: no timer is needed
-        behind a check point that has arrived. Raises: Refused.
+        behind a check point that has arrived. Raises: Refusal.
         """
         ack = Ack.of(key, offsets)
         draft = self._draft(ack.to_bytes(), revive_qid, topic)
@@ -203,7 +203,7 @@ class ReviveLog:
         accepted: bool = False,
     ) -> tuple[PutResult, bool]:
         """Put a record for the revive log, and whether it is in the timers' topic. Hot: two records
-        for each pop. Raises: Refused.
+        for each pop. Raises: Refusal.
         """
         puts, host, now_ms = self._puts, self._host, self._clock.now_ms()
         if self._wheel is not None and now_ms < deliver_ms <= now_ms + self._longest_ms:

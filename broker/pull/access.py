@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
-from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, Refusal, TopicNotExist
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
@@ -26,7 +26,7 @@ TOPIC_FORBIDDEN: Final = 3
 
 
 class ReadAccess:
-    """Each method is one check, and raises Refused where it fails. The caller knows the order."""
+    """Each method is one check, and raises Refusal where it fails. The caller knows the order."""
 
     def __init__(
         self, options: BrokerOptions, *, topics: TopicTable, groups: GroupTable, clock: Clock
@@ -79,7 +79,7 @@ class ReadAccess:
     def queue(self, topic: TopicConfig, queue_id: int, *, lowest: int = 0) -> None:
         """The topic has this queue; `lowest` −1 where that stands for all of them."""
         if not lowest <= queue_id < topic.read_queue_nums:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[{topic.topic_name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",

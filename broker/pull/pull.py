@@ -14,7 +14,7 @@ import trio
 
 from aerobee.broker.answers import FOUND, PULL_CODES
 from aerobee.broker.consumers.clients import BROADCASTING
-from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refusal
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
 from aerobee.broker.filters.subscription import filter_of
 from aerobee.broker.holds.quota import weight_of
@@ -140,7 +140,7 @@ class Pull:
         name = header.consumer_group
         registered = self._clients.group(name)
         if registered is None:
-            raise Refused(NOT_EXIST, f"the consumer's group info not exist, {name}")
+            raise Refusal(NOT_EXIST, f"the consumer's group info not exist, {name}")
         group = self._groups.require(name, self._clock.now_ms())
         if registered.message_model == BROADCASTING and not group.consume_broadcast_enable:
             remark = f"the consumer group[{name}] can not consume by broadcast way"
@@ -150,16 +150,16 @@ class Pull:
             raise forbidden(SUBSCRIPTION_FORBIDDEN, remark)
         subscription = registered.subscriptions.get(header.topic)
         if subscription is None:
-            raise Refused(NOT_EXIST, f"the consumer's subscription not exist, {name}")
+            raise Refusal(NOT_EXIST, f"the consumer's subscription not exist, {name}")
         if subscription.sub_version < header.sub_version:
-            raise Refused(NOT_LATEST, "the consumer's subscription not latest")
+            raise Refusal(NOT_LATEST, "the consumer's subscription not latest")
         if subscription.tag_filter is not None:
             return subscription.tag_filter
         known = self._filters.get(header.topic, name)
         if known is None or known.sql is None:
-            raise Refused(FILTER_NOT_EXIST, f"the consumer's filter data not exist, {name}")
+            raise Refusal(FILTER_NOT_EXIST, f"the consumer's filter data not exist, {name}")
         if known.client_version < header.sub_version:
-            raise Refused(FILTER_NOT_LATEST, "the consumer's filter data not latest")
+            raise Refusal(FILTER_NOT_LATEST, "the consumer's filter data not latest")
         return known.sql
 
     # ── Read, answer, park ──
@@ -255,7 +255,7 @@ class Pull:
         """Run the pull once more after its wait; whatever it finds is the answer."""
         try:
             self._check(header)
-        except Refused as refused:
+        except Refusal as refused:
             return Answer(refused.code, refused.header, refused.remark)
         try:
             result = self._read(header, matches)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, Refusal
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -72,11 +72,11 @@ class KeyQueries:
         index = self.store.index
         await index.fresh()
         if self._stopping:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPING)
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, STOPPING)
         waiting = self._waiting.get(connection, ())
         if len(waiting) >= QUERIES_OF_CONNECTION:
             remark = f"{QUERIES_OF_CONNECTION} queries by key of this connection wait already"
-            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+            raise Refusal(ResponseCode.SYSTEM_BUSY, remark)
         most = self.store.config.default_query_max_num if header.unique_key else header.max_num
         search = index.search(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -39,7 +39,7 @@ class QueryProcessor:
                 message = self.store.message(header.offset)
                 record = record if message and message.topic == header.topic else None
             if record is None:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"can not find message by the offset, {header.offset}",
                 )

@@ -61,7 +61,7 @@ class DeadLetters:
         """Redirect a draft for `%RETRY%group` that is beyond its retries; whether it was.
 
         A group that holds a queue lock is orderly, and sends only messages that it has given up.
-        Raises: Refused.
+        Raises: Refusal.
         """
         if not header.topic.startswith(RETRY_PREFIX):
             return False

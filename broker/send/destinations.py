@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.errors import NoPermission, Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.system_names import RETRY_PREFIX
 
@@ -49,17 +49,17 @@ class Destinations:
         self._random_queue = random_queue
 
     def topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
-        """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refused."""
+        """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refusal."""
         name = header.topic
         gate_ms = self.options.start_accept_send_request_time_stamp_ms
         if gate_ms and self._clock.now_ms() < gate_ms:
-            raise Refused(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
+            raise Refusal(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
         if not self.options.broker_permission & WRITE_BIT:
             self._refuse_ordered(name)
         return self._topics.sendable(name) or self._made(header)
 
     def _made(self, header: SendMessage | SendMessageV2) -> TopicConfig:
-        """Create an unknown topic if that is allowed. Raises: Refused."""
+        """Create an unknown topic if that is allowed. Raises: Refusal."""
         known = self._topics.get(header.topic)
         topic = self._topics.for_send(
             header.topic,
@@ -80,17 +80,17 @@ class Destinations:
             raise NoPermission(f"the broker[{host}] sending message is forbidden")
 
     def queue_id(self, header: SendMessage | SendMessageV2, topic: TopicConfig) -> int:
-        """Checks 7 and 8: the queue, the group of a retry topic. Raises: Refused."""
+        """Checks 7 and 8: the queue, the group of a retry topic. Raises: Refusal."""
         queue_id = header.queue_id
         if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
-            raise Refused(
+            raise Refusal(
                 INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, topic [{header.topic}] has "
                 f"{max(topic.write_queue_nums, topic.read_queue_nums)} queues",
             )
         if queue_id < 0:
             if topic.write_queue_nums <= 0:
-                raise Refused(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
+                raise Refusal(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
             queue_id = self._random_queue(topic.write_queue_nums)
         if header.topic.startswith(RETRY_PREFIX):
             self._groups.require(header.topic.removeprefix(RETRY_PREFIX), self._clock.now_ms())

@@ -16,7 +16,7 @@ from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.delay.delay_levels import level_of
-from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.errors import NoPermission, Refusal
 from aerobee.broker.send.dead_letters import never_delayed
 from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
@@ -119,11 +119,11 @@ class Send:
             topic = self._destinations.topic(header)
             queue_id = self._destinations.queue_id(header, topic)
             if not command.body:
-                raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
+                raise Refusal(MESSAGE_ILLEGAL, "the message body is empty")
             text = header.properties or ""
             properties = decode(text)
             if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
-                raise Refused(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
+                raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
             looked_at = header.sys_flag & TRANSACTION_BITS or not NOT_PLAIN.isdisjoint(properties)
             half = looked_at and self._asks_for_half(header, properties)
             if looked_at:
@@ -152,7 +152,7 @@ class Send:
                 draft.properties = text.encode()
                 result = self._put_plain(draft, properties, topic)
                 queue_id = draft.queue_id
-        except Refused as refused:
+        except Refusal as refused:
             raise self._with_region(refused) from None
         waits = self._waits and properties.get("WAIT", "true").lower() == "true"
         return self._answer(
@@ -180,7 +180,7 @@ class Send:
         else:
             try:
                 result = dedupe.put_batch(draft, command.body, topic.read_queue_nums)
-            except Refused as refused:
+            except Refusal as refused:
                 raise self._with_region(refused) from None
         return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
 
@@ -218,7 +218,7 @@ class Send:
             queue_id = self._destinations.queue_id(header, topic)
             properties = decode(header.properties or "")
             _refuse_in_batch(header, properties)
-        except Refused as refused:
+        except Refusal as refused:
             raise self._with_region(refused) from None
         waits = self._waits and properties.get("WAIT", "true").lower() == "true"
         return self._draft(header, command, connection, queue_id), topic, waits
@@ -228,11 +228,11 @@ class Send:
     def _asks_for_half(
         self, header: SendMessage | SendMessageV2, properties: dict[str, str]
     ) -> bool:
-        """Whether this begins a transaction. Raises: Refused when it may not."""
+        """Whether this begins a transaction. Raises: Refusal when it may not."""
         if not is_half(properties, header.reconsume_times or 0):
             if header.sys_flag & TRANSACTION_PREPARED:
                 # Stored as an ordinary message, it would be acknowledged and never delivered.
-                raise Refused(MESSAGE_ILLEGAL, "a half message must have the property TRAN_MSG")
+                raise Refusal(MESSAGE_ILLEGAL, "a half message must have the property TRAN_MSG")
             return False
         if self._config.broker.reject_transaction_message:
             host = self._config.broker.broker_ip1
@@ -245,7 +245,7 @@ class Send:
         topic = draft.topic
         half_of(draft, properties)
         if len(draft.properties) > HALF_PROPERTIES_MAX:
-            raise Refused(
+            raise Refusal(
                 MESSAGE_ILLEGAL,
                 f"the half message has {len(draft.properties)} bytes of properties, "
                 f"{HALF_PROPERTIES_MAX} leave room for its checks",
@@ -356,7 +356,7 @@ class Send:
         await done.wait()
         return answers[0]
 
-    def _with_region(self, refused: Refused) -> Refused:
+    def _with_region(self, refused: Refusal) -> Refusal:
         """Add region and trace switch, which trace clients expect in every answer."""
         refused.header = self._region_fields
         return refused
@@ -369,13 +369,13 @@ class Send:
 
 def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
     if header.topic.startswith(RETRY_PREFIX):
-        raise Refused(MESSAGE_ILLEGAL, "batch request does not support retry group")
+        raise Refusal(MESSAGE_ILLEGAL, "batch request does not support retry group")
     if (
         _is_delayed(properties)
         or not ASKS_FOR_TIME.isdisjoint(properties)
         or _is_transaction(properties, header.sys_flag)
     ):
-        raise Refused(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
+        raise Refusal(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
 
 
 def _wants_keys(topic: TopicConfig) -> bool:

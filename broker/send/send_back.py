@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_sendable, retry_topic, was_delivered
-from aerobee.broker.errors import NoPermission, PutPostponed, Refused
+from aerobee.broker.errors import NoPermission, PutPostponed, Refusal
 from aerobee.broker.send.retries import (
     max_tries,
     next_level,
@@ -125,17 +125,17 @@ class SendBack:
     ) -> None:
         """Store a message once more, in a retry or dead-letter topic.
 
-        Raises: Refused when the message is deleted, or cannot be stored.
+        Raises: Refusal when the message is deleted, or cannot be stored.
         """
         if record is None:
-            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+            raise Refusal(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         if not is_sendable(record.topic):
             # Consumers never get messages of system topics such as halves and timers.
-            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+            raise Refusal(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         delivered = was_delivered(record.topic, header.group, header.origin_topic)
         if self._guarded and not delivered:
             # The rights were checked for the topic that the request names.
-            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+            raise Refusal(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         level = next_level(record.reconsume_times, header.delay_level, limit)
         origin = decode(record.properties).get("RETRY_TOPIC", record.topic)
         # Any producer can name an origin; that a message lies in its own topic is certain.
@@ -153,7 +153,7 @@ class SendBack:
         if status is PutStatus.SEGMENT_LATE:
             raise PutPostponed
         if status is not PutStatus.PUT_OK:
-            raise Refused(SYSTEM_ERROR, status.name)
+            raise Refusal(SYSTEM_ERROR, status.name)
         counters = count(header.group, origin)
         counters.dead_letters += is_dead
         counters.sent_back += 1
@@ -193,11 +193,11 @@ class SendBack:
         return await self._when_durable() if self._waits_for_disk else DONE
 
     async def _when_durable(self) -> Answer:
-        """The answer once what was stored is on disk. Raises: Refused."""
+        """The answer once what was stored is on disk. Raises: Refusal."""
         try:
             await self._puts.durable(background=False)
         except OSError as error:
-            raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
+            raise Refusal(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
         return DONE
 
 

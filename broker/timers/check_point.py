@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.timer import TIMER_CHECK
@@ -36,7 +36,7 @@ class CheckPointProcessor:
     ) -> Answer:
         """GET_TIMER_CHECK_POINT: seven numbers, as in the file `timercheck`."""
         if self._timers is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
         return Answer(body=TIMER_CHECK.write(self._timers.saved_check()))
 
     def metrics(
@@ -44,5 +44,5 @@ class CheckPointProcessor:
     ) -> Answer:
         """GET_TIMER_METRICS: the content of the file `timermetrics`."""
         if self._timers is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
         return Answer(body=msgspec.json.encode(self._counts.document()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.answers import KEPT_CODES
 from aerobee.broker.core.names import check_sendable
-from aerobee.broker.errors import NoPermission, PutPostponed, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, PutPostponed, Refusal, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
@@ -47,14 +47,14 @@ class RecallProcessor:
         self._waits = core.config.answers_wait
 
     def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
-        """Store the recall. Raises: Refused."""
+        """Store the recall. Raises: Refusal."""
         handle = self._check(header)
         result = self._puts.put(*self._message(header, handle, connection))
         if result.status is PutStatus.SEGMENT_LATE:
             raise PutPostponed
         if result.status is not PutStatus.PUT_OK:
             cause = self._store.flags.cause or result.status.name
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed: {cause}")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"recall failed: {cause}")
         region = self._config.broker.region_id
         response = RecallMessageResponse(msg_id=handle.unique_key, region=region)
         if not self._waits:
@@ -73,7 +73,7 @@ class RecallProcessor:
             raise NoPermission("recall failed, recallMessageEnable is false")
         gate_ms = broker.start_accept_send_request_time_stamp_ms
         if now_ms < gate_ms:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"broker unable to service, until {gate_ms}"
             )
         check_sendable(header.topic)
@@ -83,7 +83,7 @@ class RecallProcessor:
             raise TopicNotExist(header.topic)
         handle = read_handle(header.recall_handle)
         if not (header.producer_group or "").isprintable():
-            raise Refused(
+            raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION, "recall failed, the producer group is no name"
             )
         limit_ms = now_ms + self._config.store.timer_max_delay_s * 1_000
@@ -93,7 +93,7 @@ class RecallProcessor:
             (not now_ms < handle.deliver_ms <= limit_ms, "time"),
         ):
             if wrong:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.ILLEGAL_OPERATION, f"recall failed, the {what} does not match"
                 )
         return handle

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.core.drafts import queue_id_of
 from aerobee.broker.delay.delay_levels import level_of
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import decode, encode, value_of
 from aerobee.store.format.system_names import RETRY_PREFIX, WHEEL_TOPIC
@@ -81,7 +81,7 @@ class TimerHook(NamedTuple):
     ) -> None:
         """Redirect a message with a due time to the wheel topic.
 
-        `accepted`: it passed the limits before, whatever they are now. Raises: Refused.
+        `accepted`: it passed the limits before, whatever they are now. Raises: Refusal.
         """
         if ASKS_FOR_TIME.isdisjoint(properties):
             cloud = properties.get(START_DELIVER_TIME) if self.start_deliver_time else None
@@ -97,7 +97,7 @@ class TimerHook(NamedTuple):
         if OUT in properties or draft.topic == WHEEL_TOPIC:
             return
         if not (self.enabled or accepted):
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
@@ -111,7 +111,7 @@ class TimerHook(NamedTuple):
         draft.queue_id = 0
 
     def _slot(self, properties: Mapping[str, str], now_ms: int, *, accepted: bool) -> int | None:
-        """The time of the slot in ms; None for a message due at once. Raises: Refused."""
+        """The time of the slot in ms; None for a message due at once. Raises: Refusal."""
         deliver_ms = _deliver_ms(properties, now_ms)
         if deliver_ms <= now_ms:
             if DELETE_KEY in properties:
@@ -143,8 +143,8 @@ def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int:
     raise AssertionError("one of them is there")
 
 
-def _illegal(reason: str) -> Refused:
-    return Refused(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {reason}")
+def _illegal(reason: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {reason}")
 
 
 def _number(text: str) -> int | None:
@@ -254,12 +254,12 @@ def handle_of(properties: Mapping[str, str], broker: str) -> str | None:
 
 
 def read_handle(text: str) -> RecallHandle:
-    """Parse a handle, with padding or without. Raises: Refused."""
+    """Parse a handle, with padding or without. Raises: Refusal."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         version, topic, broker, deliver, key = raw.decode().split(" ")
     except (binascii.Error, ValueError):
-        raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid") from None
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid") from None
     if version != _VERSION or not NUMBER.fullmatch(deliver) or not (key and key.isprintable()):
-        raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
     return RecallHandle(topic, broker, int(deliver), key)

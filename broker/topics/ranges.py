@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TopicLimits(Protocol):
 
 
 def check_ranges(wanted: TopicConfig, max_queues: int) -> None:
-    """Refuse numbers that are out of range. Raises: Refused."""
+    """Refuse numbers that are out of range. Raises: Refusal."""
     for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
         if not 0 <= queues <= max_queues:
             raise invalid(f"a topic has 0 to {max_queues} queues (maxQueuesOfTopic), not {queues}")
@@ -46,9 +46,9 @@ def check_ranges(wanted: TopicConfig, max_queues: int) -> None:
             raise invalid(f"{name} is 0 to {most}, not {bits}")
 
 
-def invalid(remark: str) -> Refused:
+def invalid(remark: str) -> Refusal:
     """A number that is not taken."""
-    return Refused(ResponseCode.INVALID_PARAMETER, remark)
+    return Refusal(ResponseCode.INVALID_PARAMETER, remark)
 
 
 def with_queues_in_range(name: str, config: TopicConfig) -> TopicConfig:

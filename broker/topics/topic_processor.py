@@ -13,7 +13,7 @@ import structlog
 
 from aerobee.broker.changes import ChangeAnswer, change, changes_of
 from aerobee.broker.core.lists import encoded_table
-from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.errors import Refusal, TopicNotExist
 from aerobee.broker.topics.attributes import parse_edits, signed_edits
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import (
@@ -155,11 +155,11 @@ class TopicProcessor:
 
 
 async def when_saved(saved: TableFile, what: str, answer: Answer = DONE) -> Answer:
-    """The answer, once the table as it is now is durable. Raises: Refused."""
+    """The answer, once the table as it is now is durable. Raises: Refusal."""
     try:
         await saved.catch_up()
     except OSError as error:
-        raise Refused(
+        raise Refusal(
             ResponseCode.SYSTEM_ERROR,
             f"the {what} is served but could not be saved: {error.strerror or error}",
         ) from error

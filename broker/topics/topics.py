@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from aerobee.broker.core import names
-from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
+from aerobee.broker.errors import LimitReached, NameIllegal, Refusal, TooFast, TopicNotExist
 from aerobee.broker.saved.data_version import bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
@@ -273,14 +273,14 @@ class TopicTable:
     def check_room(self, *topics: str) -> None:
         """Refuse topics that cannot all be created.
 
-        Raises: LimitReached when they would be too many, Refused while one of them is being
+        Raises: LimitReached when they would be too many, Refusal while one of them is being
         deleted.
 
         Topics of groups have a limit of their own, so that many groups leave room for topics.
         """
         new = {topic for topic in topics if topic not in self.configs}
         for topic in new & self._leaving:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted: try again"
             )
         new_of_groups = sum(topic.startswith(GROUP_PREFIXES) for topic in new)
@@ -298,7 +298,7 @@ class TopicTable:
         """Create or change a topic as an administrator asked; whether anything changed.
 
         `wanted.attributes` is ignored: `edits` (see `attributes.parse_edits`) change those
-        that the topic has. Raises: NameIllegal, Refused, AttributesIllegal, LimitReached.
+        that the topic has. Raises: NameIllegal, Refusal, AttributesIllegal, LimitReached.
         """
         known = self.configs.get(wanted.topic_name)
         return bool(self.put_all([self.edited(wanted, edits, known)], now_ms))
@@ -307,7 +307,7 @@ class TopicTable:
         """Set topics made by `edited`: returns the names that changed; changes nothing when it
         raises.
 
-        Raises: LimitReached, Refused.
+        Raises: LimitReached, Refusal.
         """
         changed = {
             config.topic_name: config
@@ -332,17 +332,17 @@ class TopicTable:
         )
 
     def check_update(self, wanted: TopicConfig, edits: Mapping[str, str]) -> None:
-        """The checks that do not depend on the present topic. Raises: NameIllegal, Refused."""
+        """The checks that do not depend on the present topic. Raises: NameIllegal, Refusal."""
         names.check_topic(wanted.topic_name)
         self.check_not_system(wanted.topic_name)
         check_ranges(wanted, self.max_queues)
         if wanted.topic_filter_type not in FILTER_TYPES:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"topicFilterType [{wanted.topic_filter_type}] is neither SINGLE_TAG nor MULTI_TAG",
             )
         if edits.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
-            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def check_not_system(self, topic: str) -> None:
         """Refuse a topic that clients may neither create nor delete. Raises: NameIllegal."""
@@ -366,9 +366,9 @@ class TopicTable:
 
     @contextmanager
     def leaving(self, topics: frozenset[str]) -> Iterator[None]:
-        """Block the creation of these topics meanwhile. Raises: Refused if one is being deleted."""
+        """Block the creation of these topics meanwhile. Raises: Refusal if one is being deleted."""
         for topic in topics & self._leaving:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted already")
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted already")
         self._leaving |= topics
         try:
             yield

@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.errors import CONTENT_ERRORS, Refusal
 from aerobee.broker.transactions.half_messages import (
     Half,
     Rules,
@@ -387,7 +387,7 @@ class HalfMessages:
         """
         try:
             await self._move_offsets()
-        except (OSError, Refused) as error:
+        except (OSError, Refusal) as error:
             log.warning("transaction.progress_not_saved", error=str(error))
 
     async def _move_offsets(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.transactions.half_messages import Half, late_end, op_draft
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
@@ -62,7 +62,7 @@ class TransactionProcessor:
         if wanted == UNKNOWN:
             return None
         if wanted not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
-            raise Refused(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
+            raise Refusal(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
         half = self._store.reading(lambda: self._half(header))
         if isinstance(half, Half):
             return self._end(half, header, command, connection)
@@ -82,37 +82,37 @@ class TransactionProcessor:
     # ── Checks ──
 
     def _half(self, header: EndTransaction) -> Half:
-        """The half of a request. Raises: Refused, NotInMemory, OSError."""
+        """The half of a request. Raises: Refusal, NotInMemory, OSError."""
         record = self._store.message(header.commit_log_offset)
         if record is None or record.topic != HALF_TOPIC or record.queue_id:
-            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise Refusal(SYSTEM_ERROR, "Find prepared transaction message failed")
         return Half.of(record)
 
     def _check(self, half: Half, header: EndTransaction, connection: Connection) -> None:
-        """Checks 2 and 3, in their order. Raises: Refused.
+        """Checks 2 and 3, in their order. Raises: Refusal.
 
         Old clients name no topic, and where a half is can be guessed: the right that counts is that
         on the half's own topic. Without it there is no such half.
         """
         if self.may_end is not None and not self.may_end(connection, half.topic):
-            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+            raise Refusal(SYSTEM_ERROR, "Find prepared transaction message failed")
         timeout_ms = self._config.broker.transaction_time_out_ms
         immunity_ms = half.immunity_ms(timeout_ms)
         if immunity_ms is not None and not header.from_transaction_check:
             age_ms = self._clock.now_ms() - half.record.born_timestamp
             limit_ms = max(immunity_ms, timeout_ms)
             if age_ms > limit_ms:
-                raise Refused(
+                raise Refusal(
                     ResponseCode.ILLEGAL_OPERATION,
                     f"the transaction is {age_ms} ms old, its producer could end it for {limit_ms}"
                     " ms and is asked from now on",
                 )
         if half.producer_group != header.producer_group:
-            raise Refused(SYSTEM_ERROR, "The producer group wrong")
+            raise Refusal(SYSTEM_ERROR, "The producer group wrong")
         if half.record.queue_offset != header.tran_state_table_offset:
-            raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+            raise Refusal(SYSTEM_ERROR, "The transaction state table offset wrong")
         if half.record.physical_offset != header.commit_log_offset:
-            raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+            raise Refusal(SYSTEM_ERROR, "The commit log offset wrong")
 
     # ── Effects ──
 
@@ -134,7 +134,7 @@ class TransactionProcessor:
         return PARKED
 
     def _decide(self, half: Half, at: int, *, commit: bool) -> None:
-        """End the half whose newest copy is at `at`. Raises: Refused; it is open then."""
+        """End the half whose newest copy is at `at`. Raises: Refusal; it is open then."""
         now_ms = self._clock.now_ms()
         counters = self._stats.transaction(half.topic)
         if commit:
@@ -157,11 +157,11 @@ class TransactionProcessor:
         self._transactions.decide(half, at, now_ms)
 
     def _commit(self, half: Half) -> None:
-        """Store the message in its target. Raises: Refused, and nothing is stored."""
+        """Store the message in its target. Raises: Refusal, and nothing is stored."""
         if half.target is None:
-            raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
+            raise Refusal(SYSTEM_ERROR, "the half message does not say where it goes")
         if self._puts.is_deleted(half.topic, half.record):
-            raise Refused(
+            raise Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"the topic[{half.topic}] was deleted after the half message was sent: create it "
                 "to commit the transaction, or roll back",

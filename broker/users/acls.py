@@ -14,7 +14,7 @@ from aerobee.broker.access.policies import (
     compiled_policies,
     policy_type_of,
 )
-from aerobee.broker.errors import LimitReached, NoPermission, Refused
+from aerobee.broker.errors import LimitReached, NoPermission, Refusal
 from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.broker.users.users import SUBJECT_PREFIX, checked_name
 from aerobee.remoting.wire.bodies.auth import AclInfo, AclTable, PolicyInfo
@@ -30,7 +30,7 @@ ENTRIES_OF_USER_MAX: Final = 1_000
 
 
 def user_of(subject: str | None) -> str:
-    """The user name of a subject such as `User:alice`. Raises: NoPermission, Refused."""
+    """The user name of a subject such as `User:alice`. Raises: NoPermission, Refusal."""
     if not subject or not subject.startswith(SUBJECT_PREFIX):
         raise NoPermission("The subject is null.")
     return checked_name(subject.removeprefix(SUBJECT_PREFIX))
@@ -64,7 +64,7 @@ class Acls:
         """Add entries to the ACL of a user, in steps; none of them when one is refused.
 
         Returns whether that may have taken a right away: an entry was replaced, or denies.
-        Raises: NoPermission, Refused, LimitReached.
+        Raises: NoPermission, Refusal, LimitReached.
         """
         new = yield from checked(wanted)
         before = self._acls.get(name, {})
@@ -148,7 +148,7 @@ class Acls:
                     next(steps)
             except StopIteration as end:
                 acls[name] = end.value
-            except Refused as error:
+            except Refusal as error:
                 raise ValueError(f"acls[{number}]: {error.remark}") from None
         self._acls = acls
         self._compiled = {}
@@ -162,7 +162,7 @@ class Acls:
 
 
 def checked(wanted: AclInfo) -> Generator[None, None, Acl]:
-    """The entries of a request, checked, in steps. Raises: NoPermission, Refused."""
+    """The entries of a request, checked, in steps. Raises: NoPermission, Refusal."""
     acl: Acl = {}
     for policy in wanted.policies or ():
         entries = acl.setdefault(policy_type_of(policy.policy_type), {})

@@ -130,7 +130,7 @@ class UserDirectory:
     def load(self) -> None:
         """Read the files; create the users that the settings name, and without any an admin.
 
-        Raises: TableDamaged, OSError; Refused when a setting has no legal name; ConfigurationError
+        Raises: TableDamaged, OSError; Refusal when a setting has no legal name; ConfigurationError
         when accounts of ACL 1.0 cannot be read, or taken over.
         """
         if self.files is not None:

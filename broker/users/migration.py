@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.users.acls import info_of
 from aerobee.broker.users.plain_acl import acl_of
 from aerobee.broker.users.users import UserType
@@ -48,15 +48,15 @@ def migrate(
             policies = info_of(name, acl_of(account))
             if policies.policies:
                 finished(acls.update(name, policies))
-        except Refused as error:
+        except Refusal as error:
             problems.append(f"migrateAuthFromV1Enabled: account {name!r}: {error.remark}")
         created.append(account)
     return created, problems
 
 
 def check_names(account: PlainAccount) -> None:
-    """Refuse what would become a right on more than one name. Raises: Refused."""
+    """Refuse what would become a right on more than one name. Raises: Refusal."""
     for name in (*account.topics, *account.groups):
         if "*" in name:
             remark = f"{name!r} is a pattern in policies, and no name in plain_acl.yml"
-            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.errors import Refused, TableDamaged
+from aerobee.broker.errors import Refusal, TableDamaged
 from aerobee.broker.saved.json_file import UNREADABLE
 from aerobee.remoting.server.routes import Begun, is_steps
 from aerobee.remoting.server.turns import Turns
@@ -72,7 +72,7 @@ class SharedUsers:
 
     def noted(self) -> None:
         """The tables are as the files are now."""
-        with suppress(Refused):
+        with suppress(Refusal):
             self._read = self._identities()
 
     async def run(
@@ -83,7 +83,7 @@ class SharedUsers:
         while True:
             await trio.sleep(LOOK_S)
             # What could not be read is tried again with the next look.
-            with suppress(Refused):
+            with suppress(Refusal):
                 if self._identities() != self._read:
                     async with self._one_change:
                         await self._follow()
@@ -110,7 +110,7 @@ class SharedUsers:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """The lock of all processes. Raises: Refused."""
+        """The lock of all processes. Raises: Refusal."""
         path = self._path.with_name(LOCK)
         held = None
         with trio.move_on_after(LOCKED_S):
@@ -121,7 +121,7 @@ class SharedUsers:
                     await trio.sleep(AGAIN_S)
         if held is None:
             text = "users are being changed by another process, try again"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
         try:
             yield
         finally:
@@ -129,7 +129,7 @@ class SharedUsers:
 
     async def _follow(self, asking: Connection | None = None) -> None:
         """Take over what other processes have written; the connection that asks for a change stays
-        open. Raises: Refused when it cannot be read: a change would write the tables of before over
+        open. Raises: Refusal when it cannot be read: a change would write the tables of before over
         it.
         """
         found = self._identities()
@@ -147,7 +147,7 @@ class SharedUsers:
                 log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
             self._unread = found
             text = f"what another process has changed cannot be read: {error}"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
         self._read, self._unread = found, None
         changed = different(users, self._users.everyone())
         changed |= different(acls, self._acls.everyone())
@@ -159,7 +159,7 @@ class SharedUsers:
         return self._tables[0][0].file.path
 
     def _identities(self) -> list[tuple[int, int, int]]:
-        """The state of the files. Raises: Refused when the system does not say it."""
+        """The state of the files. Raises: Refusal when the system does not say it."""
         try:
             found = [self._disk.identity(table.file.path) for table, _ in self._tables]
         except OSError as error:
@@ -167,7 +167,7 @@ class SharedUsers:
                 self._silent = True
                 log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
             text = f"the files of users cannot be looked at: {error}"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
         self._silent = False
         return found
 

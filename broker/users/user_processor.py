@@ -14,7 +14,7 @@ import msgspec
 from aerobee.broker.access.policies import checked_resource, policy_type_of
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.core.lists import encoded, size_with
-from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.errors import NoPermission, Refusal
 from aerobee.broker.users.acls import user_of
 from aerobee.broker.users.users import (
     UserStatus,
@@ -149,7 +149,7 @@ class UserProcessor:
             return
         asking = self._users.account(command.ext_fields().get(ACCESS_KEY, ""))
         if asking is None or not asking.is_super:
-            raise Refused(code, f"The super user can only be {what} by super user")
+            raise Refusal(code, f"The super user can only be {what} by super user")
 
     def _check_another(self, user: UserInfo) -> None:
         if user.user_status == UserStatus.ENABLE and self._users.super_users() == 1:
@@ -171,10 +171,10 @@ class UserProcessor:
         self._check_door(command, connection)
         wanted = AclInfo.from_client(command.body)
         if not wanted.policies:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
         name = user_of(wanted.subject or header.subject)
         if header.subject and user_of(header.subject) != name:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.INVALID_PARAMETER, "The subjects of header and body are different"
             )
         if self._users.get(name) is None:
@@ -228,14 +228,14 @@ class UserProcessor:
     # ── Both ──
 
     def _check_door(self, command: Command, connection: Connection) -> None:
-        """While users do not count yet, this host alone sees and prepares them. Raises: Refused."""
+        """While users do not count yet, this host alone sees and prepares them. Raises: Refusal."""
         if self._enabled:
             return
         if not ip_address(connection.host[:-4]).is_loopback:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            raise Refused(code, OFF.format(command.code))
+            raise Refusal(code, OFF.format(command.code))
         if self.unread:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the users cannot be read: {self.unread}")
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the users cannot be read: {self.unread}")
 
     async def _saved(
         self,
@@ -247,7 +247,7 @@ class UserProcessor:
         asking: Connection | None = None,
     ) -> Answer:
         """The answer, when both tables are on disk, and no connection serves a user whose rights
-        have shrunk, but the one that asked. Raises: Refused.
+        have shrunk, but the one that asked. Raises: Refusal.
         """
         if cut_off:
             await self._cut_off(lambda one: cut_off in one.accounts and one is not asking)
@@ -259,7 +259,7 @@ class UserProcessor:
             if users:
                 await self._users_file.save()
         except OSError as error:
-            raise Refused(
+            raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"the change is in force but could not be saved: {error.strerror or error}",
             ) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from aerobee.broker.access.authority import Account
-from aerobee.broker.errors import LimitReached, NoPermission, Refused
+from aerobee.broker.errors import LimitReached, NoPermission, Refusal
 from aerobee.broker.saved.documents import list_pieces, names_in
 from aerobee.remoting.wire.bodies.auth import UserInfo, UserTable
 from aerobee.remoting.wire.codes import ResponseCode
@@ -64,7 +64,7 @@ class Users:
         return len(self._users)
 
     def create(self, wanted: UserInfo) -> UserInfo:
-        """Add a user; by default a normal one that is enabled. Raises: Refused, LimitReached."""
+        """Add a user; by default a normal one that is enabled. Raises: Refusal, LimitReached."""
         name = checked_name(wanted.username)
         if not (wanted.password or "").strip():
             raise NoPermission("password can not be blank")
@@ -81,7 +81,7 @@ class Users:
         return self._put(user)
 
     def update(self, wanted: UserInfo) -> UserInfo:
-        """Change what is given of a user. Raises: Refused."""
+        """Change what is given of a user. Raises: Refusal."""
         name = checked_name(wanted.username)
         user = self._users.get(name)
         if user is None:
@@ -107,7 +107,7 @@ class Users:
         return dict(self._users)
 
     def is_there(self, wanted: UserInfo) -> bool:
-        """Whether there is just the user that `create` would make. Raises: Refused."""
+        """Whether there is just the user that `create` would make. Raises: Refusal."""
         user = self._users.get(wanted.username)
         return user is not None and user == UserInfo(
             username=wanted.username,
@@ -148,7 +148,7 @@ class Users:
                 name = checked_name(user.username)
                 secret, kind = checked_secret(user.password), type_of(user.user_type)
                 status = status_of(user.user_status)
-            except Refused as error:
+            except Refusal as error:
                 raise ValueError(f"users[{number}]: {error.remark}") from None
             if not secret or not kind or not status or name in users:
                 raise ValueError(f"users[{number}]: {name} is incomplete, or there twice")
@@ -172,12 +172,12 @@ def without_secret(user: UserInfo) -> UserInfo:
 
 
 def checked_name(name: str | None) -> str:
-    """A legal user name. Raises: Refused; its text is the Java broker's for a blank one."""
+    """A legal user name. Raises: Refusal; its text is the Java broker's for a blank one."""
     if not (name or "").strip():
-        raise Refused(ResponseCode.INVALID_PARAMETER, "The username is blank")
+        raise Refusal(ResponseCode.INVALID_PARAMETER, "The username is blank")
     assert name is not None
     if not NAME.fullmatch(name):
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             "The username has illegal characters or more than 127: letters, digits and %|_.@- are"
             " allowed",
@@ -186,12 +186,12 @@ def checked_name(name: str | None) -> str:
 
 
 def checked_secret(secret: str | None) -> str | None:
-    """A secret that can be typed; None without one. Raises: Refused."""
+    """A secret that can be typed; None without one. Raises: Refusal."""
     if not (secret or "").strip():
         return None
     assert secret is not None
     if len(secret) > SECRET_MAX_CHARS or not secret.isprintable() or secret != secret.strip():
-        raise Refused(
+        raise Refusal(
             ResponseCode.INVALID_PARAMETER,
             f"The password has control characters, blanks at an end, or more than"
             f" {SECRET_MAX_CHARS} characters",
@@ -200,12 +200,12 @@ def checked_secret(secret: str | None) -> str | None:
 
 
 def type_of(text: str | None) -> UserType | None:
-    """The type that a request names, in any case. Raises: Refused."""
+    """The type that a request names, in any case. Raises: Refusal."""
     return member(UserType, "userType", text)
 
 
 def status_of(text: str | None) -> UserStatus | None:
-    """The status that a request names, in any case. Raises: Refused."""
+    """The status that a request names, in any case. Raises: Refusal."""
     return member(UserStatus, "userStatus", text)
 
 
@@ -217,4 +217,4 @@ def member(kind: type[E], field: str, text: str | None) -> E | None:
         if value.lower() == text.strip().lower():
             return value
     known = ", ".join(kind)
-    raise Refused(ResponseCode.INVALID_PARAMETER, f"The {field} {text!r:.40} is unknown: {known}")
+    raise Refusal(ResponseCode.INVALID_PARAMETER, f"The {field} {text!r:.40} is unknown: {known}")

@@ -60,7 +60,7 @@ def test_a_stored_message_is_told_with_codes_that_clients_take_for_sent() -> Non
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.Refused(Code.SYSTEM_BUSY, "why"), Code.SYSTEM_BUSY),
+        (errors.Refusal(Code.SYSTEM_BUSY, "why"), Code.SYSTEM_BUSY),
         (errors.NameIllegal("why"), Code.INVALID_PARAMETER),
         (errors.TopicNotExist("why"), Code.TOPIC_NOT_EXIST),
         (errors.GroupNotExist("why"), Code.SUBSCRIPTION_GROUP_NOT_EXIST),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.routes import Begun, finished, is_steps
 from aerobee.store.errors import StoreError
@@ -57,7 +57,7 @@ def header_of(cls: type[Any], physical_offset: int, half: dict[str, Any]) -> Any
 
 async def serve(desk: Desk, header: Header, body: bytes) -> None:
     """One request to its end, or until it is held; what it refuses it refuses."""
-    with suppress(Refused, StoreError, RemotingError):
+    with suppress(Refusal, StoreError, RemotingError):
         outcome = desk.begin(header, body)
         if is_steps(steps := outcome):
             outcome = answered(lambda: finished(steps))

@@ -15,7 +15,7 @@ from aerobee.broker.access.policies import (
     checked_resource,
     deciding,
 )
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.users.acls import ENTRIES_OF_USER_MAX, Acls
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
@@ -207,7 +207,7 @@ def test_any_policies_decide_as_the_model(
     ],
 )
 def test_a_bad_entry_is_refused_with_the_reason(bad: PolicyEntryInfo, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         checked_entry(bad)
     assert said in refused.value.remark
 
@@ -237,12 +237,12 @@ def test_a_thousand_entries_cost_a_request_no_more_than_a_few() -> None:
 
 def test_a_user_has_a_limited_number_of_entries() -> None:
     entries = [entry(f"Topic:t{n}", "Pub") for n in range(ENTRIES_OF_USER_MAX + 1)]
-    with pytest.raises(Refused, match="1000 is the limit"):
+    with pytest.raises(Refusal, match="1000 is the limit"):
         acls_of(("Custom", entries))
     acls = Acls(lambda: 3)
     finished(acls.update("u", AclInfo(policies=[PolicyInfo(entries=entries[:2])])))
     finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[:1])])))
-    with pytest.raises(Refused, match="raise maxAclEntries"):
+    with pytest.raises(Refusal, match="raise maxAclEntries"):
         finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[1:2])])))
     acls.delete("u", PolicyType.CUSTOM, "Topic:t0")
     finished(acls.update("v", AclInfo(policies=[PolicyInfo(entries=entries[1:2])])))

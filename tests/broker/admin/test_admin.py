@@ -10,7 +10,7 @@ import trio
 
 from aerobee import __version__
 from aerobee.broker.admin import consumption
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.admin import (
@@ -121,7 +121,7 @@ async def test_consume_stats_of_more_queues_than_one_answer_holds_are_refused(
     async with open_desk(tmp_path) as desk:
         for name in ("t", "u"):
             desk.topic(name, read_queue_nums=3, write_queue_nums=3)
-        with pytest.raises(Refused, match="more than 5 queues are asked for: ask topic by topic"):
+        with pytest.raises(Refusal, match="more than 5 queues are asked for: ask topic by topic"):
             await desk.ask(GetConsumeStats(consumer_group="g", topic_list="t;u"))
 
 

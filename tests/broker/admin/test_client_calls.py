@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.errors import GroupNotExist, Refused
+from aerobee.broker.errors import GroupNotExist, Refusal
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.admin import (
@@ -79,7 +79,7 @@ async def test_a_stored_message_is_handled_by_the_client_now(tmp_path: Path) -> 
         assert (told.broker_name, told.topic_sys_flag, told.group_sys_flag) == ("desk", 1, 0)
         for wrong in ("", "x" * 32, "0" * 31, offset_id(desk.store_host, 1 << 40)):
             asked.msg_id = wrong
-            with pytest.raises(Refused):
+            with pytest.raises(Refusal):
                 await desk.ask(asked)
         asked.consumer_group = "none"
         with pytest.raises(GroupNotExist):
@@ -99,7 +99,7 @@ async def test_a_client_that_does_not_answer_is_an_error(
     async with open_desk(tmp_path) as desk:
         await join(desk)
         replies(desk, problem)
-        with pytest.raises(Refused, match=why) as error:
+        with pytest.raises(Refusal, match=why) as error:
             await desk.ask(GetConsumerRunningInfo(consumer_group="g", client_id="c"))
         assert error.value.code == code
 
@@ -107,10 +107,10 @@ async def test_a_client_that_does_not_answer_is_an_error(
 async def test_who_is_not_there_or_too_old_cannot_be_asked(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         asked: Any = GetConsumerRunningInfo(consumer_group="g", client_id="c")
-        with pytest.raises(Refused, match="The Consumer <g> <c> not online"):
+        with pytest.raises(Refusal, match="The Consumer <g> <c> not online"):
             await desk.ask(asked)
         await join(desk, version=61)
-        with pytest.raises(Refused, match="too old"):
+        with pytest.raises(Refusal, match="too old"):
             await desk.ask(asked)
 
 

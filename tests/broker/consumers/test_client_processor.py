@@ -14,7 +14,7 @@ from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.member_changes import MemberChanges
 from aerobee.broker.consumers.queue_locks import LOCK_LIVES_MS
 from aerobee.broker.consumers.tables import ConsumerTables
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.filters.consumer_filters import DEAD_KEPT_MS
 from aerobee.broker.process.log import LineLimits
 from aerobee.broker.topics.topics import TopicTable
@@ -377,7 +377,7 @@ def test_after_a_restart_a_short_heartbeat_is_asked_for_the_subscriptions(desk: 
 
 
 def test_a_group_without_members_has_no_list(desk: Desk) -> None:
-    with pytest.raises(Refused, match="no consumer for this group, g") as caught:
+    with pytest.raises(Refusal, match="no consumer for this group, g") as caught:
         desk.members()
     assert caught.value.code == 1
 
@@ -396,7 +396,7 @@ def check(desk: Desk, **subscription_fields: Any) -> int:
 def test_tags_can_be_served_and_sql_cannot_unless_it_is_turned_on(desk: Desk) -> None:
     assert check(desk) == 0
     assert check(desk, expressionType=None) == 0
-    with pytest.raises(Refused, match="filter message by SQL92") as caught:
+    with pytest.raises(Refusal, match="filter message by SQL92") as caught:
         check(desk, expressionType="SQL92", subString="a > 5")
     assert caught.value.code == 1
 
@@ -415,7 +415,7 @@ def test_what_cannot_be_filtered_by_is_refused_with_the_reason(
 ) -> None:
     desk = Desk(enable_property_filter=True)
     assert check(desk, expressionType="SQL92", subString="a > 5 AND b IS NULL") == 0
-    with pytest.raises(Refused, match=reason) as caught:
+    with pytest.raises(Refusal, match=reason) as caught:
         check(desk, expressionType=kind, subString=text)
     assert caught.value.code == 23
 
@@ -536,7 +536,7 @@ def many(count: int) -> list[dict[str, Any]]:
 
 
 def test_a_heartbeat_with_too_many_groups_is_refused_whole(desk: Desk) -> None:
-    with pytest.raises(Refused, match="group of one connection: 1024 is the limit"):
+    with pytest.raises(Refusal, match="group of one connection: 1024 is the limit"):
         desk.beat(desk.peer(), *many(1_000), producers=tuple(f"p{n}" for n in range(25)))
     assert nothing_is_known(desk)
 
@@ -545,21 +545,21 @@ def test_a_connection_does_not_get_into_more_groups_by_more_heartbeats(desk: Des
     peer = desk.peer()
     desk.beat(peer, producers=tuple(f"p{number}" for number in range(1_000)))
     desk.beat(peer, *many(24))
-    with pytest.raises(Refused, match="group of one connection"):
+    with pytest.raises(Refusal, match="group of one connection"):
         desk.beat(peer, consumer("one more"))
     desk.beat(peer, *many(24))
 
 
 def test_a_heartbeat_with_too_many_subscriptions_is_refused_whole(desk: Desk) -> None:
     greedy = consumer("g1", *(subscription(f"t{number}") for number in range(1_025)))
-    with pytest.raises(Refused, match="subscription of group g1: maxSubscriptionsOfGroup is 1024"):
+    with pytest.raises(Refusal, match="subscription of group g1: maxSubscriptionsOfGroup is 1024"):
         desk.beat(desk.peer(), consumer("g0"), greedy)
     assert nothing_is_known(desk)
 
 
 def test_a_heartbeat_for_which_a_table_has_no_room_is_refused_whole(desk: Desk) -> None:
     desk.groups.max_groups = len(desk.groups.configs) + 1
-    with pytest.raises(Refused, match="no room for another consumer group"):
+    with pytest.raises(Refusal, match="no room for another consumer group"):
         desk.beat(desk.peer(), *many(2))
     assert nothing_is_known(desk)
     desk.beat(desk.peer(), *many(1))
@@ -567,7 +567,7 @@ def test_a_heartbeat_for_which_a_table_has_no_room_is_refused_whole(desk: Desk) 
 
 def test_a_heartbeat_whose_retry_topics_have_no_room_is_refused_whole(desk: Desk) -> None:
     desk.topics.max_topics = 1
-    with pytest.raises(Refused, match="no room for another topic"):
+    with pytest.raises(Refusal, match="no room for another topic"):
         desk.beat(desk.peer(), *many(2))
     assert nothing_is_known(desk)
 
@@ -576,7 +576,7 @@ def test_groups_are_made_only_so_fast_and_known_ones_go_on(desk: Desk) -> None:
     desk.groups.rate = RateLimit(5, 1)
     peer = desk.peer()
     desk.beat(peer, *many(5))
-    with pytest.raises(Refused, match="no new consumer group now") as refused:
+    with pytest.raises(Refusal, match="no new consumer group now") as refused:
         desk.beat(peer, *many(6))
     assert refused.value.code == 2
     desk.beat(peer, *many(5))
@@ -628,6 +628,6 @@ def test_a_heartbeat_with_tags_beyond_measure_is_refused_and_nothing_of_it_stays
 ) -> None:
     desk = Desk()
     topics = [{"topic": "t"}, {"topic": "u", **subscription}]
-    with pytest.raises(Refused, match="the subscription of group g on topic u is too long"):
+    with pytest.raises(Refusal, match="the subscription of group g on topic u is too long"):
         desk.beat(desk.peer(), {"groupName": "g", "subscriptionDataSet": topics})
     assert desk.clients.group("g") is None

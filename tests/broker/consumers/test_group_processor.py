@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.group import (
     CreateGroup,
@@ -69,7 +69,7 @@ async def test_a_group_that_cannot_be_saved_is_said_to_be_served_only(tmp_path: 
     async with open_desk(tmp_path / "d", disk) as desk:
         disk.faults.append(Fault(name="fsync", path="subscriptionGroup", times=9))
         for reason in ("Input/output error", "not tried again so soon after this: Input/output"):
-            with pytest.raises(Refused, match=f"group is served but could not be saved: {reason}"):
+            with pytest.raises(Refusal, match=f"group is served but could not be saved: {reason}"):
                 await update(desk)
         disk.faults.clear()
 

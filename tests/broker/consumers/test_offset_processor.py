@@ -7,7 +7,7 @@ from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.offset_processor import OffsetProcessor
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
@@ -103,7 +103,7 @@ def test_a_new_group_starts_at_0_while_the_first_message_is_in_memory(desk: Desk
 
 @pytest.mark.parametrize("queue_id", [1, 2, 99, -1])
 def test_elsewhere_a_new_group_is_told_that_there_is_no_offset(desk: Desk, queue_id: int) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.query(queue_id)
     assert caught.value.code == 22
     assert caught.value.remark == (
@@ -113,20 +113,20 @@ def test_elsewhere_a_new_group_is_told_that_there_is_no_offset(desk: Desk, queue
 
 def test_a_queue_whose_first_message_is_cold_has_no_offset_for_a_new_group(desk: Desk) -> None:
     desk.queues.cold.add(0)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.query(0)
     assert caught.value.code == 22
 
 
 def test_a_client_may_ask_not_to_be_given_0(desk: Desk) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.query(0, zero=False)
     assert caught.value.code == 22
 
 
 def test_a_negative_commit_is_taken_and_means_none(desk: Desk) -> None:
     desk.update(queue_id=1, commit_offset=-1)
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         desk.query(1)
 
 
@@ -143,7 +143,7 @@ def test_a_negative_commit_is_taken_and_means_none(desk: Desk) -> None:
 def test_a_commit_makes_nothing_and_misses_nothing(
     desk: Desk, fields: dict[str, Any], code: int
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.update(**fields)
     assert caught.value.code == code
     assert desk.offsets.count == 0
@@ -156,7 +156,7 @@ def test_only_queues_that_are_there_get_an_offset(desk: Desk, queue_id: int, tak
     if taken:
         desk.update(queue_id=queue_id)
     else:
-        with pytest.raises(Refused, match="is illegal"):
+        with pytest.raises(Refusal, match="is illegal"):
             desk.update(queue_id=queue_id)
     assert desk.offsets.count == int(taken)
 

@@ -10,7 +10,7 @@ import trio
 
 from aerobee.broker.answers import refusal
 from aerobee.broker.consumers.clients import Client
-from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.errors import GroupNotExist, Refusal, TopicNotExist
 from aerobee.remoting.server import turns
 from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -260,7 +260,7 @@ def join(desk: Desk, *, version: int = 479, language: str = "JAVA") -> Peer:
 async def pushed(desk: Desk, **fields: Any) -> Answer:
     try:
         return await desk.ask(reset_header(**fields))
-    except Refused as error:
+    except Refusal as error:
         answer = refusal(error)
         assert answer is not None
         return answer

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from aerobee.broker.core.lists import STEP_BYTES, encoded, encoded_table
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.server.routes import finished
 
 
@@ -38,9 +38,9 @@ def test_nothing_is_an_empty_list() -> None:
 
 def test_an_answer_longer_than_clients_take_is_refused() -> None:
     names = ["x" * 100] * 2_000
-    with pytest.raises(Refused, match="longer than 100000 bytes"):
+    with pytest.raises(Refusal, match="longer than 100000 bytes"):
         finished(encoded(names, 100_000))
-    with pytest.raises(Refused, match="longer than 100000 bytes"):
+    with pytest.raises(Refusal, match="longer than 100000 bytes"):
         finished(encoded_table({str(n): name for n, name in enumerate(names)}, 100_000))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.broker.core.drafts import draft_again
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.store.format.properties import decode
 from aerobee.store.format.record import MessageDraft, read
 from aerobee.store.results import PutStatus
@@ -69,10 +69,10 @@ async def test_what_a_hook_refuses_is_not_stored(tmp_path: Path) -> None:
         def no(
             draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool
         ) -> None:
-            raise Refused(13, "no")
+            raise Refusal(13, "no")
 
         desk.puts.hooks = [no]
-        with pytest.raises(Refused):
+        with pytest.raises(Refusal):
             desk.puts.put(draft(), {})
         assert desk.store.commit_log.max_offset == 0
 

@@ -6,7 +6,7 @@ import pytest
 
 from aerobee.broker.core.drafts import Target
 from aerobee.broker.delay.delay_levels import delay_hook, how_many_due, target_of
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
 from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.format.unit import DelayLevels
@@ -59,7 +59,7 @@ def test_a_half_message_is_not_parked_and_its_commit_is() -> None:
 
 
 def test_a_level_that_is_no_number_is_refused() -> None:
-    with pytest.raises(Refused, match="not a number"):
+    with pytest.raises(Refusal, match="not a number"):
         parked({"DELAY": "soon"})
 
 

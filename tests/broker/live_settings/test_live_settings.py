@@ -12,7 +12,7 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker.config.load import load_config
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.headers import admin, namesrv
 from aerobee.store.files.disk import Disk
@@ -44,7 +44,7 @@ async def change(desk: Desk, body: bytes, header: Any = None) -> tuple[int, str]
     """Code and remark of a request to change settings."""
     try:
         answer = await desk.ask(header or admin.UpdateBrokerConfig(), body)
-    except Refused as refused:
+    except Refusal as refused:
         return refused.code, refused.remark
     return answer.code, answer.remark or ""
 
@@ -271,7 +271,7 @@ async def test_the_name_server_changes_its_own_settings_only(tmp_path: Path) -> 
         assert "enableTopicList=false\n" in text
         assert "listenPort=9876\n" in text
         assert text.splitlines() == sorted(text.splitlines())
-        with pytest.raises(Refused, match="disable"):
+        with pytest.raises(Refusal, match="disable"):
             desk.handlers[224](namesrv.GetTopicsByCluster(cluster="c"), None, desk.peer)
         for body in (b"traceOn=false", b"enableTopicList=true\nmaxMessageSize=2048"):
             code, remark = await change(desk, body, update)

@@ -19,7 +19,7 @@ from aerobee.broker.config.live import changed
 from aerobee.broker.config.model import BrokerConfig
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.config.values import FreeSpace, read
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire.headers import admin, namesrv, offset, pull, topic
 from aerobee.store.format.properties import encode
 from tests.broker.desk import Desk, body_of, open_desk, said
@@ -181,7 +181,7 @@ async def code_of(desk: Desk, header: Any, body: bytes = b"") -> int:
     """The code of the answer."""
     try:
         return (await desk.ask(header, body)).code
-    except Refused as refused:
+    except Refusal as refused:
         return refused.code
 
 

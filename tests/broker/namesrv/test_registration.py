@@ -10,7 +10,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from aerobee.broker.config.settings.broker import BrokerOptions
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.registration import (
     RETRY_S,
@@ -88,7 +88,7 @@ class Elsewhere:
         try:
             answer = handler(sent.header(header_type), sent, Peer())
             answer = finished(answer) if isinstance(answer, Generator) else answer
-        except Refused as refused:
+        except Refusal as refused:
             answer = Answer(refused.code, remark=refused.remark)
         ext = answer.header.ext() if answer.header is not None else {}
         return Command(code=answer.code, ext=ext, remark=answer.remark, body=answer.body)

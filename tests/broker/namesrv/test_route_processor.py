@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.namesrv.kv_config import KvConfigTable
 from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
@@ -184,7 +184,7 @@ def test_a_route_is_compact_json_with_quoted_ids_in_javas_order(desk: Desk) -> N
 def test_an_unknown_topic_is_not_made_by_asking_for_it(desk: Desk) -> None:
     desk.own()
     for _ in range(2):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Refusal) as caught:
             desk.route("T")
         assert caught.value.code == 17
         assert caught.value.remark.startswith("No topic route info in name server for the topic: T")
@@ -237,9 +237,9 @@ def test_lists_of_topics(desk: Desk) -> None:
 
 def test_lists_of_topics_can_be_switched_off(desk: Desk) -> None:
     desk.settings.enable_all_topic_list = desk.settings.enable_topic_list = False
-    with pytest.raises(Refused, match="disable"):
+    with pytest.raises(Refusal, match="disable"):
         desk.asked(desk.processor.topic_list, headers.GetAllTopicList())
-    with pytest.raises(Refused, match="disable"):
+    with pytest.raises(Refusal, match="disable"):
         desk.asked(desk.processor.topics_of_cluster, headers.GetTopicsByCluster(cluster="c"))
 
 
@@ -260,7 +260,7 @@ def test_a_master_registers_and_its_slave_learns_where_it_is(desk: Desk) -> None
 
 
 def test_a_wrong_checksum_is_refused_and_none_is_not_looked_at(desk: Desk) -> None:
-    with pytest.raises(Refused, match="crc32 not match") as caught:
+    with pytest.raises(Refusal, match="crc32 not match") as caught:
         desk.register(body_crc32=1)
     assert caught.value.code == 1
     assert desk.routes.brokers == {}
@@ -428,10 +428,10 @@ def test_a_change_is_answered_when_it_is_on_disk(desk: Desk) -> None:
 
 
 def test_a_value_that_is_not_there_is_not_found(desk: Desk) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.ask(desk.processor.get_kv, headers.GetKvConfig(namespace="n", key="k"))
     assert caught.value.code == 22
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.ask(desk.processor.kv_list, headers.GetKvListByNamespace(namespace="n"))
     assert caught.value.code == 22
 
@@ -524,7 +524,7 @@ def test_a_client_of_a_zone_is_told_the_brokers_of_its_zone_and_masterless_ones(
 def test_a_name_server_may_wait_until_brokers_have_registered(desk: Desk) -> None:
     desk.register()
     desk.settings.need_wait_for_service = True
-    with pytest.raises(Refused, match="name server not ready") as caught:
+    with pytest.raises(Refusal, match="name server not ready") as caught:
         desk.route("T1")
     assert caught.value.code == 1
     desk.clock.pass_ms(45_000)
@@ -544,7 +544,7 @@ def test_topics_of_units_are_listed(desk: Desk) -> None:
         assert desk.asked(handler, header) == {"topicList": names}
     desk.settings.enable_topic_list = False
     for handler, header, _ in asked:
-        with pytest.raises(Refused, match="disable"):
+        with pytest.raises(Refusal, match="disable"):
             desk.asked(handler, header)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.errors import LimitReached, Refusal
 from aerobee.broker.namesrv.registrations import (
     LOST_KEPT_MS,
     LOST_MAX,
@@ -107,7 +107,7 @@ def test_a_slave_learns_where_its_master_is() -> None:
 
 def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
     routes = RouteTable()
-    with pytest.raises(Refused, match="register broker failed") as caught:
+    with pytest.raises(Refusal, match="register broker failed") as caught:
         finished(routes.register(registration([topic("T1")]), 0))
     assert caught.value.code == 1
     assert routes.brokers == {}
@@ -371,7 +371,7 @@ def test_our_own_topics_follow_every_change() -> None:
 def test_no_one_takes_the_name_of_our_own_broker_or_its_address() -> None:
     routes = RouteTable()
     own(routes)
-    with pytest.raises(Refused, match="brokerName"):
+    with pytest.raises(Refusal, match="brokerName"):
         finished(routes.register(registration(broker="own", address="evil:1"), 0))
     routes.unregister("PyC", "10.0.0.1:10911")
     assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
@@ -417,7 +417,7 @@ def test_brokers_and_topics_are_limited() -> None:
 @pytest.mark.parametrize("queues", [QUEUES_MAX + 1, (1 << 31) - 1, -1])
 def test_a_topic_with_queues_beyond_measure_is_refused_and_leaves_nothing(queues: int) -> None:
     routes = RouteTable()
-    with pytest.raises(Refused, match="topic T2 is registered with"):
+    with pytest.raises(Refusal, match="topic T2 is registered with"):
         finished(routes.register(registration([topic("T1"), topic("T2", queues=queues)]), 0))
     assert not routes.brokers
     assert routes.route("T1") is None
@@ -446,7 +446,7 @@ def test_a_registration_that_makes_no_sense_is_refused_with_its_field(
     fields: dict[str, Any], named: str
 ) -> None:
     routes = RouteTable()
-    with pytest.raises(Refused, match=f"{named} is .*, not "):
+    with pytest.raises(Refusal, match=f"{named} is .*, not "):
         finished(routes.register(registration(**fields), 0))
     assert not routes.brokers
     assert not routes.live
@@ -503,7 +503,7 @@ def test_a_topic_is_registered_by_itself_for_brokers_that_are_here() -> None:
     assert route is not None
     told = {one.broker_name: one.read_queue_nums for one in route.queue_datas}
     assert told == {"own": 4, "py-a": 9}
-    with pytest.raises(Refused, match="queues to read"):
+    with pytest.raises(Refusal, match="queues to read"):
         routes.register_topic("T1", [queue("py-a", -1)])
     with pytest.raises(LimitReached):
         routes.register_topic("T9", [queue("py-a")])
@@ -561,7 +561,7 @@ def test_ever_new_addresses_and_ids_find_an_end() -> None:
 )
 def test_names_beyond_measure_are_refused_and_leave_nothing(fields: dict[str, Any]) -> None:
     routes = RouteTable()
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         finished(routes.register(registration(**fields), 0))
     assert not routes.live
     assert not routes.brokers

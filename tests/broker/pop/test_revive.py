@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, Ack, CheckPoint
 from aerobee.broker.pop.revive import AGAIN_S, Timing
 from aerobee.broker.pop.revive_queue import AHEAD_MAX, ReviveQueue
@@ -338,7 +338,7 @@ async def test_a_stop_goes_on_when_what_was_put_back_cannot_be_noted(
         assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
 
         def refuse(*_: object) -> None:
-            raise Refused(ResponseCode.NO_PERMISSION, "not now")
+            raise Refusal(ResponseCode.NO_PERMISSION, "not now")
 
         pops.desk.puts.hooks = [*pops.desk.puts.hooks, refuse]
         wall = pops.desk.clock

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.query import key_queries
 from aerobee.broker.query.key_queries import QUERIES_OF_CONNECTION, KeyQueries
 from aerobee.remoting.server.routes import PARKED
@@ -107,7 +107,7 @@ async def test_a_connection_may_have_so_many_queries_wait(
         peer = Peer()
         for _ in range(QUERIES_OF_CONNECTION):
             await desk.ask(peer, "BB")
-        with pytest.raises(Refused, match="64 queries by key of this connection") as refused:
+        with pytest.raises(Refusal, match="64 queries by key of this connection") as refused:
             await desk.ask(peer, "BB")
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
         await desk.ask(Peer(), "BB")
@@ -130,7 +130,7 @@ async def test_queries_that_hang_keep_no_thread_that_the_store_needs_and_no_stop
         desk.queries.stop()
         told = [peer.answers[0].code for peer in peers if peer.answers]
         assert told == [ResponseCode.SERVICE_NOT_AVAILABLE] * 18, "but for the two at work"
-        with pytest.raises(Refused, match="stopping"):
+        with pytest.raises(Refusal, match="stopping"):
             await desk.ask(Peer(), "BB")
         # And the nursery of the queries ends although their threads hang.
     go_on.set()

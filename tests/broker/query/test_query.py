@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.query.key_queries import KeyQueries
 from aerobee.broker.query.query import QueryProcessor
 from aerobee.remoting.server.routes import PARKED
@@ -154,7 +154,7 @@ async def test_a_record_inside_a_body_is_no_message(tmp_path: Path) -> None:
         inside = desk.bytes_of(desk.put("a"))[0]
         carrier = desk.put("b", body=inside)
         place = desk.bytes_of(carrier)[0].index(inside) + carrier.physical_offset
-        with pytest.raises(Refused, match=f"by the offset, {place}"):
+        with pytest.raises(Refusal, match=f"by the offset, {place}"):
             desk.by_id(place)
 
 
@@ -165,6 +165,6 @@ async def test_a_message_is_read_by_its_place_in_the_log_and_from_no_other(tmp_p
         put = desk.put("b")
         assert list(desk.by_id(put.physical_offset).body) == desk.bytes_of(put)
         for place in (put.physical_offset + 1, put.end_offset, -1, 1 << 40):
-            with pytest.raises(Refused, match=f"by the offset, {place}") as refused:
+            with pytest.raises(Refusal, match=f"by the offset, {place}") as refused:
                 desk.by_id(place)
             assert refused.value.code == ResponseCode.SYSTEM_ERROR

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.consumers.clients import Client
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.remoting.errors import CallTimedOut
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -168,6 +168,6 @@ async def test_the_checks_of_a_send_come_first(
 
 
 async def refused(desk: Desk, header: Any) -> int:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(Refusal) as raised:
         await desk.ask(header, b"42")
     return raised.value.code

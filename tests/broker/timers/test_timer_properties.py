@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.delay.delay_levels import delay_hook
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.timers.timer_properties import (
     RecallHandle,
     TimerHook,
@@ -90,13 +90,13 @@ def test_what_is_due_or_timed_already_is_an_ordinary_message(given: dict[str, An
     ids=str,
 )
 def test_what_is_no_time_or_too_far_is_illegal(given: dict[str, Any]) -> None:
-    with pytest.raises(Refused, match="timer message illegal") as refused:
+    with pytest.raises(Refusal, match="timer message illegal") as refused:
         turn(**given)
     assert refused.value.code == 13
 
 
 def test_without_the_wheel_the_remark_names_the_key() -> None:
-    with pytest.raises(Refused, match="timerWheelEnable") as refused:
+    with pytest.raises(Refusal, match="timerWheelEnable") as refused:
         turn(TimerHook(enabled=False), TIMER_DELAY_SEC=1)
     assert refused.value.code == 1
 
@@ -172,7 +172,7 @@ def test_a_handle_has_the_bytes_of_the_java_broker() -> None:
 
 @pytest.mark.parametrize("text", ["", "!", "djE", "djIgYSBiIDEgYw==", "djEgYSBiIHggYw==", "é"])
 def test_anything_else_is_no_handle(text: str) -> None:
-    with pytest.raises(Refused, match="recall handle") as refused:
+    with pytest.raises(Refusal, match="recall handle") as refused:
         read_handle(text)
     assert refused.value.code == 604
 

@@ -9,7 +9,7 @@ import trio.testing
 
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.counters.creation_times import CreationTimes
-from aerobee.broker.errors import AttributesIllegal, NameIllegal, Refused
+from aerobee.broker.errors import AttributesIllegal, NameIllegal, Refusal
 from aerobee.broker.topics.topic_processor import TopicProcessor
 from aerobee.broker.topics.topics import TopicTable
 from aerobee.remoting.server.routes import finished
@@ -120,7 +120,7 @@ async def test_an_equal_config_is_answered_at_once_only_if_it_is_on_disk(desk: D
 async def test_a_topic_that_cannot_be_saved_is_an_error(desk: Desk) -> None:
     desk.disk.full = True
     desk.disk.synced.set()
-    with pytest.raises(Refused, match="No space left") as caught:
+    with pytest.raises(Refusal, match="No space left") as caught:
         await desk.update()
     assert caught.value.code == 1
 
@@ -133,14 +133,14 @@ async def test_a_topic_that_cannot_be_saved_is_an_error(desk: Desk) -> None:
         ({"topic": "a" * 128}, NameIllegal, 29),
         ({"attributes": "+queue.type=BatchCQ"}, AttributesIllegal, 1),
         ({"attributes": "+cleanup.policy=COMPACTION"}, AttributesIllegal, 1),
-        ({"attributes": "+message.type=MIXED"}, Refused, 29),
+        ({"attributes": "+message.type=MIXED"}, Refusal, 29),
         ({"attributes": "colour=red"}, AttributesIllegal, 1),
-        ({"topic_filter_type": "?"}, Refused, 1),
-        ({"read_queue_nums": 1025}, Refused, 29),
+        ({"topic_filter_type": "?"}, Refusal, 1),
+        ({"read_queue_nums": 1025}, Refusal, 29),
     ],
 )
 def test_what_may_not_be_created_is_refused(
-    desk: Desk, fields: dict[str, Any], kind: type[Refused], code: int
+    desk: Desk, fields: dict[str, Any], kind: type[Refusal], code: int
 ) -> None:
     with pytest.raises(kind) as caught:
         desk.update(**fields)
@@ -172,7 +172,7 @@ def test_one_topic_is_answered_with_its_config(desk: Desk) -> None:
         "topicSysFlag": 0,
         "writeQueueNums": 8,
     }
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         desk.processor.config(headers.GetTopicConfig(topic="T"), command, desk.peer)
     assert caught.value.code == 17
 

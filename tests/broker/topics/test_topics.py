@@ -12,7 +12,7 @@ from aerobee.broker.errors import (
     LimitReached,
     NameIllegal,
     NoPermission,
-    Refused,
+    Refusal,
     TooFast,
     TopicNotExist,
 )
@@ -232,7 +232,7 @@ def test_an_equal_config_changes_nothing() -> None:
 def test_a_topic_that_may_not_be_is_refused(config: TopicConfig, code: int) -> None:
     topics = table()
     before = topics.document()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         topics.update(config, {}, 0)
     assert caught.value.code == code
     assert topics.document() == before
@@ -244,7 +244,7 @@ def test_a_system_topic_is_refused_by_name() -> None:
 
 
 def test_mixed_topics_are_an_invalid_parameter() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Refusal) as caught:
         table().update(wanted(), {"+message.type": "MIXED"}, 0)
     assert caught.value.code == 29
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from aerobee.broker.config.settings.auth import AuthConfig
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.saved.tables import Tables
 from aerobee.broker.users.directory import UserDirectory
 from aerobee.remoting.wire.command import Command
@@ -55,7 +55,7 @@ class Two:
         self.ended += filter(ends, (self.asking, self.other))
 
     async def ask(self, directory: UserDirectory, header: Header, **more: str) -> None:
-        """A change by the super user. Raises: Refused."""
+        """A change by the super user. Raises: Refusal."""
         body = json.dumps({"password": "a-secret", **more}).encode()
         command = Command(code=int(header.code), body=body)
         command.ext = {"AccessKey": "root"}
@@ -120,7 +120,7 @@ async def test_files_that_the_system_does_not_show_for_a_while_end_nobody(
     both.disk.faults.append(away)
     async with serving(both.second):
         await until(lambda: "user.not_reread" in events(logged))
-        with pytest.raises(Refused, match="cannot be looked at"):
+        with pytest.raises(Refusal, match="cannot be looked at"):
             await both.ask(both.second, auth.CreateUser(username="eve"))
         await trio.sleep(5)
         away.times = 0
@@ -136,7 +136,7 @@ async def test_no_change_is_made_to_users_that_are_not_those_of_the_file(
     both.file.chmod(0o644)
     async with serving(both.second):
         await until(lambda: "user.not_reread" in events(logged))
-        with pytest.raises(Refused, match="chmod 600"):
+        with pytest.raises(Refusal, match="chmod 600"):
             await both.ask(both.second, auth.CreateUser(username="eve"))
         assert both.names() == {"root"}
         both.file.chmod(0o600)
@@ -153,7 +153,7 @@ async def test_a_super_user_changes_super_users(tmp_path: Path) -> None:
     await both.ask(both.first, auth.UpdateUser(username="root"), password="another-secret")
     await both.ask(both.first, auth.DeleteUser(username="chief"))
     assert both.names() == {"root"}
-    with pytest.raises(Refused, match="last enabled super user"):
+    with pytest.raises(Refusal, match="last enabled super user"):
         await both.ask(both.first, auth.DeleteUser(username="root"))
 
 
