@@ -40,8 +40,8 @@ RECORD_OFFSETS = {28, 36, 56, 88}
 """Queue offset, system flag, store time and body of a record; 4 is too common to be counted."""
 
 WAITING = (
-    "ahead", "backlog", "deferred", "gathered", "held", "held_back", "parked", "postponed",
-    "unfinished",
+    "ahead", "backlog", "deferred", "gathered", "held", "held_back", "left", "parked", "postponed",
+    "queued", "unfinished",
 )  # fmt: skip
 """What a request or a connection that waits was called in `remoting/server` at some time."""
 

@@ -15,7 +15,7 @@ WIRE: Final = "faults/test_limits_over_the_wire.py"
 TOO_MUCH: Final = f"{WIRE}::test_what_is_too_much_is_refused_with_a_word_and_the_connection_stays"
 MEMORY: Final = "faults/test_peers_and_memory.py"
 SELECTOR: Final = "remoting/server/test_selector.py"
-AHEAD: Final = "remoting/server/test_read_ahead.py"
+LEFT: Final = "remoting/server/test_left_bytes.py"
 INBOUND: Final = "remoting/server/test_inbound.py"
 NEWCOMERS: Final = "remoting/server/test_newcomers.py"
 GATE: Final = "broker/access/test_gate.py"
@@ -78,9 +78,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "frames received and not served": (
         f"{INBOUND}::test_whole_frames_that_wait_count_until_they_are_served",
     ),
-    "bytes read ahead of their turn, from a socket with more than its turn takes, 20 ms late": (
-        f"{AHEAD}::test_no_more_is_read_ahead_than_the_budget_has_room_for",
-        f"{AHEAD}::test_it_is_left_in_the_socket_when_others_have_used_the_budget",
+    "bytes left for a later turn, of a socket with more than its turn takes, 20 ms late": (
+        f"{LEFT}::test_no_more_is_left_than_the_budget_has_room_for",
+        f"{LEFT}::test_it_is_left_in_the_socket_when_others_have_used_the_budget",
         "R23",
     ),
     "answers not taken": (

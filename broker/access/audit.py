@@ -20,7 +20,7 @@ from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.answers import refusal
 from aerobee.broker.changes import ChangeAnswer
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
-from aerobee.remoting.server.routes import PARKED, Begun, Route, is_steps
+from aerobee.remoting.server.routes import HELD, Begun, Route, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE
@@ -171,7 +171,7 @@ class Audit:
     def _end(self, outcome: Plain, asked: AuditedRequest) -> Plain:
         if isinstance(outcome, Begun):
             return Begun(self._later(outcome.work, asked))
-        if outcome is None or outcome is PARKED or isinstance(outcome, Answer):
+        if outcome is None or outcome is HELD or isinstance(outcome, Answer):
             self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
             return outcome
         return self._later(outcome, asked)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from aerobee.broker.errors import CONTENT_ERRORS, Refusal
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import query as headers
@@ -86,7 +86,7 @@ class KeyQueries:
             self._turns.append(connection)
         self._waiting[connection].append(_Query(command, search))
         self._wanted.set()
-        return PARKED
+        return HELD
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Search until cancelled."""

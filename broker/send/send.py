@@ -21,7 +21,7 @@ from aerobee.broker.send.dead_letters import never_delayed
 from aerobee.broker.send.stages import SendStages
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
-from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.server.routes import HELD, Begun
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
@@ -331,7 +331,7 @@ class Send:
         if stages.idle:
             call = stages.until_durable(command.arrived, connection.context.now, durable)
         self._store.when_durable(result.end_offset, call)
-        return PARKED
+        return HELD
 
     async def _after_save(
         self, result: PutResult, response: SendMessageResponse, *, waits: bool

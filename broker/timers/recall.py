@@ -13,7 +13,7 @@ from aerobee.broker.answers import KEPT_CODES
 from aerobee.broker.core.names import check_sendable
 from aerobee.broker.errors import NoPermission, PutPostponed, Refusal, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
@@ -64,7 +64,7 @@ class RecallProcessor:
             connection.answer(command, Answer(KEPT_CODES[kept], response))
 
         self._store.when_durable(result.end_offset, durable)
-        return PARKED
+        return HELD
 
     def _check(self, header: RecallMessage) -> RecallHandle:
         broker = self._config.broker

@@ -13,7 +13,7 @@ from aerobee.broker.answers import KEPT_CODES, first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refusal
 from aerobee.broker.transactions.half_messages import Half, late_end, op_draft
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY
@@ -131,7 +131,7 @@ class TransactionProcessor:
             connection.answer(command, DONE if kept else Answer(KEPT_CODES[kept]))
 
         self._store.when_durable(self._store.commit_log.max_offset, durable)
-        return PARKED
+        return HELD
 
     def _decide(self, half: Half, at: int, *, commit: bool) -> None:
         """End the half whose newest copy is at `at`. Raises: Refusal; it is open then."""

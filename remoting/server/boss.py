@@ -177,20 +177,20 @@ def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -
     return sock
 
 
-def listen_on(sock: socket.socket, backlog: int) -> None:
+def listen_on(sock: socket.socket, queue_length: int) -> None:
     """Start to listen. Raises: OSError when another process was quicker."""
     try:
-        sock.listen(backlog)
+        sock.listen(queue_length)
     except OSError as error:
         host, port = sock.getsockname()[:2]
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
-def listen(host: str, port: int, backlog: int) -> socket.socket:
+def listen(host: str, port: int, queue_length: int) -> socket.socket:
     """A listening socket. Raises: as `bind` and `listen_on`."""
     sock = bind(host, port)
     try:
-        listen_on(sock, backlog)
+        listen_on(sock, queue_length)
     except OSError:
         sock.close()
         raise

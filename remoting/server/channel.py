@@ -23,8 +23,8 @@ from aerobee.remoting.server.states import CLOSED, OPENED, Event, Input
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.remoting.server.left_bytes import LeftBytes, Piece
     from aerobee.remoting.server.peer import Wire
-    from aerobee.remoting.server.read_ahead import Piece, ReadAhead
     from aerobee.remoting.server.shared import SelectorContext
     from aerobee.remoting.server.tls_socket import TlsSocket
 
@@ -52,8 +52,8 @@ class Serving(Protocol[C]):
     """What bytes mean: the protocol of a listener.
 
     The loop calls `take` and `go_on` in the turns of a channel, and nothing of it waits. Behind
-    each, what was read and not served stands in the channel (`backlog`, `ahead`), its size is known
-    to the budget (`note_left`), and `settle` has been called where something is left.
+    each, what was read and not served stands in the channel (`left`, `left_bytes`), the budget
+    knows its size (`note_left`), and `settle` has been called where something is left.
     """
 
     def channel(self, new: NewSocket) -> C:
@@ -69,7 +69,7 @@ class Serving(Protocol[C]):
         """Serve what an earlier turn has left, as far as this one allows."""
 
     def piece(self, channel: C, data: memoryview, since: float, until: float) -> Piece | None:
-        """These bytes as the first that are read `ahead`, with those of the message that has not
+        """These bytes as the first of `left_bytes`, with those of the message that has not
         come whole; None: take them, for the protocol bounds by itself what its peers send.
         """
 
@@ -85,8 +85,6 @@ class Channel:
         "_forget",
         "accounts",
         "address",
-        "ahead",
-        "backlog",
         "budget",
         "context",
         "dirty",
@@ -95,6 +93,8 @@ class Channel:
         "id",
         "inbound",
         "last_active",
+        "left",
+        "left_bytes",
         "listener",
         "local_address",
         "on_close",
@@ -125,9 +125,9 @@ class Channel:
         self.unsent = 0
         self.dirty = False
         """Whether it is in the outbox."""
-        self.backlog: deque[Any] = deque()
+        self.left: deque[Any] = deque()
         """What was read and not served, in the form that its serving gives it."""
-        self.ahead: ReadAhead | None = None  # behind that, and not split into messages
+        self.left_bytes: LeftBytes | None = None  # behind that, and not split into messages
         self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
         self.held = 0
         """Requests held by long polling: their peer waits for us and is not idle."""
@@ -148,7 +148,7 @@ class Channel:
     @property
     def unserved_bytes(self) -> int:
         """The approximate memory of what was read of it and is not served."""
-        return 0 if self.ahead is None else self.ahead.size
+        return 0 if self.left_bytes is None else self.left_bytes.size
 
     def crowded(self) -> None:
         """Hear that more than the high-water mark is unsent: to write more would only keep it."""
@@ -199,9 +199,9 @@ class Channel:
     def settle(self) -> None:
         """End a turn which may have left something: see to it that it is served."""
         if self.state.input is READING:
-            if self.backlog:
+            if self.left:
                 self.on(Event.FRAMES_LEFT)
-            elif self.ahead is not None:
+            elif self.left_bytes is not None:
                 self.on(Event.BYTES_LEFT)
             elif self.stage_pending:
                 self.on(Event.STAGE_LEFT)
@@ -340,8 +340,8 @@ class Channel:
         self.out.clear()
         self.unsent = 0
         self.context.shared.outbound.note(self, 0, self.context.now)
-        self.backlog.clear()
-        self.ahead = None
+        self.left.clear()
+        self.left_bytes = None
         self.ended()
         for callback in self.on_close:
             callback(self, reason)

@@ -38,7 +38,7 @@ class RequestServing(Serving["Connection"], Protocol):
     """The serving of requests, as their connection uses it."""
 
     def readmit(self, caller: Caller) -> None:
-        """Serve requests that were set aside until the peer reads."""
+        """Serve requests that are queued until the peer reads."""
 
     def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
@@ -47,9 +47,9 @@ class RequestServing(Serving["Connection"], Protocol):
 class Connection(Channel):
     """A client connection of remoting; handlers get it as the origin of a request.
 
-    The `backlog` has encoding, header, body and arrival time of frames that were not served.
+    What is `left` has encoding, header, body and arrival time of frames that were not served.
     Invariant: between turns the state is POSTPONED or STEPS while there is a `current` request,
-    else TURN_OVER while there is a `backlog`, else AHEAD while there are bytes `ahead`.
+    else TURN_OVER while frames are `left`, else BYTES while there are `left_bytes`.
     """
 
     __slots__ = (
@@ -59,8 +59,8 @@ class Connection(Channel):
         "bad",
         "current",
         "decoder",
-        "deferred",
         "encoding",
+        "queued",
         "requests",
         "worker",
         "working",
@@ -72,10 +72,10 @@ class Connection(Channel):
         self.worker = worker
         self.decoder = decoder
         self.current: OpenRequest | None = None
-        """The request that goes on in the next turn, before the backlog, or when it is resumed."""
-        self.bad: FrameError | None = None  # after the backlog; it closes the connection
+        """The request that goes on in the next turn, before what is left, or when it is resumed."""
+        self.bad: FrameError | None = None  # after what is left; it closes the connection
         self.working = 0
-        self.deferred: deque[tuple[Waiting, Pool]] = deque()
+        self.queued: deque[tuple[Waiting, Pool]] = deque()
         self.encoding = 0
         self.requests = 0
         self._calls: dict[int, _Call] = {}
@@ -98,9 +98,9 @@ class Connection(Channel):
         size = self.decoder.pending_bytes
         if self.current is not None:
             size += len(self.current.command.body)
-        if self.ahead is not None:
-            size += self.ahead.size
-        for _, header, body, _ in self.backlog:
+        if self.left_bytes is not None:
+            size += self.left_bytes.size
+        for _, header, body, _ in self.left:
             size += LEFT_FRAME_BYTES + len(header) + len(body)
         return size
 
@@ -109,7 +109,7 @@ class Connection(Channel):
         state = self.state
         if state.closed:
             return
-        if state.waits or self.ahead is not None:
+        if state.waits or self.left_bytes is not None:
             pending = self.unserved_bytes
         else:
             pending = self.decoder.pending_bytes
@@ -272,12 +272,12 @@ class Connection(Channel):
         self.context.shared.long_requests.leave(self)
 
     def drained(self) -> None:
-        if self.deferred:
+        if self.queued:
             self.worker.readmit(self)
 
     def ended(self) -> None:
-        while self.deferred:
-            self.deferred.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
+        while self.queued:
+            self.queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.end()
         for waiting in self._calls.values():
             waiting.done.set()

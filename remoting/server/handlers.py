@@ -14,9 +14,9 @@ import structlog
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
-    DEFERRED_MAX,
     KEPT_BYTES_MAX,
     OVERLOAD_REMARK,
+    QUEUED_MAX,
     REJECT_REMARK,
     Pool,
     Waiting,
@@ -24,7 +24,7 @@ from aerobee.remoting.server.pools import (
     timeout_remark,
 )
 from aerobee.remoting.server.route_table import OpenRequest
-from aerobee.remoting.server.routes import PARKED, Begun, is_steps
+from aerobee.remoting.server.routes import HELD, Begun, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -140,7 +140,7 @@ class Handlers:
         """Answer, or arrange for the answer."""
         if isinstance(outcome, Answer):
             connection.answer(command, outcome)
-        elif outcome is PARKED:
+        elif outcome is HELD:
             # The awaited result may have been there already: then the request is answered.
             if not command.answered:
                 pool.depth += 1
@@ -200,13 +200,13 @@ class Handlers:
             while waiting is not None:
                 peer = waiting.connection
                 if peer.backed_up and not (waiting.begun or waiting.command.body):
-                    self._defer(waiting, pool)
+                    self._queue(waiting, pool)
                 else:
                     peer.working += 1
                     await self._answer(waiting, pool)
                     peer.working -= 1
                 self._flush()
-                if peer.deferred and not peer.backed_up:
+                if peer.queued and not peer.backed_up:
                     self.readmit(peer)
                 waiting = pool.next(peer)
         finally:
@@ -224,30 +224,30 @@ class Handlers:
             if answer is None:
                 command.uncount()
                 peer.unanswered(command)
-            elif answer is not PARKED:
+            elif answer is not HELD:
                 peer.answer(command, answer)
         pool.kept_bytes -= len(command.body)
         command.release()
 
-    def _defer(self, waiting: Waiting, pool: Pool) -> None:
-        """Set aside a request whose answer its peer would not read now.
+    def _queue(self, waiting: Waiting, pool: Pool) -> None:
+        """Queue a request whose answer its peer would not read now.
 
         The pool does not count it, so that its place is for others.
         """
-        deferred = waiting.connection.deferred
-        if len(deferred) >= DEFERRED_MAX:
+        queued = waiting.connection.queued
+        if len(queued) >= QUEUED_MAX:
             self._overloaded(waiting, pool)
             return
         waiting.command.uncount()
-        deferred.append((waiting, pool))
+        queued.append((waiting, pool))
 
     def readmit(self, peer: Caller) -> None:
-        """Let deferred requests wait in their pools again, as if they had come now: all of them
-        when their peer has read everything, else one.
+        """Queue requests that waited for their peer in their pools, as if they had come now: all of
+        them when it has read everything, else one.
         """
-        deferred, now = peer.deferred, monotonic()
-        for _ in range(1 if peer.stalled else len(deferred)):
-            waiting, pool = deferred.popleft()
+        queued, now = peer.queued, monotonic()
+        for _ in range(1 if peer.stalled else len(queued)):
+            waiting, pool = queued.popleft()
             self._enter(waiting._replace(arrived=now), pool)
 
     async def _outcome(self, waiting: Waiting) -> Later:

@@ -84,9 +84,9 @@ class Caller(Peer, Protocol):
     """A peer whose requests the pools and the handlers serve."""
 
     working: int
-    """Requests of it that a pool works on; the handlers maintain this and `deferred`."""
-    deferred: deque[Any]
-    """Requests set aside until the peer reads, each with its pool."""
+    """Requests of it that a pool works on; the handlers maintain this and `queued`."""
+    queued: deque[Any]
+    """Requests queued until the peer reads, each with its pool."""
 
     @property
     def backed_up(self) -> bool:

@@ -29,7 +29,7 @@ REMARKS = 1_024
 SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 KEPT_BYTES_MAX = 64 << 20
 """Bytes of bodies that a pool keeps for waiting requests; beyond it one with a body is refused."""
-DEFERRED_MAX = 1_024
+QUEUED_MAX = 1_024
 """Requests of one connection that wait until its peer has read its answers."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -104,8 +104,9 @@ class Line:
 class Pool:
     """One processor pool.
 
-    Invariant: `depth` = requests read, not answered, and not held = running + queued + parked.
-    `lines` has the connections with requests that run or wait, and `queued` is how many wait.
+    Invariant: `depth` = requests read, not answered, and not held by long polling = running +
+    queued + held with HELD. `lines` has the connections with requests that run or wait, and
+    `queued` is how many wait.
     """
 
     __slots__ = (

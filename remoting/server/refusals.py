@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.read_ahead import Piece
+    from aerobee.remoting.server.left_bytes import Piece
     from aerobee.remoting.server.route_table import PooledRoute
 
 JSON: Final = int(Encoding.JSON)

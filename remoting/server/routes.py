@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     """Each request of a run with its header and its connection."""
 
 
-class _Parked(Enum):
-    PARKED = "parked"
+class _Held(Enum):
+    HELD = "held"
 
 
-PARKED: Final = _Parked.PARKED
-"""The handler answers by `connection.answer`: later, or just before it returned this. Until then
-the request counts in its pool."""
+HELD: Final = _Held.HELD
+"""The request is held, and counts in its pool until `connection.answer` is called: later, or just
+before the handler returned this."""
 
 
-Later = Answer | _Parked | None
-"""The result of waiting: an answer, PARKED, or None (held, or no answer)."""
+Later = Answer | _Held | None
+"""The result of waiting: an answer, HELD, or None: there is none, or long polling holds the
+request, and no pool counts it."""
 
 
 class Begun(NamedTuple):
@@ -51,8 +52,7 @@ Later requests of the connection are served when it has ended. It runs in its co
 """
 
 Outcome = Plain | Steps
-"""What a handler returns: an answer, PARKED, None (held, or no answer), an awaitable, or steps that
-end with one of these."""
+"""What a handler returns: what `Later` is, an awaitable, or steps that end with one of these."""
 
 
 T = TypeVar("T")

@@ -29,15 +29,15 @@ import trio
 
 from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.channel import C, Channel, NewSocket
-from aerobee.remoting.server.outbound import unacknowledged_bytes
-from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
-from aerobee.remoting.server.read_ahead import (
-    AHEAD_BYTES,
-    AHEAD_S,
+from aerobee.remoting.server.left_bytes import (
+    LATE_S,
+    LEFT_BYTES_MAX,
+    LeftBytes,
     Piece,
-    ReadAhead,
     unread_bytes,
 )
+from aerobee.remoting.server.outbound import unacknowledged_bytes
+from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.shared import SelectorContext
 from aerobee.remoting.server.states import Event, Input
 from aerobee.remoting.server.tls_handshakes import FirstByte
@@ -58,7 +58,7 @@ RECEIVE_BYTES = 256 * 1024
 SHARES: Final = 16
 """With many ready sockets, each receives this fraction: about what a turn can serve."""
 SCARCE_SHARES: Final = 64
-"""The fraction under memory pressure: a turn serves all of it, so the backlog does not grow."""
+"""The fraction under memory pressure: a turn serves all of it, so that nothing is left."""
 ROUND_S: Final = 0.008
 """How long the rounds of all selectors together may occupy the loop; steps are not interrupted."""
 LARGE_BYTES: Final = 16 * 1024
@@ -86,7 +86,7 @@ class Hooks(NamedTuple):
 
 
 class ReceiveBuffer:
-    """Bytes for one read after the other; those of gathered requests are kept for a while.
+    """Bytes for one read after the other; those of a run are kept until it is served.
 
     Invariant: `free` is one share long, and behind all that is kept.
     """
@@ -141,7 +141,7 @@ class Selector:
         self._buffer = ReceiveBuffer()
         self.ready: deque[tuple[int, int]] = deque()
         """Sockets that the poller reported and no round has reached yet."""
-        self._may_gather = False  # in this round: several sockets are ready
+        self._may_join = False  # in this round: several sockets are ready
         self._early = False  # the round ends before `_ends`; the next goes on until then
         self._ends = 0.0
         self._round_s = round_s
@@ -219,7 +219,7 @@ class Selector:
             self._ends = began + self._round_s
         ends, self._early = self._ends, False
         last_turn = ends - self._turn_s
-        self._may_gather = len(ready) > 1
+        self._may_join = len(ready) > 1
         while ready and now < ends and not self._early:
             context.now = now
             context.turn_ends = now + self._turn_s if now < last_turn else ends
@@ -242,8 +242,8 @@ class Selector:
                 if connection.unsent > LARGE_BYTES and connection.dirty:
                     connection.write()
             now = monotonic()
-        if context.gathered is not None:
-            self._serve_gathered()
+        if context.run is not None:
+            self._serve_run()
             now = monotonic()
         if now - began > SLOW_ROUND_S:
             # Before any answer is sent: see `arrivals`.
@@ -256,41 +256,41 @@ class Selector:
         connection.on(Event.TURN)
         if left is Input.STAGE:
             self._receive(connection)
-        elif left is Input.AHEAD:
-            self._read_ahead(connection)
+        elif left is Input.BYTES:
+            self._read_all(connection)
         else:
             self._arrivals.unasked(connection.reading)
             connection.serving.go_on(connection)
         connection.settle()
 
-    def _read_ahead(self, connection: Channel) -> None:
-        """Read all that the socket has, and serve some of what was read ahead.
+    def _read_all(self, connection: Channel) -> None:
+        """Read all that the socket has, and serve some of what is left.
 
         What were left there would keep the peer from sending, and wait where nobody knows since
         when.
         """
-        ahead = connection.ahead
-        assert ahead is not None
-        self._serve_gathered()  # what was gathered is in the buffer
+        left = connection.left_bytes
+        assert left is not None
+        self._serve_run()  # its requests are in the buffer
         self.context.now = monotonic()
-        while self._read_piece(connection, ahead):
+        while self._read_piece(connection, left):
             pass
         self.context.share_bytes = len(self._buffer.free)
         connection.serving.go_on(connection)
 
-    def _read_piece(self, connection: Channel, ahead: ReadAhead) -> bool:
+    def _read_piece(self, connection: Channel, left: LeftBytes) -> bool:
         """Read once, as far as there is room for it; whether the socket may have more."""
         budget, reading, buffer = connection.budget, connection.reading, self._buffer.whole
-        room = ahead.size < AHEAD_BYTES and budget.total < budget.limit_bytes // 2
+        room = left.size < LEFT_BYTES_MAX and budget.total < budget.limit_bytes // 2
         received = 0
-        if room and not (ahead.ended or connection.starved):
+        if room and not (left.ended or connection.starved):
             try:
                 received = connection.sock.recv_into(buffer)
-                ahead.ended = not received
+                left.ended = not received
             except BlockingIOError:
                 pass
             except OSError:
-                ahead.ended = True
+                left.ended = True
         if not received:
             self._arrivals.unasked(reading)
             return False
@@ -298,7 +298,7 @@ class Selector:
         connection.last_active = now = self.context.now
         unread = unread_bytes(connection.sock) if received == len(buffer) else 0
         since = self._arrivals.read(reading, now, received, unread)
-        ahead.add(Piece(bytes(buffer[:received]), since, reading.until))
+        left.add(Piece(bytes(buffer[:received]), since, reading.until))
         return unread > 0
 
     def note_empty(self, until: float) -> None:
@@ -354,25 +354,25 @@ class Selector:
         unread = unread_bytes(connection.sock) if received == len(receive) else 0
         since = self._arrivals.read(reading, now, received, unread)
         data = receive[:received]
-        if unread and now - since > AHEAD_S and connection.tls is None:
+        if unread and now - since > LATE_S and connection.tls is None:
             piece = connection.serving.piece(connection, data, since, reading.until)
             if piece is not None:
-                connection.ahead = ReadAhead()
-                connection.ahead.add(piece)
-                self._read_ahead(connection)
+                connection.left_bytes = LeftBytes()
+                connection.left_bytes.add(piece)
+                self._read_all(connection)
                 connection.settle()
                 return
         # What TLS has decrypted behind it must be served before the round ends, so not that.
-        context.may_gather = self._may_gather and not connection.stage_pending
+        context.may_join = self._may_join and not connection.stage_pending
         connection.serving.take(connection, data, since, reading.until)
-        context.may_gather = False
-        if context.gathered is None:
+        context.may_join = False
+        if context.run is None:
             buffer.begin()
-        elif context.gathered.full or not buffer.keep(received):
-            self._serve_gathered()
+        elif context.run.full or not buffer.keep(received):
+            self._serve_run()
             self._early = connection.dirty  # All answers that wait for the disk share one sync.
 
-    def _serve_gathered(self) -> None:
-        """Serve what was gathered."""
+    def _serve_run(self) -> None:
+        """Serve the run of this round."""
         self._buffer.begin()
-        self.context.serve_gathered()
+        self.context.serve_run()

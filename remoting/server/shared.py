@@ -18,9 +18,9 @@ from aerobee.remoting.stats import RemotingStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.remoting.server.gathering import Gathering
     from aerobee.remoting.server.peer import Newcomer, Peer
     from aerobee.remoting.server.poller import Poller
+    from aerobee.remoting.server.run import Run
     from aerobee.remoting.server.tls_handshakes import Handshakes
 
 
@@ -151,11 +151,11 @@ class SelectorContext:
     """
 
     __slots__ = (
-        "gathered",
-        "may_gather",
+        "may_join",
         "now",
         "outbox",
         "poller",
+        "run",
         "share_bytes",
         "shared",
         "stats",
@@ -173,15 +173,15 @@ class SelectorContext:
         self.turn_ends = 0.0
         self.waiting: dict[int, None] = {}
         """Descriptors of connections that continue in the next round in any case."""
-        self.may_gather = False
-        """Whether a lone request may be gathered now: others may follow in the same round."""
-        self.gathered: Gathering | None = None
+        self.may_join = False
+        """Whether a lone request may join a run now: others may follow in the same round."""
+        self.run: Run | None = None
         """Requests of several connections that are to be served together."""
         self.share_bytes = 0
         """What one read takes at most in this round."""
 
-    def serve_gathered(self) -> None:
+    def serve_run(self) -> None:
         """Serve them now."""
-        gathered, self.gathered = self.gathered, None
-        if gathered is not None:
-            gathered.serve()
+        run, self.run = self.run, None
+        if run is not None:
+            run.serve()

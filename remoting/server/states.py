@@ -41,8 +41,8 @@ class Input(Enum):
     """A request that goes on in its next turn, and what was read behind it."""
     POSTPONED = "postponed"
     """A request that cannot be served before somebody resumes it, and what was read behind it."""
-    AHEAD = "ahead"
-    """Bytes that were read ahead and are not split into frames yet, for its next turn."""
+    BYTES = "bytes"
+    """Bytes that are not split into frames yet, for its next turn."""
     STAGE = "stage"
     """Bytes that the stage below (TLS) has decrypted. No poller tells of them."""
     CLOSED = "closed"
@@ -84,7 +84,7 @@ class Event(IntEnum):
     FRAMES_LEFT = 5
     """The turn has ended before the frames have."""
     BYTES_LEFT = 6
-    """The same, of bytes that were read ahead."""
+    """The same, of bytes that are not split into frames yet."""
     STAGE_LEFT = 7
     """The same, of bytes in the stage below."""
     SENT = 8
@@ -107,7 +107,7 @@ INPUT: Final[Mapping[Input, Mapping[Event, Input]]] = {
         Event.ENDED: Input.READING,
         Event.POSTPONED: Input.POSTPONED,
         Event.FRAMES_LEFT: Input.TURN_OVER,
-        Event.BYTES_LEFT: Input.AHEAD,
+        Event.BYTES_LEFT: Input.BYTES,
         Event.STAGE_LEFT: Input.STAGE,
         Event.CLOSED: Input.CLOSED,
     },
@@ -125,7 +125,7 @@ INPUT: Final[Mapping[Input, Mapping[Event, Input]]] = {
         Event.RESUMED: Input.STEPS,
         Event.CLOSED: Input.CLOSED,
     },
-    Input.AHEAD: {
+    Input.BYTES: {
         Event.TURN: Input.READING,
         Event.CLOSED: Input.CLOSED,
     },

@@ -39,18 +39,18 @@ _scratch = memoryview(bytearray(RECEIVE_BYTES))
 class TlsSocket:
     """A connection whose handshake is done.
 
-    Invariant: `_left` are encrypted bytes that the network did not take, and `_ahead` is how many
+    Invariant: `_left` are encrypted bytes that the network did not take, and `_owed` is how many
     plain bytes of them were not yet reported as sent. The caller's next send begins with these
     same bytes, as with a socket that takes only part of a send.
     """
 
     __slots__ = (
-        "_ahead",
         "_ended",
         "_incoming",
         "_left",
         "_more",
         "_outgoing",
+        "_owed",
         "_raw",
         "_stats",
         "_tls",
@@ -71,7 +71,7 @@ class TlsSocket:
         self._outgoing = outgoing
         self._stats = stats
         self._left: bytes | memoryview = b""
-        self._ahead = 0
+        self._owed = 0
         self._ended = False
         """Whether nothing follows."""
         self._more = False
@@ -170,7 +170,7 @@ class TlsSocket:
         for at in range(0, len(plain), RECORD_BYTES):
             record = plain[at : at + RECORD_BYTES]
             self._tls.write(record)
-            self._left, self._ahead = self._outgoing.read(), len(record)
+            self._left, self._owed = self._outgoing.read(), len(record)
             sent += self._flush()
             if self._left:
                 break
@@ -178,17 +178,17 @@ class TlsSocket:
 
     def _flush(self) -> int:
         """Send encrypted bytes; returns how many plain ones count as sent by that."""
-        left, ahead = self._left, self._ahead
+        left, owed = self._left, self._owed
         try:
             taken = self._raw.send(left)
         except BlockingIOError:
             return 0
         if taken == len(left):
-            self._left, self._ahead = b"", 0
-            return ahead
+            self._left, self._owed = b"", 0
+            return owed
         self._left = left = memoryview(left)[taken:]
-        self._ahead = min(ahead, len(left))
-        return ahead - self._ahead
+        self._owed = min(owed, len(left))
+        return owed - self._owed
 
     def close(self) -> None:
         """Say that nothing follows, where that can be said, and close."""

@@ -1,7 +1,7 @@
 """The remoting protocol: bytes → frames → commands → routes, in the turns of a connection.
 
 What a turn does not reach stays in the connection: the request in progress, then whole frames
-(`backlog`), or bytes that were read ahead, and is served in its next turns, in order.
+(`left`), or bytes (`left_bytes`), and is served in its next turns, in order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import structlog
 from aerobee.remoting.errors import FrameError, HeaderError
 from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.connection import Connection
-from aerobee.remoting.server.gathering import GATHERED_BYTES, Gathering
 from aerobee.remoting.server.guard import passes
 from aerobee.remoting.server.handlers import Handlers
+from aerobee.remoting.server.left_bytes import JOINED_BYTES, Piece
 from aerobee.remoting.server.pools import AGE_CHECK_S, Pool, too_fast
-from aerobee.remoting.server.read_ahead import JOINED_BYTES, Piece
 from aerobee.remoting.server.refusals import refuse_late
+from aerobee.remoting.server.run import RUN_BYTES, RUN_MAX, Run
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import Encoding, ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode, typed_decoder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.channel import NewSocket
     from aerobee.remoting.server.guard import Gate, LetsPass
-    from aerobee.remoting.server.read_ahead import ReadAhead
+    from aerobee.remoting.server.left_bytes import LeftBytes
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Requests
     from aerobee.remoting.server.shared import Shared
@@ -48,10 +48,8 @@ GO_AWAY_ABOVE = 475
 """Clients of a later version than this, V5_3_1, understand GO_AWAY."""
 LEAVING_REMARK = "the broker is stopping, go to another one"
 JSON: Final = int(Encoding.JSON)
-RUN_MAX: Final = 32
-"""Requests of one read that are served together, between two looks at the time."""
-AHEAD_READS: Final = 2
-"""So much more is served in a turn of what was read ahead: a turn costs some 130 us by itself."""
+LEFT_READS: Final = 2
+"""So much more is served in a turn of bytes that are left: a turn costs some 130 us by itself."""
 
 
 class Worker:
@@ -119,11 +117,11 @@ class Worker:
         connection.note_left(renewed=bool(frames))
 
     def go_on(self, connection: Connection) -> None:
-        ahead = connection.ahead
-        if ahead is not None and connection.current is None:
-            self._serve_ahead(connection, ahead)
+        left = connection.left_bytes
+        if left is not None and connection.current is None:
+            self._serve_left_bytes(connection, left)
         else:
-            self._serve_backlog(connection)
+            self._serve_left(connection)
 
     def piece(
         self, connection: Connection, data: memoryview, since: float, until: float
@@ -133,37 +131,37 @@ class Worker:
             return None
         return Piece(b"".join((decoder.give_back(), data)), since, until)
 
-    def _serve_backlog(self, connection: Connection) -> None:
+    def _serve_left(self, connection: Connection) -> None:
         """Go on with the current request, then serve frames that were left."""
-        backlog, reading, context = connection.backlog, connection.reading, connection.context
+        left, reading, context = connection.left, connection.reading, connection.context
         error = connection.bad
         try:
             if connection.current is not None:
                 self._handlers.go_on(connection)
-            while backlog and connection.state.free and monotonic() < context.turn_ends:
-                encoding, header, body, arrived = backlog.popleft()
+            while left and connection.state.free and monotonic() < context.turn_ends:
+                encoding, header, body, arrived = left.popleft()
                 arrived = max(arrived, reading.resumed)
                 self.serve(connection, ((encoding, header, body),), arrived, 0.0)
         except FrameError as earlier:
             error = earlier
-            backlog.clear()
-        if backlog or connection.closed:
+            left.clear()
+        if left or connection.closed:
             return
         if error is not None and connection.current is None:
             self._reject(connection, error)
         elif connection.unserved_bytes != connection.inbound:
             connection.note_left(renewed=True)
 
-    def _serve_ahead(self, connection: Connection, ahead: ReadAhead) -> None:
-        """Refuse what has waited too long of the bytes that were read ahead, and serve some."""
-        piece = refuse_ahead(connection, ahead, self.refuse_late)
+    def _serve_left_bytes(self, connection: Connection, left: LeftBytes) -> None:
+        """Refuse what has waited too long of the bytes that are left, and serve some."""
+        piece = refuse_left(connection, left, self.refuse_late)
         if piece is not None and connection.state.free:
-            to = min(len(piece.data), piece.at + AHEAD_READS * connection.context.share_bytes)
+            to = min(len(piece.data), piece.at + LEFT_READS * connection.context.share_bytes)
             back = self._take_piece(connection, piece, to)
-            ahead.done(piece, to - back)
-        if connection.ahead is not None and not connection.closed:
-            if not ahead.size:
-                connection.ahead = None
+            left.done(piece, to - back)
+        if connection.left_bytes is not None and not connection.closed:
+            if not left.size:
+                connection.left_bytes = None
             connection.note_left(renewed=True)
 
     def _take_piece(self, connection: Connection, piece: Piece, to: int) -> int:
@@ -175,7 +173,7 @@ class Worker:
             step = (until - since) / (len(frames) or 1)
             served = self.serve(connection, frames, since, step)
         except FrameError as error:
-            connection.ahead = None
+            connection.left_bytes = None
             self._serve_good(connection, error, since)
             connection.note_left(renewed=False)
             return 0
@@ -196,7 +194,7 @@ class Worker:
         """Keep the frames that were not served."""
         if not connection.closed:
             # The receive buffer is reused in the next turn, so these are copied.
-            connection.backlog.extend(
+            connection.left.extend(
                 (encoding, bytes(header), bytes(body), since + step * number)
                 for number, (encoding, header, body) in enumerate(frames[served:], served)
             )
@@ -205,14 +203,14 @@ class Worker:
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
         """Serve the complete frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
-        connection.context.may_gather = False  # a lone one would be dropped with its connection
+        connection.context.may_join = False  # a lone one would be dropped with its connection
         try:
             served = self.serve(connection, frames, arrived, 0.0)
             if served < len(frames) or not connection.state.free:
                 self._keep(connection, frames, served, arrived, 0.0)
         except FrameError as earlier:
             error = earlier
-        if connection.backlog or connection.current is not None:
+        if connection.left or connection.current is not None:
             connection.bad = error
         elif not connection.closed:
             self._reject(connection, error)
@@ -239,7 +237,7 @@ class Worker:
         """Serve frames in order, as far as the turn allows; returns how many that were.
 
         The first one arrived then, on the loop's clock, and each other `step` seconds after the one
-        before. A lone one may be gathered, to be served later in the round. Raises: FrameError when
+        before. A lone one may join a run, to be served later in the round. Raises: FrameError when
         a header does not decode: the connection is closed.
         """
         context, number, count = connection.context, 0, len(frames)
@@ -260,7 +258,7 @@ class Worker:
         arrived: float,
         step: float,
     ) -> int:
-        """Serve one frame, perhaps with some that follow, or gather it; returns how many."""
+        """Serve one frame, perhaps with some behind it, or have it join a run; returns how many."""
         encoding, header, body = frames[at]
         command = decode(encoding, header, body)
         command.arrived = arrived
@@ -297,30 +295,30 @@ class Worker:
         plain = not command.flag and encoding == JSON and not connection.announces
         if route.run is not None and plain:
             if len(frames) == 1:
-                if context.may_gather and self._gather(command, connection, route, len(header)):
+                if context.may_join and self._join_run(command, connection, route, len(header)):
                     return 1
             elif at + 1 < len(frames) and self._runs and not rates.per_s:
                 rest = frames[at + 1 : at + RUN_MAX]
                 run = following(command, connection, route, rest, step, self._lets_pass)
-        if context.gathered is not None:
-            context.serve_gathered()
+        if context.run is not None:
+            context.serve_run()
         count = self._call(connection, command, arrived, route, run=run)
         if count > 1:
             self._stats.requests += count - 1
             pool.served += count - 1
         return count
 
-    def _gather(
+    def _join_run(
         self, command: Command, connection: Connection, route: PooledRoute, header_bytes: int
     ) -> bool:
         """Have a request served together with those before it, if it is like them. Hot."""
         context, size = connection.context, header_bytes + len(command.body)
-        gathered = context.gathered
-        if size > GATHERED_BYTES or (gathered is not None and gathered.route is not route):
+        joined = context.run
+        if size > RUN_BYTES or (joined is not None and joined.route is not route):
             return False
-        if gathered is None:
-            context.gathered = gathered = Gathering(route, self._call)
-        gathered.add(command, connection, size)
+        if joined is None:
+            context.run = joined = Run(route, self._call)
+        joined.add(command, connection, size)
         return True
 
     def _unserved(self, command: Command) -> Answer:
@@ -340,8 +338,8 @@ class Worker:
         return refuse_late(connection, piece, self._routes)
 
 
-def refuse_ahead(
-    connection: Connection, ahead: ReadAhead, refuse: Callable[[Connection, Piece], int]
+def refuse_left(
+    connection: Connection, left: LeftBytes, refuse: Callable[[Connection, Piece], int]
 ) -> Piece | None:
     """Refuse what has waited too long; the first piece with something to serve.
 
@@ -349,11 +347,11 @@ def refuse_ahead(
     """
     resumed, context = connection.reading.resumed, connection.context
     high_water = context.shared.limits.high_water_bytes
-    while (piece := ahead.first(resumed)) is not None and not connection.decoder.pending_bytes:
+    while (piece := left.first(resumed)) is not None and not connection.decoder.pending_bytes:
         late = refuse(connection, piece)
         if late == piece.at:
             break
-        ahead.done(piece, late)
+        left.done(piece, late)
         if connection.unsent > high_water:
             connection.write()
             if connection.paused or connection.closed:

@@ -14,7 +14,7 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.config.model import BrokerConfig
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
-from aerobee.remoting.server.routes import PARKED, Begun, finished, is_steps
+from aerobee.remoting.server.routes import HELD, Begun, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.command import ONEWAY, Command
@@ -192,7 +192,7 @@ class Desk:
         if inspect.isawaitable(outcome):
             outcome = await outcome
             self.after_round()
-        if outcome is PARKED or outcome is None:
+        if outcome is HELD or outcome is None:
             outcome = await self.peer.next_answer()
         assert isinstance(outcome, Answer), outcome
         return outcome

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from aerobee.broker.config.settings.dedupe import parse
 from aerobee.broker.dedupe import dedupe
 from aerobee.broker.dedupe.dedupe import Dedupe
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
@@ -188,8 +188,8 @@ async def test_a_repetition_is_not_acknowledged_before_the_first_is_durable(
     ) as desk:
         await begun(desk)
         header = send_header("t", properties=text(UNIQ_KEY="k"))
-        assert desk.begin(header, b"x") is PARKED
-        assert desk.begin(header, b"x") is PARKED
+        assert desk.begin(header, b"x") is HELD
+        assert desk.begin(header, b"x") is HELD
         assert desk.peer.answers == []
         desk.after_round()
         first, again = await desk.peer.next_answer(), await desk.peer.next_answer()

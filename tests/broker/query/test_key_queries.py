@@ -13,7 +13,7 @@ import trio.testing
 from aerobee.broker.errors import Refusal
 from aerobee.broker.query import key_queries
 from aerobee.broker.query.key_queries import QUERIES_OF_CONNECTION, KeyQueries
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import query as headers
 from aerobee.store.files.disk import Disk
@@ -52,7 +52,7 @@ class Desk:
             topic="T", key=key, max_num=most, begin_timestamp=0, end_timestamp=end_ms
         )
         command = request(RequestCode.QUERY_MESSAGE)
-        assert await self.queries.by_key(header, command, peer) is PARKED
+        assert await self.queries.by_key(header, command, peer) is HELD
 
 
 async def answers(peer: Peer, count: int) -> None:

@@ -11,7 +11,7 @@ import trio
 from aerobee.broker.errors import Refusal
 from aerobee.broker.query.key_queries import KeyQueries
 from aerobee.broker.query.query import QueryProcessor
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import query as headers
@@ -62,7 +62,7 @@ class Desk:
             unique_key=unique,
         )
         command = request(RequestCode.QUERY_MESSAGE)
-        assert await self.queries.by_key(header, command, self.peer) is PARKED
+        assert await self.queries.by_key(header, command, self.peer) is HELD
         while not self.peer.answers:
             await trio.lowlevel.checkpoint()
         answer: Answer = self.peer.answers.pop()

@@ -11,7 +11,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.replication import ReplicationConfig
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format.ha import encode_report
@@ -48,7 +48,7 @@ async def test_a_send_is_answered_when_a_slave_has_it(
 ) -> None:
     async with open_desk(tmp_path, **SYNC_MASTER) as desk, slave_of(desk) as slave:
         desk.topic()
-        assert desk.begin(send_header(), b"hello") is PARKED
+        assert desk.begin(send_header(), b"hello") is HELD
         desk.after_round()
         await wait_all_tasks_blocked()
         assert desk.peer.answers == []
@@ -62,7 +62,7 @@ async def test_a_slave_that_is_late_is_told_with_the_whole_header(
 ) -> None:
     async with open_desk(tmp_path, **SYNC_MASTER) as desk, slave_of(desk):
         desk.topic()
-        assert desk.begin(send_header(), b"hello") is PARKED
+        assert desk.begin(send_header(), b"hello") is HELD
         desk.after_round()
         await wait_all_tasks_blocked()
         mock_clock.jump(3.1)

@@ -26,12 +26,12 @@ from aerobee.broker.answers import refusal
 from aerobee.broker.counters.server_stats import AccessStats
 from aerobee.broker.users.plain_acl import Perm, PlainAccount, plain_table
 from aerobee.remoting.config import RemotingConfig
-from aerobee.remoting.server.gathering import GATHERED_MAX
+from aerobee.remoting.server.left_bytes import unread_bytes
 from aerobee.remoting.server.poller import READ, EpollPoller
-from aerobee.remoting.server.read_ahead import unread_bytes
 from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.run import RUN_MAX
 from aerobee.remoting.server.selector import Selector
-from aerobee.remoting.server.worker import RUN_MAX, Worker
+from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.frame import HEAD, FrameDecoder
 from aerobee.remoting.wire.request_signature import with_signature
@@ -711,13 +711,13 @@ async def test_a_gate_lets_in_what_is_gathered_and_refuses_the_rest(nursery: tri
 async def test_the_sends_of_a_round_are_put_together_up_to_a_number(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    count = GATHERED_MAX + 7
+    count = RUN_MAX + 7
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         clients = Clients(desk, nursery, count)
         for said in frames([[(n, "plain") for n in range(count)]] * 2):
             await clients.round(said)
-        assert clients.runs.sizes[-2:] == [GATHERED_MAX, 7]
+        assert clients.runs.sizes[-2:] == [RUN_MAX, 7]
         assert all(len(heard(client.answers)) == 2 for client in clients.all)
         clients.close()
 
@@ -880,9 +880,9 @@ async def test_the_way_of_gathered_sends_is_not_deeper_than_that_of_one(
 ) -> None:
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
-        clients = Clients(desk, nursery, GATHERED_MAX + 3)
-        everyone = [(n, "plain") for n in range(GATHERED_MAX + 2)]
-        first, second = frames([everyone, [*everyone, (GATHERED_MAX + 2, "one-way")]])
+        clients = Clients(desk, nursery, RUN_MAX + 3)
+        everyone = [(n, "plain") for n in range(RUN_MAX + 2)]
+        first, second = frames([everyone, [*everyone, (RUN_MAX + 2, "one-way")]])
         await clients.round(first)
         with Depth(Selector.go_on, MappedFile.append) as depth:
             await clients.round(second)

@@ -11,7 +11,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
@@ -421,7 +421,7 @@ async def test_under_sync_flush_an_answer_means_on_disk(tmp_path: Path) -> None:
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC, sync_flush_inline=False) as desk:
         desk.topic()
         gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
-        assert desk.begin(send_header(), b"hello") is PARKED
+        assert desk.begin(send_header(), b"hello") is HELD
         desk.after_round()
         await gate.wait_for_a_call()
         await wait_all_tasks_blocked()
@@ -445,7 +445,7 @@ async def test_a_producer_may_choose_not_to_wait(
         wanted = None if given is None else text(WAIT=given)
         header = send_header(properties=wanted, batch=batch)
         outcome = desk.begin(header, BATCH if batch else b"hello")
-        assert (outcome is PARKED) is waits
+        assert (outcome is HELD) is waits
 
 
 @pytest.mark.parametrize("topic", ["t", "new"])

@@ -15,14 +15,14 @@ from aerobee.remoting.server.channel import Channel
 
 if TYPE_CHECKING:
     from aerobee.remoting.server.channel import NewSocket, Serving
-    from aerobee.remoting.server.read_ahead import Piece
+    from aerobee.remoting.server.left_bytes import Piece
 
 PART: Final = 1_000
 """What is made at a time of a long answer."""
 
 
 class LineChannel(Channel):
-    """Invariant: `backlog` has whole lines; those behind a long answer wait for its end."""
+    """Invariant: `left` has whole lines; those behind a long answer wait for its end."""
 
     __slots__ = ("begun", "told", "waiting", "wanted")
 
@@ -37,7 +37,7 @@ class LineChannel(Channel):
 
     @property
     def unserved_bytes(self) -> int:
-        return super().unserved_bytes + len(self.begun) + sum(map(len, self.backlog))
+        return super().unserved_bytes + len(self.begun) + sum(map(len, self.left))
 
     def crowded(self) -> None:
         self.told.append("crowded")
@@ -57,10 +57,10 @@ class LineChannel(Channel):
             self.wanted -= size
             self.put(b"x" * size if self.wanted else b"x" * size + b"\n")
             self.write()
-        while self.backlog and not self.wanted and self.state.free:
+        while self.left and not self.wanted and self.state.free:
             if monotonic() > self.context.turn_ends:
                 break
-            self.line(self.backlog.popleft())
+            self.line(self.left.popleft())
 
     def line(self, line: bytes) -> None:
         """Serve one line."""
@@ -92,11 +92,11 @@ class LineServing:
         return LineChannel(new, self)
 
     def take(self, channel: LineChannel, data: memoryview, since: float, until: float) -> None:
-        before = bool(channel.backlog)
+        before = bool(channel.left)
         *lines, channel.begun = (channel.begun + bytes(data)).split(b"\n")
         if lines:
             channel.context.shared.heard(channel)
-        channel.backlog.extend(lines)
+        channel.left.extend(lines)
         self._serve(channel, renewed=bool(lines) and not before)
 
     def go_on(self, channel: LineChannel) -> None:

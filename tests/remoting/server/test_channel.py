@@ -202,8 +202,8 @@ def test_a_peer_with_many_lines_takes_no_turn_of_another(
     time.per_look = 0.0001
     stage.rounds(stage.poll(many, few))
     assert few.taken == b"once\n"
-    assert 0 < len(busy.backlog) < 200
-    assert busy.inbound == sum(map(len, busy.backlog)) == stage.reactor.shared.inbound.total
+    assert 0 < len(busy.left) < 200
+    assert busy.inbound == sum(map(len, busy.left)) == stage.reactor.shared.inbound.total
     while stage.round(many):
         pass
     assert many.taken == b"again\n" * 200

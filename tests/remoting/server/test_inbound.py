@@ -129,7 +129,7 @@ def test_whole_frames_that_wait_count_until_they_are_served() -> None:
     connection, sock = desk.connect(takes=[0, 0])
     sock.incoming += frame(1, bytes(3_000)) + b"".join(frame(n, bytes(100)) for n in range(2, 7))
     desk.rounds([(sock.fd, READ)])
-    assert (connection.paused, len(connection.backlog)) == (True, 5)
+    assert (connection.paused, len(connection.left)) == (True, 5)
     assert budget.total == connection.inbound > 5 * (LEFT_FRAME_BYTES + 100)
     while desk.round(sock):
         pass

@@ -15,7 +15,7 @@ import trio
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool
 from aerobee.remoting.server.reactor import Listener, Reactor
-from aerobee.remoting.server.routes import PARKED, Route
+from aerobee.remoting.server.routes import HELD, Route
 from aerobee.remoting.server.shared import Limits
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
@@ -275,20 +275,20 @@ async def test_a_thousand_slow_requests_of_one_connection_hold_nobody_else_up(wa
                 await in_thread(greedy.hear)
 
 
-async def test_a_parked_request_counts_until_it_is_answered(way: Way) -> None:
+async def test_a_held_request_counts_until_it_is_answered(way: Way) -> None:
     pool = Pool("admin", width=2, capacity=100, max_wait_ms=5000)
-    parked: list[tuple[Command, Connection]] = []
+    held: list[tuple[Command, Connection]] = []
 
     def park(header: GetMaxOffset, command: Command, connection: Connection) -> Any:
-        parked.append((command, connection))
-        return PARKED
+        held.append((command, connection))
+        return HELD
 
     async with running(way, park, pool=pool) as server:
         with await server.client() as client:
             client.send_bytes(request_frame(MAX_OFFSET, 3, {"topic": "t", "queueId": 0}, b""))
             await call(client, code=MIN_OFFSET)
             assert pool.depth == 1
-            command, connection = parked.pop()
+            command, connection = held.pop()
             connection.answer(command, Answer(0, remark="late"))
             server.reactor.flush()
             assert (await in_thread(client.hear)).remark == "late"
@@ -332,7 +332,7 @@ async def test_a_slow_reader_gets_every_answer_in_the_end(way: Way) -> None:
             assert {len(answer.body) for answer in seen} == {len(body)}
 
 
-async def test_a_backlog_goes_on_although_another_round_sent_the_last_answer(
+async def test_what_is_left_goes_on_although_another_round_sent_the_last_answer(
     way: Way,
 ) -> None:
     body = b"z" * 100_000

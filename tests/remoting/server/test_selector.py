@@ -80,7 +80,7 @@ def test_any_peer_gets_all_answers_in_order_and_is_then_only_read(
     run(stage, sock)
     assert bodies(sock) == sent
     assert stage.interest(sock) == Interest(read=True, write=False)
-    assert (connection.unsent, len(connection.backlog), connection.paused) == (0, 0, False)
+    assert (connection.unsent, len(connection.left), connection.paused) == (0, 0, False)
 
 
 def test_a_peer_that_caught_up_wakes_the_selector_no_more() -> None:
@@ -91,7 +91,7 @@ def test_a_peer_that_caught_up_wakes_the_selector_no_more() -> None:
     assert len(bodies(sock)) == 4
 
 
-def test_it_is_read_again_though_the_poller_named_others_when_its_backlog_ended(
+def test_it_is_read_again_though_the_poller_named_others_when_it_had_served_what_was_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With more ready sockets than one poll names, a turn comes without an event of the socket."""
@@ -103,7 +103,7 @@ def test_it_is_read_again_though_the_poller_named_others_when_its_backlog_ended(
     assert stage.interest(sock) == Interest(read=False, write=True)
     time.per_look = ROUND_S / 2
     stage.rounds(stage.poll(sock))
-    assert stage.selector.waiting, "its peer has read, and its backlog takes more than a turn"
+    assert stage.selector.waiting, "its peer has read, and what is left takes more than a turn"
     while stage.selector.waiting:
         stage.rounds([])
     run(stage, sock)
@@ -118,7 +118,7 @@ def test_a_peer_that_takes_nothing_is_not_read_and_what_it_asked_waits() -> None
     stage.round(sock)
     assert stage.interest(sock) == Interest(read=False, write=True)
     assert LIMITS.high_water_bytes < connection.unsent < 2 * LIMITS.high_water_bytes
-    assert len(connection.backlog) == 17
+    assert len(connection.left) == 17
     for _ in range(20):
         stage.round(sock)
     assert connection.unsent < 2 * LIMITS.high_water_bytes, "nothing is served meanwhile"
@@ -716,7 +716,7 @@ def stepped(_: list[bool], connection: Any, command: Any) -> Any:
 
 
 @pytest.mark.parametrize("serve", [postponed, stepped])
-def test_a_request_with_bytes_behind_it_in_the_stage_is_not_gathered(
+def test_a_request_with_bytes_behind_it_in_the_stage_joins_no_run(
     serve: Callable[..., Any], time: HandTime
 ) -> None:
     """Its connection has something left already: its handler could not leave it waiting."""
@@ -734,7 +734,7 @@ def test_a_request_with_bytes_behind_it_in_the_stage_is_not_gathered(
     worker = Worker(routes, lambda _: None, nursery, stage.reactor.shared)
     peers = [stage.connect_tls(worker) for _ in range(2)]
     for _, sock in peers:
-        # The first request of a connection is never gathered.
+        # The first request of a connection joins no run.
         sock.incoming += frame_of(0, b"first")
         stage.rounds([(sock.fd, READ)])
     answers.append(serve)

@@ -78,7 +78,7 @@ CHANGES: Final[Mapping[Event, tuple[Callable[[Flags], bool], dict[str, bool]]]] 
 def flags_of(state: State) -> Flags:
     return Flags(
         frames=state.input is Input.TURN_OVER,
-        pieces=state.input is Input.AHEAD,
+        pieces=state.input is Input.BYTES,
         staged=state.input is Input.STAGE,
         request=state.input in (Input.STEPS, Input.POSTPONED),
         put_off=state.input is Input.POSTPONED,

@@ -17,10 +17,10 @@ from aerobee.remoting.server import handlers as handlers_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import shared
 from aerobee.remoting.server.arrivals import SlowRound
+from aerobee.remoting.server.left_bytes import Piece
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from aerobee.remoting.server.reactor import NO_HOOKS
-from aerobee.remoting.server.read_ahead import Piece
-from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.server.routes import HELD, Begun
 from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -208,23 +208,23 @@ async def test_without_a_limit_nothing_is_shed_for_age(time: HandTime) -> None:
 
 async def test_a_full_pool_refuses_and_a_one_way_request_is_not_told() -> None:
     pool = Pool("admin", width=1, capacity=2, max_wait_ms=5_000)
-    parked: list[tuple[Any, Any]] = []
+    held: list[tuple[Any, Any]] = []
 
     def park(header: Any, command: Any, connection: Any) -> Any:
-        parked.append((command, connection))
-        return PARKED
+        held.append((command, connection))
+        return HELD
 
     stage = Stage(park, pool=pool)
     _, sock = stage.connect()
     sock.incoming += b"".join(frame(n) for n in (1, 2, 3)) + frame(4, oneway=True)
     stage.round(sock)
     assert [(a.opaque, a.code, a.remark) for a in answers(sock)] == [(3, 2, OVERLOAD_REMARK)]
-    assert (pool.refused, pool.depth, len(parked)) == (2, 2, 2)
-    for command, connection in parked:
+    assert (pool.refused, pool.depth, len(held)) == (2, 2, 2)
+    for command, connection in held:
         connection.answer(command, Answer(0))
     sock.incoming += frame(5)
     stage.round(sock)
-    assert (pool.depth, len(parked)) == (1, 3), "there is room again"
+    assert (pool.depth, len(held)) == (1, 3), "there is room again"
 
 
 async def test_a_held_request_counts_nowhere() -> None:
@@ -301,7 +301,7 @@ async def test_answers_that_come_later_stay_below_the_mark_too_until_the_peer_re
     stage.round(other)
     await wait_all_tasks_blocked()
     assert LIMITS.high_water_bytes < connection.unsent <= LIMITS.high_water_bytes + 1_100
-    assert len(connection.deferred) == 20 - read.began + 1
+    assert len(connection.queued) == 20 - read.began + 1
     assert [answer.remark for answer in answers(other)] == ["77"]
     assert (pool.depth, pool.running, connection.working) == (0, 0, 0), "it takes no place"
     sock.takes = [2_600, 0, 0]
@@ -314,7 +314,7 @@ async def test_answers_that_come_later_stay_below_the_mark_too_until_the_peer_re
 async def test_what_waits_for_a_peer_that_reads_nothing_is_bounded_and_ends_with_it(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers_module, "DEFERRED_MAX", 5)
+    monkeypatch.setattr(handlers_module, "QUEUED_MAX", 5)
     HandTime(monkeypatch)  # All are served in one turn, however slow the machine is.
     read = Read()
     pool = Pool("admin", width=2, capacity=100, max_wait_ms=5_000)
@@ -323,12 +323,12 @@ async def test_what_waits_for_a_peer_that_reads_nothing_is_bounded_and_ends_with
     sock.incoming += b"".join(frame(n) for n in range(1, 21))
     stage.round(sock)
     await wait_all_tasks_blocked()
-    assert len(connection.deferred) == 5
+    assert len(connection.queued) == 5
     assert (pool.refused, pool.depth) == (20 - read.began - 5, 0)
     began = read.began
     connection.close("test")
     await wait_all_tasks_blocked()
-    assert (read.began, len(connection.deferred)) == (began, 0)
+    assert (read.began, len(connection.queued)) == (began, 0)
 
 
 async def test_a_handler_that_fails_after_waiting_is_answered_and_frees_its_place(
@@ -487,7 +487,7 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
-    monkeypatch.setattr(selector_module, "AHEAD_S", 9.0)
+    monkeypatch.setattr(selector_module, "LATE_S", 9.0)
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()
     monkeypatch.setattr(selector_module, "unread_bytes", lambda sock: len(sock.incoming))
@@ -534,12 +534,12 @@ async def test_a_round_is_told_to_be_slow_before_its_end_and_only_then(time: Han
     assert list(slow) == pytest.approx([100.06, 100.12])
 
 
-async def test_an_answer_that_comes_before_its_request_is_parked_frees_its_place(
+async def test_an_answer_that_comes_before_its_request_is_held_frees_its_place(
     nursery: trio.Nursery,
 ) -> None:
     def at_once(header: Any, command: Any, connection: Any) -> Any:
         connection.answer(command, Answer(0))
-        return PARKED
+        return HELD
 
     async def later(header: Any, command: Any, connection: Any) -> Any:
         return at_once(header, command, connection)
@@ -563,7 +563,7 @@ async def test_an_async_handler_that_parks_is_counted_until_it_is_answered(
 
     async def park(header: Any, command: Any, connection: Any) -> Any:
         asked.append((connection, command))
-        return PARKED
+        return HELD
 
     pool = Pool("admin", width=1, capacity=3, max_wait_ms=200)
     stage = Stage(park, pool=pool, nursery=nursery)

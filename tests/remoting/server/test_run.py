@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.remoting.server.gathering import GATHERED_BYTES, GATHERED_MAX
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.run import RUN_BYTES, RUN_MAX
 from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.command import ONEWAY
@@ -69,7 +69,7 @@ class Service:
 
 
 class Peers:
-    """Connections that have had their first request, which is never gathered with others."""
+    """Connections that have had their first request, which joins no run."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, hooks: Hooks | None = None, **how: Any
@@ -139,14 +139,14 @@ def test_those_that_a_run_leaves_out_are_served_behind_it(monkeypatch: pytest.Mo
 
 
 def test_there_are_at_most_so_many_of_so_many_bytes(peers: Peers) -> None:
-    socks = [peers.connect() for _ in range(GATHERED_MAX + 3)]
+    socks = [peers.connect() for _ in range(RUN_MAX + 3)]
     peers.round(*((sock, frame(b"")) for sock in socks))
-    assert [len(run) for run in peers.service.served] == [GATHERED_MAX, 3]
+    assert [len(run) for run in peers.service.served] == [RUN_MAX, 3]
     peers.service.served.clear()
-    third = bytes(GATHERED_BYTES // 3)
+    third = bytes(RUN_BYTES // 3)
     said = [(sock, frame(third)) for sock in socks[:2]]
     said += [
-        (socks[2], frame(bytes(GATHERED_BYTES))),
+        (socks[2], frame(bytes(RUN_BYTES))),
         *((sock, frame(third)) for sock in socks[3:8]),
     ]
     for sock, data in said:
@@ -157,7 +157,7 @@ def test_there_are_at_most_so_many_of_so_many_bytes(peers: Peers) -> None:
     assert [len(run) for run in peers.service.served] == [2, 1, 3, 2]
 
 
-def test_two_listeners_do_not_read_over_what_the_other_has_gathered(peers: Peers) -> None:
+def test_two_listeners_do_not_read_over_what_the_other_keeps(peers: Peers) -> None:
     other = Service(peers.stage)
     bodies = [bytes([n]) * 9_000 for n in range(40)]
     socks = [peers.connect(other.worker if n % 3 == 1 else None) for n in range(40)]
@@ -168,11 +168,11 @@ def test_two_listeners_do_not_read_over_what_the_other_has_gathered(peers: Peers
 
 
 def test_a_served_group_is_answered_before_the_next_is_read(peers: Peers) -> None:
-    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * GATHERED_MAX + 2)]
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * RUN_MAX + 2)]
     answered: list[int] = []
     peers.service.before = lambda: answered.append(sum(sock.sends for sock, _ in said))
     peers.round(*said)
-    assert answered == [0, GATHERED_MAX, 2 * GATHERED_MAX]
+    assert answered == [0, RUN_MAX, 2 * RUN_MAX]
 
 
 def test_groups_whose_answers_wait_for_the_disk_share_the_end_of_a_round(
@@ -182,7 +182,7 @@ def test_groups_whose_answers_wait_for_the_disk_share_the_end_of_a_round(
     ends: list[int] = []
     peers = Peers(monkeypatch, hooks=Hooks(after_round=lambda: ends.append(len(held))))
     peers.service.held = held
-    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * GATHERED_MAX + 2)]
+    said = [(peers.connect(), frame(b"%d" % n)) for n in range(2 * RUN_MAX + 2)]
     peers.round(*said)
     assert ends == [len(said)], "one sync for all of them"
-    assert [len(run) for run in peers.service.served] == [GATHERED_MAX, GATHERED_MAX, 2]
+    assert [len(run) for run in peers.service.served] == [RUN_MAX, RUN_MAX, 2]

@@ -1,4 +1,4 @@
-"""Bytes read ahead of their turn: each request in them is answered once and in order, as if it had
+"""Bytes left for a later turn: each request in them is answered once and in order, as if it had
 been read when its turn came.
 """
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from aerobee.remoting.errors import Postponed
 from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server.left_bytes import LeftBytes, Piece
 from aerobee.remoting.server.poller import READ
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.read_ahead import Piece, ReadAhead
 from aerobee.remoting.server.selector import ROUND_S, SHARES
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -174,7 +174,7 @@ async def test_every_request_is_answered_once_and_in_order_however_its_bytes_com
         assert broker.served == sorted(broker.served)
         connection = broker.connection
         assert broker.stage.interest(broker.sock) == Interest(read=True, write=False)
-        assert (connection.ahead, connection.inbound, connection.decoder.pending_bytes) == (
+        assert (connection.left_bytes, connection.inbound, connection.decoder.pending_bytes) == (
             None,
             0,
             0,
@@ -201,7 +201,7 @@ async def test_what_a_turn_does_not_serve_is_read_all_the_same_and_its_age_known
     assert served < 40, "most of it waits"
     broker.time.now += 0.250
     broker.round()
-    assert broker.connection.ahead is None
+    assert broker.connection.left_bytes is None
     codes = [code for _, code in broker.heard()]
     assert codes == [0] * (served - 1) + [2] * (41 - served)
 
@@ -270,10 +270,10 @@ async def test_bad_bytes_behind_requests_that_wait_close_their_connection_after_
 
 
 @pytest.mark.trio
-async def test_no_more_is_read_ahead_than_the_budget_has_room_for(
+async def test_no_more_is_left_than_the_budget_has_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(selector_module, "AHEAD_BYTES", 4 * SHARE)
+    monkeypatch.setattr(selector_module, "LEFT_BYTES_MAX", 4 * SHARE)
     broker = Overloaded(monkeypatch, max_wait_ms=None)
     flood(broker, 400)
     kept = 0
@@ -316,7 +316,7 @@ async def test_refusals_are_made_in_turns_too(monkeypatch: pytest.MonkeyPatch) -
     while broker.round():
         pass
     assert len(broker.served) + len(refused) + len(broker.heard()) >= 401
-    assert broker.connection.ahead is None
+    assert broker.connection.left_bytes is None
 
 
 @pytest.mark.trio
@@ -326,8 +326,8 @@ async def test_what_is_served_takes_no_memory_while_the_rest_waits(
     """R10: a peer that stops reading with its last request keeps no more than the budget counts."""
     broker = Overloaded(monkeypatch, max_wait_ms=None)
     flood(broker, 100)
-    while (ahead := broker.connection.ahead) is not None:
-        held = sum(len(piece.data) for piece in ahead.pieces)
+    while (left := broker.connection.left_bytes) is not None:
+        held = sum(len(piece.data) for piece in left.pieces)
         assert held <= 2 * broker.connection.inbound
         broker.round()
     assert len(broker.served) == 101
@@ -346,14 +346,14 @@ def test_a_piece_knows_when_its_bytes_came() -> None:
 
 
 def test_a_long_frame_is_not_copied_from_piece_to_piece() -> None:
-    ahead = ReadAhead()
+    left = LeftBytes()
     whole = Sent(1_000_000).frame(1)
     for at in range(0, len(whole), 100_000):
-        ahead.add(Piece(whole[at : at + 100_000], 1.0, 1.0))
-    first = ahead.first(0.0)
+        left.add(Piece(whole[at : at + 100_000], 1.0, 1.0))
+    first = left.first(0.0)
     assert first is not None
     assert len(first.data) == 100_000
-    assert ahead.size == len(whole)
+    assert left.size == len(whole)
 
 
 @pytest.mark.trio

@@ -1,7 +1,7 @@
 """Requests of several connections that are served together: each came alone in its read.
 
-Those of one route are gathered, and served as one run in the order in which they were read: when
-there are enough of them, before any other request, and at the end of the round at the latest. So
+Those of one route join a run, and are served in the order in which they were read: when there are
+enough of them, before any other request, and at the end of the round at the latest. So
 every request sees what came before it, and nothing of what came later.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
 
 
-GATHERED_MAX: Final = 32
+RUN_MAX: Final = 32
 """Requests that are served together."""
-GATHERED_BYTES: Final = 64 << 10
+RUN_BYTES: Final = 64 << 10
 """Those that together are longer are served at once; a longer request is served by itself."""
 
 
-class Gathering:
+class Run:
     """Requests of one route, of several connections, that were read and not served.
 
     Invariant: at most one of each connection, which has nothing else to be served. They may be
@@ -42,7 +42,7 @@ class Gathering:
         self._call = call
         self._size = 0
         # No more than the pool has room for, should their answers have to wait.
-        self._most = min(GATHERED_MAX, route.pool.capacity - route.pool.depth)
+        self._most = min(RUN_MAX, route.pool.capacity - route.pool.depth)
 
     def add(self, command: Command, connection: Any, size: int) -> None:
         """Add a request of `size` bytes."""
@@ -52,7 +52,7 @@ class Gathering:
     @property
     def full(self) -> bool:
         """Whether they are to be served now."""
-        return len(self.requests) >= self._most or self._size > GATHERED_BYTES
+        return len(self.requests) >= self._most or self._size > RUN_BYTES
 
     def serve(self) -> None:
         """Serve them in order, but those whose connections have closed since; nothing may be added
@@ -64,12 +64,12 @@ class Gathering:
         at = 0
         while at < len(requests):
             command, connection = requests[at]
-            at += self._call(connection, command, command.arrived, self.route, run=self.run(at))
+            at += self._call(connection, command, command.arrived, self.route, run=self._from(at))
             if connection.current is not None:
                 connection.settle()
                 connection.note_left(renewed=True)
 
-    def run(self, at: int) -> Requests:
+    def _from(self, at: int) -> Requests:
         """Those from there on, each decoded when it is asked for; ends before one whose fields do
         not decode. Hot.
         """

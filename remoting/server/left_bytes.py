@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Wire
 
 
-AHEAD_S: Final = 0.020
-"""Data that has waited longer, with more behind it in its socket, is read ahead: in a broker
+LATE_S: Final = 0.020
+"""Data that has waited longer, with more behind it in its socket, is left: in a broker
 without overload every socket has its turn earlier."""
-AHEAD_BYTES: Final = 1 << 20
-"""The most that is read ahead of one connection."""
+LEFT_BYTES_MAX: Final = 1 << 20
+"""The most that is left of one connection."""
 JOINED_BYTES: Final = 64 * 1024
 """A longer part of a frame is not copied to its rest: the decoder collects it."""
 
@@ -69,7 +69,7 @@ class Piece:
         return left < 8 or left < 4 + HEAD.unpack_from(self.data, self.at)[0]
 
 
-class ReadAhead:
+class LeftBytes:
     """The pieces of one connection, in order.
 
     Invariants: `size` is what they hold unserved; of a piece, that is at least a half.
