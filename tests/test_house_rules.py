@@ -688,6 +688,7 @@ PAGES = {
     "client": "client",
     "configuration": "configuration",
     "admin": "admin",
+    "grpc": "grpc",
 }
 """A page of docs/reference as `Source:` lines call it → its file."""
 SECTION = r"§\s?(\d+(?:\.\d+)*)"
