@@ -24,6 +24,9 @@ from tests.faults.nth_failures import R5
 from tests.faults.overload import R23
 from tests.faults.peers import R9, R10, R17, R18
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
+from tests.faults.replica_disks import H5, H6
+from tests.faults.replica_kills import H1, H2, H3, H4
+from tests.faults.replica_networks import H7
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
 from tests.faults.services import V1
@@ -78,4 +81,11 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     B1,
     J1,
     K1,
+    H1,
+    H2,
+    H3,
+    H4,
+    H5,
+    H6,
+    H7,
 )

@@ -65,6 +65,10 @@ class BrokerProcess(Server):
     """Where its stderr goes; beside the data directory unless told."""
     python: str = sys.executable
     """The interpreter that runs it."""
+    host: str = HOST
+    """Where it is reached."""
+    network: str = ""
+    """The network namespace that it runs in; ours unless told."""
     module: Sequence[str] = ("aerobee",)
     """What Python runs, with its first words; see `odd_broker` for others."""
     ready: Ready | None = None
@@ -73,12 +77,12 @@ class BrokerProcess(Server):
     @property
     def address(self) -> str:
         """`host:port` of the broker."""
-        return f"{HOST}:{self.ports.listen}"
+        return f"{self.host}:{self.ports.listen}"
 
     @property
     def namesrv_address(self) -> str:
         """`host:port` of the name server inside it."""
-        return f"{HOST}:{self.namesrv_port}"
+        return f"{self.host}:{self.namesrv_port}"
 
     @property
     def log(self) -> Path:
@@ -92,7 +96,8 @@ class BrokerProcess(Server):
         names = [] if self.namesrv is None else ["-n", self.namesrv]
         # A compiled build that is installed goes before the sources in the current directory.
         safe = ["-P"] if self.python != sys.executable and is_compiled(self.python) else []
-        module = [self.python, *safe, "-m", *self.module, "broker", "run"]
+        there = ["ip", "netns", "exec", self.network] if self.network else []
+        module = [*there, self.python, *safe, "-m", *self.module, "broker", "run"]
         return [*module, "--data", str(self.data), *names, *sets]
 
     def port_settings(self) -> dict[str, object]:
