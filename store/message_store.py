@@ -172,7 +172,13 @@ class MessageStore:
         """Sends the log to slaves; without a connection it costs nothing."""
         self.replicas = ReplicaWaits(self.log_out, runtime.clock, self._flushed)
         """Senders that wait for slaves, where `wait_for_slaves` was called."""
-        self.log_in = LogIn(self.commit_log, self.space.allocator, self._log_flush, self.stats)
+        self.log_in = LogIn(
+            self.commit_log,
+            self.space.allocator,
+            self._log_flush,
+            self.stats,
+            self._queue_begins,
+        )
         """Takes the log of a master; nothing else may put anything then."""
 
     # ── Life ──
@@ -335,6 +341,23 @@ class MessageStore:
         self.commit_log.close()
         self.space.close()
         self._lock.release()
+
+    async def _queue_begins(self, topic: str, queue_id: int) -> None:
+        """Delete what a slave has of a topic that its master has deleted, and made again since."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None or not queue.next_offset:
+            return
+        while True:
+            await self._log_flush.reach(self.commit_log.max_offset)
+            await self._dispatch_service.catch_up(self.clock)
+            try:
+                await self.space.queues.destroy_topics({topic})
+            except TimeoutError as error:
+                log.warning("queue.not_deleted", topic=topic, error=str(error))
+            else:
+                break
+        # A recovery walks the log from behind this: older records get no units in the new queue.
+        await self.flush_queues()
 
     # ── Dispatch and durability ──
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aerobee.store.errors import FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.format.faults import BLANK, END, MORE
-from aerobee.store.format.record import BLANK_BYTES
+from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED
 from aerobee.store.format.walk import Walk, fault_at
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class Records(NamedTuple):
     """The latest of them, in ms."""
 
 
+class QueueBegin(NamedTuple):
+    """The next record is the first of its queue: what this queue had belongs to a topic that the
+    master has deleted.
+    """
+
+    topic: str
+    queue_id: int
+
+
 class Filler(NamedTuple):
     """Bytes behind the last record of a segment, the blank first; they do not count yet."""
 
@@ -52,7 +61,7 @@ class SegmentEnd(NamedTuple):
     size: int
 
 
-Step: TypeAlias = Begin | Records | Filler | SegmentEnd
+Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd
 
 
 class Arriving:
@@ -128,6 +137,11 @@ class Arriving:
         for at, header in walk:
             if at + header.size > segment_end - BLANK_BYTES:
                 raise ReplicaBytesWrong(f"the record at {at} leaves no room for a blank")
+            if not header.queue_offset and not header.sys_flag & TRANSACTION_PREPARED:
+                if count:
+                    yield self._whole(data, base, at, latest)
+                    count = 0
+                yield QueueBegin(header.topic, header.queue_id)
             latest = max(latest, header.store_timestamp)
             count += 1
             if count >= STEP_RECORDS:

@@ -15,11 +15,18 @@ import trio
 
 from aerobee.store.errors import ReplicationRefused, SegmentLate
 from aerobee.store.format.ha import FrameReader, encode_report
-from aerobee.store.replication.arriving import Arriving, Begin, Filler, Records, SegmentEnd
+from aerobee.store.replication.arriving import (
+    Arriving,
+    Begin,
+    Filler,
+    QueueBegin,
+    Records,
+    SegmentEnd,
+)
 from aerobee.store.replication.log_out import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aerobee.store.flush.log_flush import LogFlush
     from aerobee.store.log.allocate import Allocator
@@ -47,11 +54,14 @@ class LogIn:
         allocator: Allocator,
         flush: LogFlush,
         stats: StoreStats,
+        queue_begins: Callable[[str, int], Awaitable[None]],
     ) -> None:
+        """`queue_begins` empties a queue, if it has anything, before its first message comes."""
         self._log = commit_log
         self._allocator = allocator
         self._flush = flush
         self._stats = stats
+        self.queue_begins = queue_begins
         self.pace = Pace()
         self.master_offset = 0
         """One past the last byte that the master has sent or announced, whether it is here or
@@ -142,6 +152,8 @@ class LogIn:
                 self._log.fill(physical_offset, data)
             case SegmentEnd(size):
                 await self._roll(size)
+            case QueueBegin(topic, queue_id):
+                await self.queue_begins(topic, queue_id)
             case Begin(physical_offset):
                 self._log.begin_at(physical_offset)
 

@@ -22,6 +22,8 @@ from typing import NoReturn
 from tests.kit.skipping import fail, skip
 
 VERSIONS = ("5.4.0", "4.9.7")
+HA_VERSIONS = ("5.5.0", *VERSIONS)
+"""Those that replication is tested with."""
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "java"

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from aerobee.store.errors import FrameMisplaced, ReplicaBytesWrong, ReplicationRefused
 from aerobee.store.format.ha import Frame
 from aerobee.store.format.record import BLANK_BYTES, blank, encode
-from aerobee.store.replication.arriving import Arriving, Begin, Filler, Records, SegmentEnd
+from aerobee.store.replication.arriving import (
+    Arriving,
+    Begin,
+    Filler,
+    QueueBegin,
+    Records,
+    SegmentEnd,
+)
 from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
@@ -113,13 +120,28 @@ def test_a_frame_for_another_place_is_refused_even_without_bytes(frame: Frame) -
         list(arriving.take(frame))
 
 
+def test_the_first_message_of_a_queue_is_told_before_it_comes() -> None:
+    bodies = [(3, 0), (3, 1), (4, 0), (3, 0)]
+    log, ends = b"", []
+    for queue_id, queue_offset in bodies:
+        log += encode(draft(queue_id=queue_id, body=b"x"), queue_offset, len(log), 1)
+        ends.append(len(log))
+    told = [
+        (step.queue_id, arriving.end)
+        for arriving in [Arriving(0, SEGMENT, empty=False)]
+        for step in arriving.take(Frame(0, log))
+        if isinstance(step, QueueBegin)
+    ]
+    assert told == [(3, 0), (4, ends[1]), (3, ends[2])]
+
+
 def test_bytes_beyond_the_end_of_a_segment_are_refused() -> None:
     with pytest.raises(FrameMisplaced, match="mappedFileSizeCommitLog"):
         list(Arriving(0, SEGMENT, empty=False).take(Frame(0, bytes(SEGMENT + 1))))
 
 
 def test_the_blank_of_longer_segments_is_refused_with_the_reason() -> None:
-    record = encode(draft(body=b"one"), 0, 0, 1)
+    record = encode(draft(body=b"one"), 7, 0, 1)
     data = record + blank(4_096 - len(record)) + bytes(100)
     steps = Arriving(0, SEGMENT, empty=False).take(Frame(0, data))
     assert next(steps) == Records(0, record, 1)
@@ -161,7 +183,7 @@ def test_many_records_of_one_frame_are_checked_in_steps() -> None:
     bodies = [b""] * 2_000
     size = 1 << 20
     log = b""
-    for number, body in enumerate(bodies):
+    for number, body in enumerate(bodies, 1):
         log += encode(draft(body=body), number, len(log), 1)
     steps = list(Arriving(0, size, empty=False).take(Frame(0, log)))
     assert len(steps) == 8

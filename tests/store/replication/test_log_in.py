@@ -19,7 +19,7 @@ from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from aerobee.store.errors import ReplicationRefused
@@ -90,6 +90,15 @@ async def master_of(store: MessageStore) -> AsyncIterator[FakeMaster]:
         await wait_all_tasks_blocked()
         yield master
         nursery.cancel_scope.cancel()
+
+
+async def until(look: Callable[[], bool]) -> None:
+    """Wait for the threads of both stores; no time passes."""
+    for _ in range(20_000):
+        if look():
+            return
+        await wait_all_tasks_blocked()
+    raise AssertionError("never true")
 
 
 def put(store: MessageStore, count: int, first: int = 0) -> int:
@@ -164,6 +173,27 @@ async def test_an_empty_slave_of_an_old_master_begins_with_its_last_segment(
         async with running_store(two, Disk()) as slave:
             assert slave.commit_log.min_offset == start
             assert slave.commit_log.max_offset == end
+
+
+@pytest.mark.trio
+async def test_a_topic_that_was_deleted_and_made_again_begins_anew_on_a_slave(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with (
+        running_store(one, Disk()) as master,
+        running_store(two, Disk()) as slave,
+        joined(master, slave),
+    ):
+        put(master, 30)
+        await until(lambda: slave.dispatcher.dispatched == master.commit_log.max_offset)
+        await master.space.queues.destroy_topics({"T"})
+        put(master, 4, 100)
+        await until(lambda: slave.dispatcher.dispatched == master.commit_log.max_offset)
+        for queue in range(3):
+            assert slave.max_offset("T", queue) == master.max_offset("T", queue) < 3
+            assert read_queue(slave, "T", queue) == read_queue(master, "T", queue)
+    assert queue_files(one) == queue_files(two)
 
 
 @pytest.mark.trio

@@ -1,0 +1,212 @@
+"""Our broker as a slave, of Java's and of our own: log and queues are the master's, byte for byte.
+
+Over rolls and blanks, over a kill of either side; what was acknowledged under SYNC_MASTER is there
+at that moment; and consumers go on from the slave when the master is gone.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.interop.copies import (
+    COPIED_WITHIN_S,
+    CREATE_TOPIC,
+    QUEUES,
+    SEGMENT,
+    SEND,
+    SUCCESS,
+    TOPIC,
+    Either,
+    bodies_at,
+    body_of,
+    expect_equal_logs,
+    expect_equal_queues,
+    log_end,
+    send,
+    wait_for_the_slave,
+)
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.java import HA_VERSIONS, toolkit
+from tests.kit.java_server import JavaBroker
+from tests.kit.ports import HOST, free_block
+from tests.kit.raw_client import Closed, RawConnection, send_fields, topic_fields
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.interop
+
+OURS = "ours"
+REJECTED = 2
+KILLS = 3
+MANY = 300
+
+
+@pytest.fixture(params=(OURS, *HA_VERSIONS))
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def slave(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """It has the name server, which so outlives the master."""
+    settings = {
+        "brokerName": "broker-a",
+        "brokerId": 1,
+        "brokerRole": "SLAVE",
+        "brokerIP1": HOST,
+        "mappedFileSizeCommitLog": SEGMENT,
+        "fileReservedTime": 48,
+    }
+    with BrokerProcess(data=tmp_path / "slave", settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def master(tmp_path: Path, slave: BrokerProcess, kind: str) -> Iterator[Either]:
+    settings: dict[str, object] = {
+        "brokerName": "broker-a",
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": 2,
+        "mappedFileSizeCommitLog": SEGMENT,
+        "fileReservedTime": 48,
+    }
+    if kind == OURS:
+        settings |= {"brokerIP1": HOST, "haPeers": HOST, "embeddedNamesrv": "false"}
+        ours = BrokerProcess(
+            data=tmp_path / "master", namesrv=slave.namesrv_address, settings=settings
+        )
+        with ours as broker:
+            yield broker
+        return
+    settings |= {"namesrvAddr": slave.namesrv_address, "registerNameServerPeriod": 10_000}
+    java = JavaBroker(
+        toolkit=toolkit(kind),
+        data=tmp_path / "master",
+        home=tmp_path / "java",
+        settings=settings,
+        ports=free_block(),
+    )
+    with java as broker:
+        yield broker
+
+
+class Load:
+    """Sends without a pause, in a thread, until the master is gone; knows what was acknowledged."""
+
+    def __init__(self, master: Either, begin: int) -> None:
+        self.master = master
+        self.number = begin
+        self.acknowledged: list[int] = []
+        self.many = threading.Event()
+        """Some hundred were acknowledged."""
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(Closed, OSError), RawConnection(self.master.address) as connection:
+            while True:
+                fields = send_fields(TOPIC, self.number % QUEUES)
+                if connection.call(SEND, fields, body_of(self.number)).code == SUCCESS:
+                    self.acknowledged.append(self.number)
+                self.number += 1
+                if len(self.acknowledged) >= MANY:
+                    self.many.set()
+        self.many.set()
+
+    def has(self, count: int) -> bool:
+        """Whether so many were acknowledged."""
+        return len(self.acknowledged) >= count
+
+    def ended(self) -> list[int]:
+        """Wait for the end; what was acknowledged."""
+        self._thread.join(COPIED_WITHIN_S)
+        assert not self._thread.is_alive()
+        return self.acknowledged
+
+
+def test_the_log_of_our_slave_is_its_masters_over_rolls_blanks_and_kills(
+    master: Either, slave: BrokerProcess
+) -> None:
+    with RawConnection(master.address) as connection:
+        assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, QUEUES)).code == 0
+    wait_for_the_slave(master)
+    assert set(send(master, range(150))) == {SUCCESS}
+    assert log_end(slave.address) == log_end(master.address) > SEGMENT
+    expect_equal_logs(master, slave)
+
+    with RawConnection(slave.address) as connection:
+        refused = connection.call(SEND, send_fields(TOPIC, 0), b"to a slave")
+        assert refused.code == REJECTED
+        assert "[REJECTREQUEST]" in str(refused.remark)
+
+    slave.kill()
+    assert SUCCESS not in send(master, range(1))
+    slave.start()
+    wait_for_the_slave(master)
+    assert set(send(master, range(150, 300))) == {SUCCESS}
+    assert expect_equal_logs(master, slave) > 2 * SEGMENT
+    expect_equal_queues(master, slave, 70)
+
+    end = log_end(master.address)
+    there = bodies_at(master.address)
+    master.kill()
+    assert log_end(slave.address) == end
+    eventually(
+        lambda: bodies_at(slave.address) == there,
+        within_s=COPIED_WITHIN_S,
+        what="the same messages from the slave",
+    )
+    master.start()
+    wait_for_the_slave(master)
+    expect_equal_logs(master, slave)
+
+
+def test_what_was_acknowledged_is_on_the_slave_whenever_the_master_is_killed(
+    master: Either, slave: BrokerProcess
+) -> None:
+    with RawConnection(master.address) as connection:
+        assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, QUEUES)).code == 0
+    begin, acknowledged = 0, 0
+    for _ in range(KILLS):
+        wait_for_the_slave(master)
+        load = Load(master, begin)
+        assert load.many.wait(COPIED_WITHIN_S)
+        master.kill()
+        numbers = load.ended()
+        acknowledged += len(numbers)
+        there = {body for bodies in bodies_at(slave.address).values() for body in bodies}
+        assert [number for number in numbers if body_of(number) not in there] == []
+        begin = load.number + 1
+        master.start()
+    assert acknowledged >= KILLS * MANY
+    wait_for_the_slave(master)
+    expect_equal_logs(master, slave)
+
+
+def test_a_slave_that_is_killed_under_load_loses_nothing_and_costs_nothing(
+    master: Either, slave: BrokerProcess
+) -> None:
+    with RawConnection(master.address) as connection:
+        assert connection.call(CREATE_TOPIC, topic_fields(TOPIC, QUEUES)).code == 0
+    wait_for_the_slave(master)
+    load = Load(master, 0)
+    for kill in range(KILLS):
+        enough = len(load.acknowledged) + MANY
+        eventually(
+            partial(load.has, enough),
+            within_s=COPIED_WITHIN_S,
+            what=f"sends that the slave has, before kill {kill + 1}",
+        )
+        slave.kill()
+        slave.start()
+    master.kill()
+    numbers = load.ended()
+    there = {body for bodies in bodies_at(slave.address).values() for body in bodies}
+    assert [number for number in numbers if body_of(number) not in there] == []
+    master.start()
+    wait_for_the_slave(master)
+    expect_equal_logs(master, slave)
