@@ -252,7 +252,7 @@ FIELDS: Final = frozenset(
 )
 
 
-class _Stored(NamedTuple):
+class _GroupTableFile(NamedTuple):
     """A table of groups as it was written."""
 
     entries: dict[str, Any]
@@ -262,7 +262,7 @@ class _Stored(NamedTuple):
     """Names that cannot be directories."""
 
 
-def _groups_of(document: Mapping[str, Any]) -> _Stored:
+def _groups_of(document: Mapping[str, Any]) -> _GroupTableFile:
     """The content of a table. Raises: ValueError when it is malformed."""
     stored = mapping(document, "subscriptionGroupTable")
     configs = {
@@ -273,4 +273,4 @@ def _groups_of(document: Mapping[str, Any]) -> _Stored:
         mapping(document, "forbiddenTable"), dict[str, dict[str, int]], strict=False
     )
     rejected = [name for name in configs if names.group_problem(name, stored=True)]
-    return _Stored(stored, configs, forbidden, rejected)
+    return _GroupTableFile(stored, configs, forbidden, rejected)

@@ -55,7 +55,7 @@ MANUAL_PASSES: Final = 20
 log = structlog.get_logger(__name__)
 
 
-class _Held(NamedTuple):
+class _HeldSegment(NamedTuple):
     """A deleted segment with readers, and when it was deleted, by the monotonic clock."""
 
     file: MappedFile
@@ -108,7 +108,7 @@ class Cleanup:
         self._made = clock.now_ms(), clock.monotonic()
         """The first readings of both clocks: a jump during the start counts like any other."""
         self._elapsed = AgeMeter(*self._made)
-        self._held: list[_Held] = []
+        self._held: list[_HeldSegment] = []
         self._warned: set[int] = set()
         """Starts of the segments held by readers that were logged."""
         self._hanged: MappedFile | None = None
@@ -281,7 +281,7 @@ class Cleanup:
             log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))
             return False
         self._hanged = None
-        self._held.append(_Held(file, self._clock.monotonic()))
+        self._held.append(_HeldSegment(file, self._clock.monotonic()))
         if not self._stopped:
             await self._release()
         return True

@@ -39,7 +39,7 @@ WINDOW = 256
 """The most requests in flight on one connection: brokers refuse requests that wait for long."""
 
 
-class _Arrived(NamedTuple):
+class _Arrival(NamedTuple):
     at: int
     answer: Command | None
     error: RemotingError | None
@@ -201,7 +201,7 @@ class Connections:
 
     def _round(self, asks: Sequence[Ask], by_address: dict[str, list[int]]) -> dict[int, Outcome]:
         """Send all requests, then wait for all responses."""
-        arrived: SimpleQueue[_Arrived] = SimpleQueue()
+        arrived: SimpleQueue[_Arrival] = SimpleQueue()
         outcomes: dict[int, Outcome] = {}
         forget: dict[int, Callable[[], None]] = {}
         for address, indexes in by_address.items():
@@ -241,17 +241,17 @@ class Connections:
 
 
 def _begin(
-    channel: BlockingChannel, ask: Ask, index: int, arrived: SimpleQueue[_Arrived]
+    channel: BlockingChannel, ask: Ask, index: int, arrived: SimpleQueue[_Arrival]
 ) -> Callable[[], None]:
     return channel.begin(
         ask.header,
         ask.body,
-        lambda answer, error: arrived.put(_Arrived(index, answer, error)),
+        lambda answer, error: arrived.put(_Arrival(index, answer, error)),
         ask.timeout_s,
     )
 
 
-def _outcome(ask: Ask, came: _Arrived) -> Outcome:
+def _outcome(ask: Ask, came: _Arrival) -> Outcome:
     if came.answer is not None:
         return came.answer
     assert came.error is not None, "a call ends with an answer or an error"

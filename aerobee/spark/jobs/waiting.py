@@ -33,7 +33,7 @@ KEY = ("_topic", "_queue", "_timer", "msgId", "bornTimestamp", "bodyCRC", "recon
 """What a message that waits and its later copy have in common."""
 
 
-class _Said(NamedTuple):
+class _DelayColumns(NamedTuple):
     """What the properties of a record say about its delay."""
 
     topic: Column
@@ -74,11 +74,11 @@ def waiting(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
     return due.select(*(own.get(name, sql.col(name)).alias(name) for name in records.columns), DUE)
 
 
-def _said() -> _Said:
+def _said() -> _DelayColumns:
     from pyspark.sql import functions as sql
 
     said = sql.col("properties")
-    return _Said(
+    return _DelayColumns(
         said["REAL_TOPIC"],
         said["REAL_QID"].try_cast("int"),
         said["TIMER_OUT_MS"].isNotNull(),
@@ -87,7 +87,7 @@ def _said() -> _Said:
     )
 
 
-def _has_left(said: _Said) -> Column:
+def _has_left(said: _DelayColumns) -> Column:
     """Whether a record is the later copy of one that waited: delivered, or put back to wait on."""
     from pyspark.sql import functions as sql
 
@@ -95,7 +95,7 @@ def _has_left(said: _Said) -> Column:
     return delivered | ((sql.col("topic") == WHEEL_TOPIC) & (said.rolls > 0))
 
 
-def _deleted_id(said: _Said) -> Column:
+def _deleted_id(said: _DelayColumns) -> Column:
     """The id of the timer that a record takes back, which may stand behind its topic and a `+`."""
     from pyspark.sql import functions as sql
 
