@@ -141,7 +141,9 @@ async def _serve(
 
 def _broker(config: BrokerConfig, disk: Disk, surroundings: Surroundings) -> Server:
     from aerobee.broker.controller import BrokerController
+    from aerobee.broker.replication.saved_role import in_saved_role
 
+    config = in_saved_role(config, disk)
     return BrokerController(config, disk=disk, clock=SystemClock())
 
 

@@ -128,6 +128,7 @@ async def administer() -> None:
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)
         assert_type(item.minute, admin.StatsWindow)
         status = assert_type(await client.replication_status(), admin.ReplicationStatus)
+        assert_type(await client.promote("b"), int)
         assert_type(status.replicas[0], admin.ReplicaInfo)
         assert_type(await client.users(), list[admin.User])
         assert_type(await client.acl("user"), list[admin.AclEntry])

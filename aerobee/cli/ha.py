@@ -1,4 +1,4 @@
-"""`aerobee ha status`: masters and slaves, and how far they are."""
+"""`aerobee ha status` and `promote`: masters and slaves, how far they are, and their change."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from aerobee.cli.border import DONE, FAILED, complain, explained
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ STANDINGS = {
 """Why a slave that is connected is not sent anything, by what its master says of it."""
 
 
+MASTER_ALIVE, BEHIND, DIVERGED = "master-alive", "behind", "diverged"
+LOSSES = {
+    MASTER_ALIVE: "two masters: what the old one acknowledges from now on is lost here",
+    BEHIND: "what another member has and this one has not is lost",
+    DIVERGED: "the messages in which its log differs from the master's are lost",
+}
+"""Reasons against a promotion, and what is lost when one is accepted."""
+
+
 class Member(NamedTuple):
     """A broker of a group and what it says; without a status `problem` says why."""
 
@@ -36,7 +46,7 @@ class Member(NamedTuple):
 
 @click.group(cls=CommandGroup, short_help="Masters and slaves: how far they are.")
 def ha() -> None:
-    """Show the replication between the brokers of a group: those of one brokerName."""
+    """Show the replication between the brokers of a group, those of one brokerName; change it."""
 
 
 @ha.command()
@@ -57,6 +67,71 @@ def status(broker: str | None, connection: Connection, output: Output) -> int:
         complain(f"the name server knows no broker {broker}" if broker else "no broker is known")
         return FAILED
     return FAILED if any(row["problem"] for row in rows) else DONE
+
+
+@ha.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option(
+    "--accept",
+    "accepted",
+    type=click.Choice(sorted(LOSSES)),
+    multiple=True,
+    help="A reason against it to let pass; repeatable.",
+)
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def promote(
+    address: str,
+    accepted: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> int:
+    """Make the slave at HOST:PORT (its listenPort) the master of its group.
+
+    Refused while that would lose messages: the master still answers, another slave has more, or
+    the logs differ. Needs a slave of Aerobee. The slave remembers its role over restarts. Before
+    the old master is started again, set its brokerRole to SLAVE, with a brokerId of its own.
+    """
+    with connection.admin() as admin:
+        broker = next((one for one in admin.cluster_info().brokers if one.address == address), None)
+        if broker is None:
+            raise click.UsageError(f"the name server knows no broker at {address}")
+        against = dict(objections(list(members_of(admin, broker.name)), address))
+        for name, reason in against.items():
+            complain(f"{name}: {reason}")
+            if name in accepted:
+                complain(f"accepted: {LOSSES[name]}")
+        if not against.keys() <= set(accepted):
+            complain("nothing was changed; --accept lets a reason pass, with what it says is lost")
+            return FAILED
+        if dry_run:
+            output.record({"address": address, "promoted": False, "against": list(against)})
+            return DONE
+        if accepted and not yes:
+            click.confirm(f"make {address} the master?", abort=True, err=True)
+        end = admin.promote(address, accepted=accepted)
+    output.record({"address": address, "promoted": True, "max_offset": end})
+    return DONE
+
+
+def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, str]]:
+    """The names of what is against a promotion, with the reason in words."""
+    own = next((one.status for one in members if one.broker.address == address), None)
+    for member in members:
+        status, where = member.status, member.broker.address
+        if status is None or where == address:
+            continue
+        if status.is_master:
+            yield MASTER_ALIVE, f"the master at {where} answers: stop it first"
+        elif own is not None and status.max_offset > own.max_offset:
+            more = status.max_offset - own.max_offset
+            yield BEHIND, f"the slave at {where} has {more} bytes more: promote that one"
+    if own is not None and own.state == DIVERGED:
+        yield DIVERGED, own.problem
 
 
 def members_of(admin: AdminClient, name: str | None) -> Iterator[Member]:

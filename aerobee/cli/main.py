@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "dlq": ("aerobee.cli.dlq:dlq", "Dead letters: list, send again, edit, drop."),
     "group": ("aerobee.cli.group:group", "Consumer groups: lag, reset, delete."),
-    "ha": ("aerobee.cli.ha:ha", "Masters and slaves: how far they are."),
+    "ha": ("aerobee.cli.ha:ha", "Masters and slaves: how far, and who."),
     "healthcheck": ("aerobee.cli.healthcheck:healthcheck", "Ask a running broker how it is."),
     "message": ("aerobee.cli.message:message", "Find and show messages."),
     "nameserver": ("aerobee.cli.nameserver:nameserver", "Run a name server alone."),

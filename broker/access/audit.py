@@ -56,6 +56,7 @@ CHANGES: Final = frozenset(
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.AEROBEE_CLOSE_CLIENT,
+        RequestCode.AEROBEE_PROMOTE,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.UNREGISTER_BROKER,

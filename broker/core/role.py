@@ -23,11 +23,26 @@ class Role:
     def __init__(self, *, slave: bool) -> None:
         self.is_slave = slave
         self._master = trio.Event()
+        self._stop = trio.Event()
+        self._stopped = trio.Event()
         if not slave:
             self._master.set()
 
+    async def stop_following(self) -> None:
+        """End the services of a slave, for good; returns when they have ended."""
+        self._stop.set()
+        await self._stopped.wait()
+
+    async def until_stop(self) -> None:
+        """Wait until a slave is to copy no more."""
+        await self._stop.wait()
+
+    def stopped(self) -> None:
+        """The services of a slave have ended."""
+        self._stopped.set()
+
     def become_master(self) -> None:
-        """End the services of a slave and begin those of a master, in their own time."""
+        """Begin the services of a master, in their own time. Those of a slave have ended."""
         self.is_slave = False
         self._master.set()
 
@@ -56,17 +71,18 @@ class OnceMaster:
 
 
 class WhileSlave:
-    """Runs the services of a slave until it becomes the master."""
+    """Runs the services of a slave until it is to become the master."""
 
     def __init__(self, role: Role, services: Sequence[Service]) -> None:
         self._role = role
         self._services = services
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run them in order until the role changes, or until cancelled."""
+        """Run them in order until they are stopped, or until cancelled."""
         async with trio.open_nursery() as nursery:
             for service in self._services:
                 await nursery.start(service.run)
             task_status.started()
-            await self._role.until_master()
+            await self._role.until_stop()
             nursery.cancel_scope.cancel()
+        self._role.stopped()

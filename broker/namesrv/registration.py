@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import msgspec
@@ -111,6 +111,16 @@ class Registration:
             asked.append(self.routes.master_of_own(self.identity.cluster))
         return next((answer for answer in asked if answer.ha_address), RegistrationAnswer())
 
+    def become_master(self) -> None:
+        """Register as the master of the group, at once and everywhere."""
+        if self.routes is not None and self.routes.own is not None:
+            self.routes.leave_own()
+        self.identity = replace(self.identity, broker_id=MASTER_ID)
+        self.register_own()
+        for link in self.links:
+            link.anew = True
+            link.wake.set()
+
     def register_own(self) -> None:
         """Register this broker with the embedded name server."""
         if self.routes is not None:
@@ -202,6 +212,8 @@ class Link:
         self.address = address
         self.changed: set[str] = set()
         self.wake = trio.Event()
+        self.anew = False
+        """Whether the whole table is to be sent at once."""
         self.server: NameServer | None = None
         self.up: bool | None = None
         self.master = RegistrationAnswer()
@@ -230,7 +242,8 @@ class Link:
             changed, self.changed = self.changed, set()
             if self.registrar.leaving:
                 await trio.sleep_forever()
-            if trio.current_time() >= next_whole:
+            if self.anew or trio.current_time() >= next_whole:
+                self.anew = False
                 began = trio.current_time()
                 await self.register(server, None)
                 next_whole = began + self.period_s

@@ -13,6 +13,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.replication.following import Following
 from aerobee.broker.replication.master_calls import address_of
 from aerobee.broker.replication.master_tables import MasterTables
+from aerobee.broker.replication.promotion import Promotion
 from aerobee.broker.replication.slave_guard import SlaveGuard
 from aerobee.broker.replication.slaves import Slaves
 from aerobee.broker.replication.slaves_view import SlavesView
@@ -43,6 +44,7 @@ class Masters(Protocol):
 
     @property
     def master(self) -> KnownMaster: ...
+    def become_master(self) -> None: ...
 
 
 class ReplicationFeature(Feature):
@@ -70,6 +72,8 @@ class ReplicationFeature(Feature):
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
+        promotion = Promotion(core, self.following, connect, masters.become_master)
+        self.routes = (*self.routes, Route(headers.Promote, promotion.promote, "admin"))
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)

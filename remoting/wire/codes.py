@@ -186,6 +186,7 @@ class RequestCode(IntEnum):
     POP_ROLLBACK = 200_056
     BATCH_ACK_MESSAGE = 200_151
     AEROBEE_CLOSE_CLIENT = 900_001
+    AEROBEE_PROMOTE = 900_002
     """Ours: RocketMQ has no such request, and no number near it."""
 
 

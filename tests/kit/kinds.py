@@ -44,6 +44,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "stall_watch",
         ),
         "live_settings": ("overlay_file",),
+        "replication": ("saved_role",),
         "saved": ("json_file",),
         "supervisor": (
             "asking",
@@ -134,7 +135,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "pull",
         ),
         "query": ("key_queries", "query"),
-        "replication": ("slave_guard", "status"),
+        "replication": ("promotion", "slave_guard", "status"),
         "send": (
             "dead_letters",
             "destinations",

@@ -125,6 +125,7 @@ class AdminClient(Part):
     delete_expired_queues = method(broker_steps.delete_expired_queues)
     clean_unused_topics = method(broker_steps.clean_unused_topics)
     replication_status = method(replication_steps.replication_status)
+    promote = method(replication_steps.promote)
 
     # ── Name servers ──
 

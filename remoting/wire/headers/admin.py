@@ -112,6 +112,23 @@ class CloseClientResponse(Header):
     closed: I32
 
 
+class Promote(Header):
+    """AEROBEE_PROMOTE (900002): make a slave the master of its group.
+
+    `accepted`: names of reasons against it that the caller lets pass, joined by `;`.
+    """
+
+    code = RequestCode.AEROBEE_PROMOTE
+    accepted: str | None = None
+
+
+class PromoteResponse(Header):
+    """The end of the log at that moment, and how often the master has changed so far."""
+
+    max_offset: I64
+    epoch: I64
+
+
 class GetConsumerStatusFromClient(Header):
     """GET_CONSUMER_STATUS_FROM_CLIENT (221), from the broker: the consumer's offsets are asked
     for.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
-from aerobee.cli.ha import Member, rows_of
+from aerobee.cli.ha import Member, objections, rows_of
 from tests.aerobee.cli.conftest import command, environment
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST
@@ -19,7 +19,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-CREATE_TOPIC, SEND = 17, 310
+CREATE_TOPIC, SEND, MAX_OFFSET = 17, 310, 30
 
 
 def member(
@@ -146,3 +146,72 @@ def test_a_pair_is_shown_and_what_is_wrong_with_it(tmp_path: Path) -> None:
                 within_s=30,
                 what="a slave that is missed",
             )
+
+
+def test_what_is_against_a_promotion_has_a_name() -> None:
+    own = member(1, slave(900, "diverged", "at offset 9"), "10.0.0.3")
+    alive = member(0, master())
+    further = member(2, slave(950), "10.0.0.4")
+    dead = member(0, None, problem="does not answer")
+    address = own.broker.address
+    found = dict(objections([alive, own, further], address))
+    assert set(found) == {"master-alive", "behind", "diverged"}
+    assert "50 bytes more" in found["behind"]
+    whole = member(1, slave(950, "unreachable"), "10.0.0.3")
+    assert not dict(objections([dead, whole, further], address))
+
+
+def ended(pair: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("ha", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(pair.namesrv_address),
+    )
+
+
+@pytest.mark.service
+def test_a_slave_takes_the_place_of_a_lost_master_and_keeps_it(tmp_path: Path) -> None:
+    ours = {"brokerName": "b", "brokerIP1": HOST, "haPeers": HOST}
+    with BrokerProcess(data=tmp_path / "master", settings=ours) as first:
+        theirs = ours | {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "haMasterAddress": f"{HOST}:{first.ports.ha}",
+        }
+        with RawConnection(first.address) as connection:
+            assert connection.call(CREATE_TOPIC, topic_fields("t", 1)).code == 0
+            for _ in range(5):
+                assert connection.call(SEND, send_fields("t", 0), b"x").code == 0
+        with BrokerProcess(data=tmp_path / "slave", settings=theirs) as second:
+
+            def has_all() -> bool:
+                with RawConnection(second.address) as slave:
+                    ext = slave.call(MAX_OFFSET, {"topic": "t", "queueId": 0}).ext
+                    return ext.get("offset") == "5"
+
+            eventually(has_all, within_s=30, what="a copy")
+            refused = ended(second, "promote", second.address)
+            assert refused.returncode == 1
+            assert "master-alive" in refused.stderr
+            first.kill()
+            looked = ended(second, "promote", second.address, "--dry-run", "--json")
+            assert json.loads(looked.stdout)["promoted"] is False
+
+            def promoted() -> bool:
+                # The slave may not have noticed yet that its master is gone.
+                return ended(second, "promote", second.address).returncode == 0
+
+            eventually(promoted, within_s=30, what="a promotion")
+            with RawConnection(second.address) as connection:
+                sent = connection.call(SEND, send_fields("t", 0), b"x")
+                assert (sent.code, sent.ext["queueOffset"]) == (0, "5")
+            second.kill()
+            second.start()
+            with RawConnection(second.address) as connection:
+                sent = connection.call(SEND, send_fields("t", 0), b"x")
+                assert (sent.code, sent.ext["queueOffset"]) == (0, "6")
+            _, (row,) = shown_by(second)
+            assert (row["id"], row["role"]) == (0, "master")

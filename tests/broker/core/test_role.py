@@ -35,6 +35,9 @@ async def test_services_of_a_role_run_while_the_broker_has_it(nursery: trio.Nurs
     await nursery.start(WhileSlave(role, [of_slave]).run)
     assert role.is_slave
     assert (of_master.running, of_slave.running) == (False, True)
+    await role.stop_following()
+    assert role.is_slave
+    assert (of_master.running, of_slave.running) == (False, False)
     role.become_master()
     await wait_all_tasks_blocked()
     assert not role.is_slave

@@ -152,6 +152,8 @@ ORDER: dict[type[Header], str] = {
     admin.ResetMasterFlushOffset: "masterFlushOffset",
     admin.GetTimerCheckPoint: "",
     admin.GetTimerMetrics: "",
+    admin.Promote: "accepted",
+    admin.PromoteResponse: "maxOffset epoch",
     admin.QueryConsumeQueue: "topic queueId index count consumerGroup",
     admin.QueryConsumeTimeSpan: "topic group",
     admin.QuerySubscriptionByConsumer: "group topic",

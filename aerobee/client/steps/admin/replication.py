@@ -9,13 +9,22 @@ from aerobee.client.steps.admin.brokers import ask, one_broker
 from aerobee.errors import TransportError
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
-from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, GetBrokerRuntimeInfo
+from aerobee.remoting.wire.headers.admin import (
+    GetBrokerHaStatus,
+    GetBrokerRuntimeInfo,
+    Promote,
+    PromoteResponse,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.statistics import HAClientRuntimeInfo
 
+PROMOTE_S = 30.0
+"""How long a slave may take to finish what it has copied."""
 CONNECTED, APART = "following", "unreachable"
 """The states of a Java slave, which tells only whether it is connected."""
 
@@ -64,3 +73,16 @@ def problem_of(client: HAClientRuntimeInfo) -> str:
     if client.state or client.activated:
         return client.problem
     return f"it is not connected to its master, {client.master_addr or 'which it does not know'}"
+
+
+def promote(routes: Routes, broker: str, *, accepted: Iterable[str] = ()) -> Steps[int]:
+    """Make a slave the master of its group; returns the end of its log at that moment.
+
+    `accepted`: reasons against it to let pass: master-alive, behind, diverged. The settings of the
+    slave stay as they are: it remembers its role. Needs a slave that is an Aerobee broker.
+    Raises: BrokerNotFoundError, BrokerError with the reason it refuses, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    header = Promote(accepted=";".join(accepted) or None)
+    answered = yield from ask(routes, target, header, within_s=PROMOTE_S)
+    return answered.answer.header(PromoteResponse).max_offset

@@ -1,0 +1,139 @@
+"""Makes this slave the master of its group, by a command: AEROBEE_PROMOTE.
+
+It refuses what would lose acknowledged messages, or make two masters; each reason has a name, and
+a person may let it pass by that name. The order keeps a kill at any moment harmless: the slave has
+stopped copying before the role is saved, the role is saved before the first put is taken, and the
+name servers are told last. Who asks, a person or once an arbiter, is not known here.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from aerobee.broker.changes import ChangeAnswer, change
+from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.broker.errors import Refused
+from aerobee.broker.replication.following import State
+from aerobee.broker.replication.saved_role import SavedRole, read_role, write_role
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import PromoteResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.following import Following
+    from aerobee.broker.replication.master_calls import Connect
+    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import admin as headers
+
+MASTER_ALIVE: Final = "master-alive"
+BEHIND: Final = "behind"
+DIVERGED: Final = "diverged"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Promotion:
+    """Handles AEROBEE_PROMOTE. `told`: the name servers are to hear of the new role."""
+
+    def __init__(
+        self, core: Core, following: Following | None, connect: Connect, told: Callable[[], None]
+    ) -> None:
+        self._core = core
+        self._following = following
+        self._connect = connect
+        self._told = told
+        self._one = trio.Lock()
+
+    async def promote(self, header: headers.Promote, command: Command, connection: Peer) -> Answer:
+        """Check, then change the role. Raises: Refused with the reason and what may be lost."""
+        async with self._one:
+            following = self._following
+            if following is None or not self._core.role.is_slave:
+                raise refused("this broker is a master already")
+            passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
+            for name, reason in await self._objections(following):
+                if name not in passed:
+                    raise refused(f"{name}: {reason}")
+            return await self._become_master()
+
+    async def _objections(self, following: Following) -> list[tuple[str, str]]:
+        found = []
+        if following.state is State.DIVERGED:
+            found.append((DIVERGED, f"the logs differ: {following.problem}"))
+        if await self._master_answers(following):
+            found.append(
+                (
+                    MASTER_ALIVE,
+                    "the master answers, and would go on beside this one: what it acknowledges"
+                    " from now on is lost to this broker; stop it first",
+                )
+            )
+        end, announced = (
+            self._core.store.commit_log.max_offset,
+            self._core.store.log_in.master_offset,
+        )
+        if following.state is State.STUCK:
+            found.append((BEHIND, f"messages are missing here: {following.problem}"))
+        elif announced > end:
+            found.append(
+                (
+                    BEHIND,
+                    f"{announced - end} bytes that the master had are not here: its last messages"
+                    " are lost to this broker, those it acknowledged as well",
+                )
+            )
+        return found
+
+    async def _master_answers(self, following: Following) -> bool:
+        """Whether somebody listens where the master was."""
+        if following.state is State.FOLLOWING:
+            return True
+        if following.address is None:
+            return False
+        answers = False
+        with suppress(ExceptionGroup, RemotingError, OSError):
+            async with self._connect(following.address.address):
+                answers = True
+        return answers
+
+    async def _become_master(self) -> Answer:
+        core = self._core
+        store, disk = core.store, core.disk
+        with trio.CancelScope(shield=True):
+            await core.role.stop_following()
+            while store.dispatch():
+                await trio.lowlevel.checkpoint()
+            old = await disk.in_thread(partial(read_role, disk, store.root))
+            end = store.commit_log.max_offset
+            role = SavedRole(
+                broker_role=BrokerRole.ASYNC_MASTER,
+                epoch=1 if old is None else old.epoch + 1,
+                offset=end,
+            )
+            await disk.in_thread(partial(write_role, disk, store.root, role))
+            store.be_master()
+            core.role.become_master()
+            self._told()
+        log.warning("replication.promoted", max_offset=end, epoch=role.epoch)
+        said = change(
+            core.config.broker.broker_name,
+            {"brokerRole": str(BrokerRole.SLAVE)},
+            {"brokerRole": role.broker_role},
+        )
+        told = PromoteResponse(max_offset=end, epoch=role.epoch)
+        return ChangeAnswer(header=told, changes=said)
+
+
+def refused(reason: str) -> Refused:
+    """The answer to a promotion that is not made."""
+    return Refused(ResponseCode.SYSTEM_ERROR, reason)

@@ -1,0 +1,75 @@
+"""The role that a command gave this broker, in `config/role.json`: it holds over restarts.
+
+It counts where the settings say SLAVE. A broker whose settings say that it is a master is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.store.errors import StoreRefused
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.store.files.disk import Disk
+
+MASTER_ID = 0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SavedRole(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+    """The content of the file."""
+
+    broker_role: str
+    """ASYNC_MASTER: this broker was made the master."""
+    epoch: int
+    """How often the master of this log has changed by a command that reached this broker."""
+    offset: int
+    """The end of the log at that moment: what is behind it was put here."""
+
+
+def path_of(root: Path) -> Path:
+    """The file of a data directory."""
+    return root / "config" / "role.json"
+
+
+def read_role(disk: Disk, root: Path) -> SavedRole | None:
+    """The saved role; None without one. Raises: StoreRefused for an unreadable file, OSError."""
+    path = path_of(root)
+    if not disk.exists(path):
+        return None
+    try:
+        return msgspec.json.decode(disk.read(path), type=SavedRole)
+    except msgspec.DecodeError as error:
+        raise StoreRefused(
+            f"{path} says whether this broker is a master, and does not decode ({error}): move it"
+            " away if another broker is the master of this group"
+        ) from error
+
+
+def write_role(disk: Disk, root: Path, role: SavedRole) -> None:
+    """Save a role, durably. For a thread. Raises: OSError."""
+    path = path_of(root)
+    disk.mkdir(path.parent)
+    disk.write_atomically(path, msgspec.json.encode(role), backup=False)
+
+
+def in_saved_role(config: BrokerConfig, disk: Disk) -> BrokerConfig:
+    """The settings with the saved role, where they say SLAVE. Raises: StoreRefused, OSError."""
+    if not config.is_slave:
+        return config
+    root = Path(config.store.store_path_root_dir)
+    saved = read_role(disk, root)
+    if saved is None or saved.broker_role != BrokerRole.ASYNC_MASTER:
+        return config
+    path = str(path_of(root))
+    log.warning("replication.role_saved", path=path, epoch=saved.epoch, offset=saved.offset)
+    broker = replace(config.broker, broker_role=BrokerRole.ASYNC_MASTER, broker_id=MASTER_ID)
+    return replace(config, broker=broker)
