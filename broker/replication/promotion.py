@@ -17,7 +17,7 @@ import trio
 
 from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.config.settings.broker import BrokerRole
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
 from aerobee.broker.replication.saved_role import SavedRole, read_role, write_role
 from aerobee.remoting.errors import RemotingError
@@ -55,7 +55,7 @@ class Promotion:
         self._one = trio.Lock()
 
     async def promote(self, header: headers.Promote, command: Command, connection: Peer) -> Answer:
-        """Check, then change the role. Raises: Refused with the reason and what may be lost."""
+        """Check, then change the role. Raises: Refusal with the reason and what may be lost."""
         async with self._one:
             following = self._following
             if following is None or not self._core.role.is_slave:
@@ -134,6 +134,6 @@ class Promotion:
         return ChangeAnswer(header=told, changes=said)
 
 
-def refused(reason: str) -> Refused:
+def refused(reason: str) -> Refusal:
     """The answer to a promotion that is not made."""
-    return Refused(ResponseCode.SYSTEM_ERROR, reason)
+    return Refusal(ResponseCode.SYSTEM_ERROR, reason)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from aerobee.broker.core.role import WhileSlave
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
 from aerobee.broker.replication.promotion import Promotion
 from aerobee.broker.replication.saved_role import read_role
@@ -65,11 +65,11 @@ async def copied(root: Path) -> AsyncIterator[Orders]:
 async def test_it_is_refused_while_the_master_answers(tmp_path: Path) -> None:
     async with copied(tmp_path) as orders:
         slave = orders.pair.slave
-        with pytest.raises(Refused, match=r"master-alive: .* stop it first"):
+        with pytest.raises(Refusal, match=r"master-alive: .* stop it first"):
             await orders.promote()
         # Also when only its other port answers.
         orders.pair.following.state = State.UNREACHABLE
-        with pytest.raises(Refused, match="master-alive"):
+        with pytest.raises(Refusal, match="master-alive"):
             await orders.promote("behind;diverged")
         assert slave.broker.core.role.is_slave
         assert read_role(Disk(), slave.store.root) is None
@@ -93,7 +93,7 @@ async def test_the_new_master_goes_on_where_the_log_ends(tmp_path: Path) -> None
         # What the old master puts does not come any more.
         await orders.pair.master.send()
         assert slave.store.commit_log.max_offset > end
-        with pytest.raises(Refused, match="a master already"):
+        with pytest.raises(Refusal, match="a master already"):
             await orders.promote("master-alive")
 
 
@@ -103,10 +103,10 @@ async def test_what_the_master_had_announced_and_is_not_here_is_a_reason(tmp_pat
         following, store = orders.pair.following, orders.pair.slave.store
         following.state = State.UNREACHABLE
         store.log_in.master_offset += 10
-        with pytest.raises(Refused, match="behind: 10 bytes"):
+        with pytest.raises(Refusal, match="behind: 10 bytes"):
             await orders.promote()
         following.state, following.problem = State.DIVERGED, "at offset 7"
-        with pytest.raises(Refused, match="diverged: the logs differ: at offset 7"):
+        with pytest.raises(Refusal, match="diverged: the logs differ: at offset 7"):
             await orders.promote("behind")
         assert (await orders.promote("behind;diverged")).code == 0
 
@@ -120,5 +120,5 @@ async def test_without_a_master_there_is_no_reason_against_it(tmp_path: Path) ->
 
 async def test_a_master_is_not_promoted(tmp_path: Path) -> None:
     async with open_pair(tmp_path) as pair:
-        with pytest.raises(Refused, match="this broker is a master already"):
+        with pytest.raises(Refusal, match="this broker is a master already"):
             await pair.master.ask(Promote())
