@@ -58,7 +58,7 @@ class SlaveGuard:
     def _run(self, run: RunHandler) -> RunHandler:
         role = self._role
 
-        def guarded(requests: Requests) -> int:
+        def guarded(requests: Requests) -> int | Outcome:
             # None of them is served together: each is the handler's, which refuses it.
             return 0 if role.is_slave else run(requests)
 

@@ -48,15 +48,22 @@ class Destinations:
         self._clock = clock
         self._random_queue = random_queue
 
-    def topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
-        """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refusal."""
-        name = header.topic
-        gate_ms = self.options.start_accept_send_request_time_stamp_ms
+    def place(self, header: SendMessage | SendMessageV2) -> tuple[TopicConfig, int]:
+        """Checks 2 to 8, in this order: time gate, ordered topic, name, sendable, existence, the
+        queue, the group of a retry topic. Raises: Refusal. Hot.
+        """
+        name, queue_id, options = header.topic, header.queue_id, self.options
+        gate_ms = options.start_accept_send_request_time_stamp_ms
         if gate_ms and self._clock.now_ms() < gate_ms:
             raise Refusal(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
-        if not self.options.broker_permission & WRITE_BIT:
+        if not options.broker_permission & WRITE_BIT:
             self._refuse_ordered(name)
-        return self._topics.sendable(name) or self._made(header)
+        topic = self._topics.sendable(name) or self._made(header)
+        if not 0 <= queue_id < topic.write_queue_nums:
+            queue_id = self._queue_id(queue_id, topic)
+        if name.startswith(RETRY_PREFIX):
+            self._groups.require(name.removeprefix(RETRY_PREFIX), self._clock.now_ms())
+        return topic, queue_id
 
     def _made(self, header: SendMessage | SendMessageV2) -> TopicConfig:
         """Create an unknown topic if that is allowed. Raises: Refusal."""
@@ -79,19 +86,16 @@ class Destinations:
             host = self.options.broker_ip1
             raise NoPermission(f"the broker[{host}] sending message is forbidden")
 
-    def queue_id(self, header: SendMessage | SendMessageV2, topic: TopicConfig) -> int:
-        """Checks 7 and 8: the queue, the group of a retry topic. Raises: Refusal."""
-        queue_id = header.queue_id
+    def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
+        """One that is not to be written to in general: any for a negative one. Raises: Refusal."""
         if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
             raise Refusal(
                 INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, topic [{header.topic}] has "
+                f"request queueId[{queue_id}] is illegal, topic [{topic.topic_name}] has "
                 f"{max(topic.write_queue_nums, topic.read_queue_nums)} queues",
             )
         if queue_id < 0:
             if topic.write_queue_nums <= 0:
-                raise Refusal(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
+                raise Refusal(SYSTEM_ERROR, f"topic [{topic.topic_name}] has no queue to write to")
             queue_id = self._random_queue(topic.write_queue_nums)
-        if header.topic.startswith(RETRY_PREFIX):
-            self._groups.require(header.topic.removeprefix(RETRY_PREFIX), self._clock.now_ms())
         return queue_id

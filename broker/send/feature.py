@@ -7,12 +7,14 @@ from os import getpid
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.send.answers import SendAnswers
+from aerobee.broker.send.batches import Batches
 from aerobee.broker.send.dead_letters import DeadLetters
 from aerobee.broker.send.destinations import Destinations
-from aerobee.broker.send.plain_sends import PlainSends
 from aerobee.broker.send.reply import ReplyProcessor
 from aerobee.broker.send.send import Send
 from aerobee.broker.send.send_back import SendBack
+from aerobee.broker.send.special_sends import SpecialSends
 from aerobee.broker.send.uniq_ids import UniqIds
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
@@ -53,6 +55,8 @@ class SendFeature(Feature):
             stats=core.stats,
             clock=core.clock,
         )
+        once = None if dedupe is None else dedupe.dedupe
+        answers = SendAnswers(core, topics.file)
         send = self._send = Send(
             core,
             destinations=self.destinations,
@@ -60,9 +64,11 @@ class SendFeature(Feature):
             new_unique_key=UniqIds(
                 core.store_host[:-4], getpid(), random.getrandbits(32), core.clock
             ),
-            transactions=transactions,
-            dead_letters=dead_letters,
-            dedupe=None if dedupe is None else dedupe.dedupe,
+            answers=answers,
+            specials=SpecialSends(
+                core, answers, transactions=transactions, dead_letters=dead_letters, dedupe=once
+            ),
+            batches=Batches(core, answers, once),
         )
         back = SendBack(
             core,
@@ -72,12 +78,9 @@ class SendFeature(Feature):
             random_queue=random.randrange,
         )
         reply = ReplyProcessor(core, destinations=self.destinations, clients=consumers.clients)
-        self._plain = PlainSends(core, send, topics=topics.table, topic_file=topics.file)
-        # What has a rule is looked at one by one.
-        run = self._plain.serve if dedupe is None or not dedupe.dedupe.topics else None
         self.routes = (
-            Route(headers.SendMessage, send.one, "send", run),
-            Route(headers.SendMessageV2, send.one, "send", run),
+            Route(headers.SendMessage, send.one, "send", send.run),
+            Route(headers.SendMessageV2, send.one, "send", send.run),
             Route(headers.SendBatchMessage, send.batch, "send"),
             Route(headers.ConsumerSendMsgBack, back.take_back, "send"),
             Route(headers.SendReplyMessage, reply.reply, "reply"),
@@ -87,5 +90,4 @@ class SendFeature(Feature):
     def settings_changed(self) -> Iterator[None]:
         """Say traceOn as it is now."""
         self._send.settings_changed()
-        self._plain.settings_changed()
         yield

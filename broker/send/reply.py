@@ -59,8 +59,7 @@ class ReplyProcessor:
         connection: Connection,
     ) -> Answer:
         """Push the reply to the requester, keep it, and answer whether the push arrived."""
-        topic = self._destinations.topic(header)
-        queue_id = self._destinations.queue_id(header, topic)
+        _, queue_id = self._destinations.place(header)
         body = bytes(command.body)
         remark = await self._push(header, body, connection)
         response = SendMessageResponse(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Caller
     from aerobee.remoting.server.route_table import PooledRoute
-    from aerobee.remoting.server.routes import Later, Plain, Requests, Steps
+    from aerobee.remoting.server.routes import Later, Outcome, Plain, Requests, Steps
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
 
@@ -79,12 +79,16 @@ class Handlers:
         outcome: Plain = None
         try:
             if steps is None:
+                begun: int | Outcome = 0
                 if run is not None:
                     assert route.run is not None
-                    if count := route.run(run):
-                        return count
+                    begun = route.run(run)
                     run = None
-                begun = route.handler(command.header(route.header), command, connection)
+                if isinstance(begun, int):
+                    if begun:
+                        return begun
+                    # There is no run, or the header does not decode: this says why.
+                    begun = route.handler(command.header(route.header), command, connection)
                 if isinstance(begun, Answer):
                     connection.answer(command, begun)
                     return 1

@@ -77,11 +77,12 @@ Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; the header is of the route's class."""
 
 
-RunHandler = Callable[..., int]
+RunHandler = Callable[..., "int | Outcome"]
 """`run(requests)` serves and answers the first of consecutive requests of the route, as far as it
-can serve them together, and returns how many these are; the next one is the handler's. `requests`
-gives command, header and connection of each, and decodes it when it is asked for. An error means
-that nothing was done."""
+can serve them together, and returns how many these are. The first one, where it cannot be served
+so, is served as by the handler, and its outcome returned. `requests` gives command, header and
+connection of each, and decodes it when it is asked for. 0 means that the first one is the
+handler's, as where `requests` gives none, and an error that nothing was done."""
 
 
 class Route(NamedTuple):

@@ -294,12 +294,14 @@ class Worker:
         run = None
         plain = not command.flag and encoding == JSON and not connection.announces
         if route.run is not None and plain:
-            if len(frames) == 1:
-                if context.may_join and self._join_run(command, connection, route, len(header)):
-                    return 1
-            elif at + 1 < len(frames) and self._runs and not rates.per_s:
-                rest = frames[at + 1 : at + RUN_MAX]
-                run = following(command, connection, route, rest, step, self._lets_pass)
+            if (
+                context.may_join
+                and len(frames) == 1
+                and self._join_run(command, connection, route, len(header))
+            ):
+                return 1
+            rest = frames[at + 1 : at + RUN_MAX] if self._runs and not rates.per_s else ()
+            run = following(command, connection, route, rest, step, self._lets_pass)
         if context.run is not None:
             context.serve_run()
         count = self._call(connection, command, arrived, route, run=run)

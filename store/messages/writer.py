@@ -7,15 +7,14 @@ waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
 
-from aerobee.store.errors import MessageIllegal, SegmentLate
+from aerobee.store.errors import MessageIllegal, PropertiesTooLong, SegmentLate
 from aerobee.store.format.batch import BatchItems, batch_columns, encode_batch
 from aerobee.store.format.copies import copy_bytes, encode_copies
-from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED, MessageDraft, encode
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.format.unit import can_have_unit
@@ -49,6 +48,15 @@ PUT_OK = PutStatus.PUT_OK
 NOT_QUEUED: Final = TRANSACTION_PREPARED
 
 log = structlog.get_logger(__name__)
+
+
+class PutRun(NamedTuple):
+    """What of a run was stored."""
+
+    stored: list[DispatchRequest]
+    """What dispatch is told of each message, in order."""
+    status: PutStatus
+    """Why the next one was not; PUT_OK when there is none, or a further run may store it."""
 
 
 class Writer:
@@ -90,110 +98,76 @@ class Writer:
     def put(
         self, draft: MessageDraft, now_ms: int | None = None, *, accepted: bool = False
     ) -> PutResult:
-        """Append one message and offer it to dispatch; never waits for the disk. Hot.
+        """Append one message: a run of one."""
+        stored, status = self.put_run((draft,), now_ms, accepted=accepted)
+        if not stored:
+            return PutResult(status)
+        (one,) = stored
+        offsets = one.physical_offset, one.queue_offset
+        return PutResult(PUT_OK, *offsets, one.size, 1, one.store_timestamp)
 
-        `now_ms` is the wall clock when the caller has just read it. `accepted`: its body was
-        accepted before, whatever `maxMessageSize` is now. A draft that cannot be a record returns a
-        status as well, and nothing is stored.
+    def put_run(
+        self, drafts: Sequence[MessageDraft], now_ms: int | None = None, *, accepted: bool = False
+    ) -> PutRun:
+        """Append messages of any queues side by side, and offer them to dispatch; never waits for
+        the disk. Hot.
+
+        As many of the first as can be stored and fit into the last segment; the first of all may
+        begin a new one. `now_ms` is the wall clock when the caller has just read it. `accepted`:
+        their bodies were accepted before, whatever `maxMessageSize` is now.
         """
         if self._flags.refusing:
-            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
-        name = draft.topic, draft.queue_id
-        queue = self._queues.table.get(name) or self._new_queue(*name)
-        if queue is None or (len(draft.body) > self.config.max_message_size_bytes and not accepted):
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        if len(draft.properties) > PROPERTIES_BYTES_MAX:
-            return self._refuse(PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        commit_log = self._log
-        stored = self._clock.now_ms() if now_ms is None else now_ms
-        if stored < commit_log.last_store_timestamp:
-            stored = commit_log.last_store_timestamp
-        sys_flag = draft.sys_flag
-        queued = not sys_flag & NOT_QUEUED
-        # No await from here to the end: the queue offset and the record must match.
-        queue_offset = queue.next_offset if queued else 0
-        physical_offset = commit_log.max_offset
-        try:
-            record = encode(draft, queue_offset, physical_offset, stored)
-        except MessageIllegal:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        if not commit_log.append(record, stored):
-            if (refused := self._roll(len(record))) is not None:
-                return self._refuse(refused)
-            physical_offset = commit_log.max_offset
-            record = encode(draft, queue_offset, physical_offset, stored)
-            commit_log.append(record, stored)
-        if queued:
-            queue.next_offset = queue_offset + 1
-        size = len(record)
-        self._dispatcher.offer(
-            DispatchRequest(
-                queue,
-                physical_offset,
-                size,
-                draft.tags_code,
-                queue_offset,
-                stored,
-                sys_flag,
-                draft.properties,
-            )
-        )
-        stats = self._stats
-        stats.messages_put += 1
-        stats.bytes_put += size
-        return PutResult(PUT_OK, physical_offset, queue_offset, size, 1, stored)
-
-    def put_run(self, drafts: list[MessageDraft]) -> list[DispatchRequest]:
-        """Append messages of any queues side by side, all in one segment. Hot.
-
-        Returns what dispatch is told of each of them. A draft that cannot be stored so ends the
-        run, and nothing is stored where they have no room together: `put` has the reason.
-        """
-        if self._flags.refusing:
-            return []
+            return PutRun([], self._refused(PutStatus.SERVICE_NOT_AVAILABLE))
         commit_log, table = self._log, self._queues.table.get
         body_max = self.config.max_message_size_bytes
-        stored = max(self._clock.now_ms(), commit_log.last_store_timestamp)
+        stored = self._clock.now_ms() if now_ms is None else now_ms
+        stored = max(stored, commit_log.last_store_timestamp)
         # No await from here to the end: queue offsets and records must match.
-        physical = commit_log.max_offset
+        physical, room = commit_log.max_offset, commit_log.room
+        status: PutStatus | None = None
         ends: dict[ConsumeQueue, int] = {}
         records: list[bytes] = []
         requests: list[DispatchRequest] = []
         for draft in drafts:
-            queue = table((draft.topic, draft.queue_id))
-            properties, sys_flag = draft.properties, draft.sys_flag
-            if queue is None or len(draft.body) > body_max or sys_flag & NOT_QUEUED:
+            name, sys_flag = (draft.topic, draft.queue_id), draft.sys_flag
+            queue = table(name) or self._new_queue(*name)
+            if queue is None or (len(draft.body) > body_max and not accepted):
+                status = PutStatus.MESSAGE_ILLEGAL
                 break
-            queue_offset = ends.get(queue, queue.next_offset)
+            queued = not sys_flag & NOT_QUEUED
+            queue_offset = ends.get(queue, queue.next_offset) if queued else 0
             try:
                 record = encode(draft, queue_offset, physical, stored)
-            except MessageIllegal:
+            except MessageIllegal as error:
+                status = _status_of(error)
                 break
-            ends[queue] = queue_offset + 1
             size = len(record)
+            if size > room:
+                if records or (status := self._roll(size)) is not None:
+                    break
+                physical, room = commit_log.max_offset, commit_log.room
+                record = encode(draft, queue_offset, physical, stored)
+            if queued:
+                ends[queue] = queue_offset + 1
             records.append(record)
+            code, properties = draft.tags_code, draft.properties
             requests.append(
                 DispatchRequest(
-                    queue,
-                    physical,
-                    size,
-                    draft.tags_code,
-                    queue_offset,
-                    stored,
-                    sys_flag,
-                    properties,
+                    queue, physical, size, code, queue_offset, stored, sys_flag, properties
                 )
             )
             physical += size
+            room -= size
+        if not records:
+            return PutRun([], PUT_OK if status is None else self._refused(status))
         data = b"".join(records)
-        if not data or not commit_log.append(data, stored):
-            return []
+        commit_log.append(data, stored)
         for queue, end in ends.items():
             queue.next_offset = end
         self._dispatcher.offer_all(requests)
         self._stats.messages_put += len(requests)
         self._stats.bytes_put += len(data)
-        return requests
+        return PutRun(requests, status or PUT_OK)
 
     def put_batch(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
@@ -385,9 +359,18 @@ class Writer:
         return self._queues.obtain(topic, queue_id)
 
     def _refuse(self, status: PutStatus) -> PutResult:
+        return PutResult(self._refused(status))
+
+    def _refused(self, status: PutStatus) -> PutStatus:
+        """Count a put of which nothing was stored."""
         if status is not PutStatus.SEGMENT_LATE:
             self._stats.puts_refused += 1
-        return PutResult(status)
+        return status
+
+
+def _status_of(error: MessageIllegal) -> PutStatus:
+    too_long = isinstance(error, PropertiesTooLong)
+    return PutStatus.PROPERTIES_SIZE_EXCEEDED if too_long else PutStatus.MESSAGE_ILLEGAL
 
 
 def _model(draft: MessageDraft) -> bytes:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aerobee.remoting.server.route_table import PooledRoute
-    from aerobee.remoting.server.routes import Requests, RunHandler
+    from aerobee.remoting.server.routes import Outcome, Requests, RunHandler
 
 
 class Runs:
-    """How many requests each run served, if any; with an error every run ends in it at once."""
+    """How many requests each run served, if several; with an error every run ends in it at once."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.sizes: list[int] = []
@@ -25,12 +25,13 @@ class Runs:
         }
 
     def _watched(self, run: RunHandler) -> RunHandler:
-        def watched(requests: Requests) -> int:
+        def watched(requests: Requests) -> int | Outcome:
             if self.error is not None:
                 self.failed += 1
                 raise self.error
-            if size := run(requests):
-                self.sizes.append(size)
-            return size
+            served = run(requests)
+            if isinstance(served, int) and served > 1:
+                self.sizes.append(served)
+            return served
 
         return watched

@@ -12,7 +12,6 @@ import threading
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
 import pytest
 import trio.testing
@@ -43,8 +42,8 @@ from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import Record, read
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.messages import writer as writer_module
-from aerobee.store.messages.writer import Writer
-from aerobee.store.results import PutResult, PutStatus
+from aerobee.store.messages.writer import PutRun, Writer
+from aerobee.store.results import PutStatus
 from tests.broker.desk import Desk, Gate, open_desk
 from tests.broker.round_clients import CONNECTIONS, Clients
 from tests.broker.runs import Runs
@@ -703,7 +702,7 @@ async def test_a_gate_lets_in_what_is_gathered_and_refuses_the_rest(nursery: tri
     alone = await served_in_rounds(nursery, rounds, gather=False, gate=gate)
     runs = Runs()
     assert await served_in_rounds(nursery, rounds, gate=gate, runs=runs) == alone
-    assert max(runs.sizes) == 3
+    assert max(runs.sizes) == 4
     assert sum(b"closed" in header for answers in alone.answers for header, _ in answers) >= 5
 
 
@@ -742,25 +741,18 @@ async def test_when_a_run_fails_each_send_of_it_is_served_by_itself(nursery: tri
     assert runs.failed
 
 
-@asynccontextmanager
-async def open_late_desk(root: Path, puts: Callable[..., PutResult]) -> AsyncIterator[Desk]:
-    """Its puts go this way, one by one."""
-    with patch.object(Writer, "put", puts), patch.object(Writer, "put_run", return_value=[]):
-        async with open_desk(root, remoting=PATIENT) as desk:
-            yield desk
-
-
 @pytest.mark.trio
 async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_there(
-    tmp_path: Path, nursery: trio.Nursery
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each waits by itself, and nothing of its connection is read meanwhile."""
-    put, late = Writer.put, False
+    put_run, late = Writer.put_run, False
 
-    def puts(writer: Writer, *how: Any, **more: Any) -> PutResult:
-        return PutResult(PutStatus.SEGMENT_LATE) if late else put(writer, *how, **more)
+    def puts(writer: Writer, *how: Any, **more: Any) -> PutRun:
+        return PutRun([], PutStatus.SEGMENT_LATE) if late else put_run(writer, *how, **more)
 
-    async with open_late_desk(tmp_path, puts) as desk:
+    monkeypatch.setattr(Writer, "put_run", puts)
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         clients = Clients(desk, nursery)
         everyone = [(n, "plain") for n in range(CONNECTIONS)]

@@ -1,0 +1,91 @@
+"""Batches: many messages of one request for one queue, each with properties of its own.
+
+Properties of a message that ask a broker for a delay or a transaction have no effect there, as in
+the Java broker: a forwarder sends committed messages with the property TRAN_MSG.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.delay.delay_levels import level_of
+from aerobee.broker.errors import Refusal
+from aerobee.broker.send.answers import Put
+from aerobee.broker.send.special_sends import MESSAGE_ILLEGAL, TRANSACTION_BITS
+from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME
+from aerobee.store.format.message_id import offset_ids
+from aerobee.store.format.system_names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.dedupe.dedupe import Dedupe
+    from aerobee.broker.send.answers import SendAnswers
+    from aerobee.broker.send.special_sends import Special
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.format.record import MessageDraft
+
+SHORT_BATCH_BYTES: Final = 64 << 10
+"""A batch up to this size is stored in one step."""
+IDS_STEP: Final = 2_000
+"""Ids of stored messages that are formatted in one step."""
+
+
+class Batches:
+    """The way of a batch."""
+
+    def __init__(self, core: Core, answers: SendAnswers, dedupe: Dedupe | None) -> None:
+        self._store = core.store
+        self._store_host = core.store_host
+        self._answers = answers
+        self._dedupe = dedupe
+
+    def serve(
+        self,
+        draft: MessageDraft,
+        special: Special,
+        header: SendMessage | SendMessageV2,
+        command: Command,
+        connection: Connection,
+    ) -> Outcome:
+        """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
+        waits, dedupe = special.waits, self._dedupe
+        try:
+            _refuse_in_batch(header, special.properties)
+            if dedupe is not None and draft.topic in dedupe.topics:
+                result = dedupe.put_batch(draft, command.body, special.topic.read_queue_nums)
+            elif len(command.body) > SHORT_BATCH_BYTES:
+                return self._long(draft, waits, command, connection)
+            else:
+                result = self._store.put_batch(draft, command.body)
+        except Refusal as refused:
+            raise self._answers.refused(refused) from None
+        put = Put(result, draft, draft.queue_id, None, waits)
+        return self._answers.of_one(put, command, connection)
+
+    def _long(
+        self, draft: MessageDraft, waits: bool, command: Command, connection: Connection
+    ) -> Steps:
+        result = yield from self._store.writer.put_batch_in_steps(
+            draft,
+            command.body,
+            # Looked up when it is called: few batches meet a segment that is late.
+            lambda: connection.postpone(),
+        )
+        ids: list[str] = []
+        for begin in range(0, len(result.offsets), IDS_STEP):
+            yield
+            ids.append(offset_ids(self._store_host, result.offsets[begin : begin + IDS_STEP]))
+        put = Put(result, draft, draft.queue_id, None, waits, msg_ids=",".join(ids))
+        return self._answers.of_one(put, command, connection)
+
+
+def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
+    if header.topic.startswith(RETRY_PREFIX):
+        raise Refusal(MESSAGE_ILLEGAL, "batch request does not support retry group")
+    delayed = not ASKS_FOR_TIME.isdisjoint(properties) or level_of(properties.get("DELAY", "0")) > 0
+    half = properties.get("TRAN_MSG", "").lower() == "true"
+    if delayed or half or header.sys_flag & TRANSACTION_BITS:
+        raise Refusal(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")

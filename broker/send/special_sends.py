@@ -1,0 +1,180 @@
+"""Messages that are put by themselves: halves, delayed ones, dead letters, repetitions.
+
+Delayed messages go through the hooks. A half message is redirected here and not by a hook: only a
+send can be one, a commit or a retry with the same properties is not. Source: SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
+from aerobee.broker.errors import NoPermission, Refusal
+from aerobee.broker.send.answers import Put
+from aerobee.broker.send.dead_letters import never_delayed
+from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
+from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import append, decode
+from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft
+from aerobee.store.format.system_names import WHEEL_TOPIC
+from aerobee.store.format.tags import tags_code
+from aerobee.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.dedupe.dedupe import Dedupe
+    from aerobee.broker.send.answers import SendAnswers
+    from aerobee.broker.send.dead_letters import DeadLetters
+    from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.results import PutResult
+
+HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
+"""Properties that send a message through the hooks."""
+TRANSACTION_BITS: Final = 0x0C
+GROUP_MARK: Final = "%"
+"""The first character of topics that belong to a group."""
+MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
+
+
+class Way(Protocol):
+    """What serves a send that is not plain, after the checks that all sends have in common."""
+
+    def serve(
+        self,
+        draft: MessageDraft,
+        special: Special,
+        header: SendMessage | SendMessageV2,
+        command: Command,
+        connection: Connection,
+    ) -> Outcome:
+        """Put its messages, and answer. Raises: Refusal."""
+
+
+class Special(NamedTuple):
+    """What has to be known of a send that is served by itself."""
+
+    way: Way
+    topic: TopicConfig
+    properties: dict[str, str]
+    """As they came."""
+    waits: bool
+    """Whether the answer waits for the disk."""
+    text: str = ""
+    """The properties as they are to be stored, but for what the broker adds; not of a batch, whose
+    messages have their own."""
+    added: str = ""
+    """What the broker adds."""
+    unique: str = ""
+    asks: bool = False
+    """Whether a property asks the broker for something, or is one that only a broker sets."""
+
+
+class SpecialSends:
+    """The way of one message that is not plain."""
+
+    def __init__(
+        self,
+        core: Core,
+        answers: SendAnswers,
+        *,
+        transactions: Transactions,
+        dead_letters: DeadLetters,
+        dedupe: Dedupe | None,
+    ) -> None:
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._answers = answers
+        self._transactions = transactions
+        self._dead_letters = dead_letters
+        self._dedupe = dedupe
+        self.deduped: Collection[str] = frozenset() if dedupe is None else dedupe.topics
+        """Topics of which each message has to be looked up."""
+
+    def serve(
+        self,
+        draft: MessageDraft,
+        special: Special,
+        header: SendMessage | SendMessageV2,
+        command: Command,
+        connection: Connection,
+    ) -> Outcome:
+        """Put the message where it belongs, and answer. Raises: Refusal."""
+        _, topic, properties, waits, text, added, unique, asks = special
+        queue_id, kind, handle = draft.queue_id, NORMAL, None
+        try:
+            if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
+                raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
+            half = (asks or header.sys_flag & TRANSACTION_BITS) and self._asks_for_half(
+                header, properties
+            )
+            if header.topic[0] == GROUP_MARK and self._dead_letters.take(
+                draft, properties, header, command
+            ):
+                text = never_delayed(text, added)
+            text = append(text, added)
+            if half:
+                kind = TRANSACTION
+                result = self._put_half(draft, decode(text))
+            elif asks and not HOOKED.isdisjoint(properties):
+                kind = DELAY
+                turned = decode(text)
+                result = self._puts.put(draft, turned)
+                if draft.topic == WHEEL_TOPIC:
+                    handle = handle_of(turned, self._config.broker.broker_name)
+            else:
+                draft.properties = text.encode()
+                draft.tags_code = tags_code(properties.get("TAGS"))
+                if self._dedupe is not None and draft.topic in self.deduped:
+                    result = self._dedupe.put(draft, properties, topic.read_queue_nums)
+                else:
+                    result = self._store.put(draft)
+                queue_id = draft.queue_id
+        except Refusal as refused:
+            raise self._answers.refused(refused) from None
+        put = Put(result, draft, queue_id, unique, waits, kind, handle)
+        return self._answers.of_one(put, command, connection)
+
+    # ── Halves ──
+
+    def _asks_for_half(
+        self, header: SendMessage | SendMessageV2, properties: dict[str, str]
+    ) -> bool:
+        """Whether this begins a transaction. Raises: Refusal when it may not."""
+        if not is_half(properties, header.reconsume_times or 0):
+            if header.sys_flag & TRANSACTION_PREPARED:
+                # Stored as an ordinary message, it would be acknowledged and never delivered.
+                raise Refusal(MESSAGE_ILLEGAL, "a half message must have the property TRAN_MSG")
+            return False
+        if self._config.broker.reject_transaction_message:
+            host = self._config.broker.broker_ip1
+            raise NoPermission(f"the broker[{host}] sending transaction message is forbidden")
+        return True
+
+    def _put_half(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
+        draft.sys_flag &= ~TRANSACTION_BITS
+        self._puts.validate(draft, properties)
+        topic = draft.topic
+        half_of(draft, properties)
+        if len(draft.properties) > HALF_PROPERTIES_MAX:
+            raise Refusal(
+                MESSAGE_ILLEGAL,
+                f"the half message has {len(draft.properties)} bytes of properties, "
+                f"{HALF_PROPERTIES_MAX} leave room for its checks",
+            )
+        result = self._puts.put_as_is(draft)
+        if result.status is PutStatus.PUT_OK:
+            self._transactions.began(topic, result.store_timestamp)
+        return result
+
+
+def _wants_keys(topic: TopicConfig) -> bool:
+    return topic.attributes.get("cleanup.policy") == "COMPACTION"
