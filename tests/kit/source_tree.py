@@ -59,8 +59,21 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All of the tree, walked once."""
-        return list(ast.walk(self.tree))
+        """All of the tree, walked once, as `ast.walk` does in twice the time."""
+        nodes: list[ast.AST] = [self.tree]
+        for node in nodes:
+            for field in node._fields:
+                value = getattr(node, field, None)
+                if isinstance(value, list):
+                    nodes += [child for child in value if isinstance(child, ast.AST)]
+                elif isinstance(value, ast.AST):
+                    nodes.append(value)
+        return nodes
+
+    @cached_property
+    def calls(self) -> list[tuple[str, ast.Call]]:
+        """Every call, with the dotted name of what is called; "" where that is no name."""
+        return [(dotted(node.func), node) for node in self.nodes if isinstance(node, ast.Call)]
 
     @property
     def top(self) -> str:
@@ -151,10 +164,23 @@ def _name(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+_WITH_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+"""Imports are statements, so no expression has one."""
+
+
 @cache
 def _is_module(name: str, root: Path) -> bool:
     path = root.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def dotted(node: ast.expr) -> str:
+    """The text of a name with its attributes, such as `os.path.join`; "" for anything else."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(names))) if isinstance(node, ast.Name) else ""
 
 
 def _imports(node: ast.AST, module: Module, *, lazy: bool, typing: bool) -> Iterator[Import]:
@@ -170,8 +196,8 @@ def _imports(node: ast.AST, module: Module, *, lazy: bool, typing: bool) -> Iter
                 yield from _imports(_wrap(inner), module, lazy=lazy, typing=True)
             for inner in child.orelse:
                 yield from _imports(_wrap(inner), module, lazy=lazy, typing=typing)
-        else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        elif isinstance(child, _WITH_STATEMENTS):
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
             yield from _imports(child, module, lazy=lazy or inside, typing=typing)
 
 
