@@ -108,11 +108,11 @@ class TopicDescription:
     @property
     def messages(self) -> int:
         """The number of messages that can be read, over all queues."""
-        return sum(one.messages for one in self.queues)
+        return sum(queue.messages for queue in self.queues)
 
     def hidden_by(self, queues: int) -> int:
         """How many messages consumers could not reach with so many queues on each broker."""
-        return sum(one.messages for one in self.queues if one.queue.queue_id >= queues)
+        return sum(queue.messages for queue in self.queues if queue.queue.queue_id >= queues)
 
 
 # ── Groups ──
@@ -207,12 +207,12 @@ class ConsumerLag:
     @property
     def total(self) -> int:
         """Messages not consumed yet, over all queues."""
-        return sum(one.lag for one in self.queues)
+        return sum(queue.lag for queue in self.queues)
 
     @property
     def topics(self) -> Sequence[str]:
         """The topics of the queues, sorted."""
-        return sorted({one.queue.topic for one in self.queues})
+        return sorted({queue.queue.topic for queue in self.queues})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +401,7 @@ class ClusterInfo:
     @property
     def clusters(self) -> Sequence[str]:
         """The names of the clusters."""
-        return sorted({one.cluster for one in self.brokers})
+        return sorted({broker.cluster for broker in self.brokers})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

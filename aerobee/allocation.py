@@ -79,7 +79,11 @@ def consistent_hash(
     del group
     if client_id not in client_ids:
         return []
-    ring = {_place(f"{one}-{n}"): one for one in client_ids for n in range(VIRTUAL_NODES)}
+    ring = {
+        _place(f"{client_id}-{n}"): client_id
+        for client_id in client_ids
+        for n in range(VIRTUAL_NODES)
+    }
     places = sorted(ring)
     mine = []
     for queue in queues:

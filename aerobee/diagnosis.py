@@ -126,12 +126,12 @@ class GroupDiagnosis:
     @property
     def lag(self) -> int:
         """Messages not consumed yet, retries included."""
-        return sum(one.lag for one in self.queues)
+        return sum(queue.lag for queue in self.queues)
 
     @property
     def moves(self) -> bool:
         """Whether there is no finding that stops the group or a part of it."""
-        return not any(one.severity is Severity.ERROR for one in self.findings)
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
 # ── Messages ──

@@ -97,7 +97,7 @@ class OpenTelemetry(Hook):
             parent,
             SpanKind.CONSUMER if consume.handled else SpanKind.CLIENT,
             attributes=consumed_attributes(consume, operation),
-            links=[Link(one) for one in spans if one.is_valid],
+            links=[Link(span) for span in spans if span.is_valid],
         )
         token = None
         if consume.handled:

@@ -185,13 +185,13 @@ def decision(
 
     asked = frozenset(Action) if action == "All" else frozenset({Action(action)})
     entries: dict[str, list[Any]] = {kind: [] for kind in PolicyType}
-    for one in rights:
-        entries[one.policy].append(
+    for right in rights:
+        entries[right.policy].append(
             PolicyEntryInfo(
-                resource=one.resource,
-                actions=list(one.actions),
-                source_ips=list(one.sources),
-                decision="Allow" if one.allow else "Deny",
+                resource=right.resource,
+                actions=list(right.actions),
+                source_ips=list(right.sources),
+                decision="Allow" if right.allow else "Deny",
             )
         )
     for kind in PolicyType:

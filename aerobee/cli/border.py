@@ -160,7 +160,7 @@ def reason_of(error: AerobeeError) -> AerobeeError:
     if isinstance(error, SendFailedError) and error.attempts:
         return error.attempts[-1].error
     if isinstance(error, BatchSendError):
-        return next(one for one in error.results if isinstance(one, AerobeeError))
+        return next(result for result in error.results if isinstance(result, AerobeeError))
     if isinstance(error, UndeliveredError):
         return reason_of(error.failed[0][1])
     return error

@@ -70,7 +70,7 @@ def named(admin: AdminClient, broker: str | None, *, every: bool) -> list[str | 
         return [broker]
     if broker is not None:
         raise click.UsageError("--broker or --all, not both")
-    return [one.name for one in admin.cluster_info().brokers if one.broker_id == 0]
+    return [broker.name for broker in admin.cluster_info().brokers if broker.broker_id == 0]
 
 
 @config.command("set")

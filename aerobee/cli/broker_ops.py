@@ -58,7 +58,7 @@ def clean(
             one.name for one in brokers if one.is_master and broker in (None, one.name, one.address)
         ]
         if not names:
-            there = ", ".join(one.name for one in brokers) or "none"
+            there = ", ".join(broker.name for broker in brokers) or "none"
             wanted = broker or "any broker"
             text = f"the name server knows no master of {wanted}; it knows: {there}"
             raise BrokerNotFoundError(text)

@@ -34,7 +34,7 @@ def group_names(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 def user_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Users with this prefix, of any broker."""
-    names = set(asked(ctx, lambda admin: [one.name for one in admin.users()]))
+    names = set(asked(ctx, lambda admin: [user.name for user in admin.users()]))
     return sorted(name for name in names if name.startswith(incomplete))
 
 

@@ -98,7 +98,9 @@ def import_file(
     with whole(connection).admin() as admin:
         changes = planned(admin, file, kinds)
         missing = without_secret(changes, known)
-        doable = [one for one in changes if one.name not in missing or one.kind in TABLES]
+        doable = [
+            change for change in changes if change.name not in missing or change.kind in TABLES
+        ]
         if doable and not (dry_run or yes):
             click.confirm(f"create or change {len(doable)} definitions?", abort=True, err=True)
         for change in () if dry_run else doable:
@@ -143,7 +145,7 @@ def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list
     wanted = read(file.read(BYTES_MAX + 1))
     asked = [kind for kind in kinds or KINDS if getattr(wanted, kind)]
     there = defined(admin, asked)
-    masters = sorted({one.name for one in admin.cluster_info().brokers if one.is_master})
+    masters = sorted({broker.name for broker in admin.cluster_info().brokers if broker.is_master})
     return list(differences(wanted, there, masters, asked))
 
 
@@ -180,9 +182,9 @@ def without_secret(changes: Iterable[Change], secrets: Mapping[str, str]) -> lis
     """The users that would have to be created and cannot be."""
     return sorted(
         {
-            one.name
-            for one in changes
-            if one.kind == "users" and one.before is None and one.name not in secrets
+            change.name
+            for change in changes
+            if change.kind == "users" and change.before is None and change.name not in secrets
         }
     )
 
@@ -238,7 +240,7 @@ def grant(admin: AdminClient, user: str, broker: str, place: str, entry: Any) ->
     resource, _, policy = place.rpartition(" ")
     try:
         allow, actions, sources = entry["allow"], entry["actions"], entry.get("sources", [])
-        texts = all(isinstance(one, str) for one in (*actions, *sources))
+        texts = all(isinstance(action, str) for action in (*actions, *sources))
         if policy not in ("Custom", "Default") or not (isinstance(allow, bool) and texts):
             raise TypeError
     except (LookupError, TypeError, AttributeError):

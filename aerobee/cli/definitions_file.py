@@ -113,7 +113,7 @@ def placed(
     if here or not by_broker:
         return here
     first, *others = by_broker.values()
-    if any(one != first for one in others):
+    if any(other != first for other in others):
         raise ConfigurationError(
             f"{what}: its settings differ by broker ({', '.join(by_broker)}), and none of these is "
             f"here: name the brokers of this cluster ({', '.join(brokers)}) in the file"

@@ -111,7 +111,7 @@ def list_letters(
         for topic in admin.topics():
             if topic.startswith(DLQ_PREFIX):
                 described = admin.describe_topic(topic)
-                times = [one.last_stored_at for one in described.queues if one.last_stored_at]
+                times = [queue.last_stored_at for queue in described.queues if queue.last_stored_at]
                 rows.append(
                     {
                         "group": topic.removeprefix(DLQ_PREFIX),

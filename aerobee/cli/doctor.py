@@ -39,7 +39,7 @@ def doctor(
     """
     with connection.admin() as admin:
         found = admin.diagnose_group(name, slow_after=slow_after)
-        slow = {one for finding in found.findings if stacks for one in finding.members}
+        slow = {member for finding in found.findings if stacks for member in finding.members}
         held = {one: admin.running_info(name, one, stacks=True).stacks for one in sorted(slow)}
     if output.for_programs:
         more: dict[str, Any] = {"stacks": held} if stacks else {}
@@ -65,31 +65,31 @@ def show(found: GroupDiagnosis, output: Output) -> None:
         echo("nothing is wrong")
     output.rows(
         {
-            "topic": one.queue.topic,
-            "broker": one.queue.broker_name,
-            "queue": one.queue.queue_id,
-            "end": one.end,
-            "consumed": one.consumer_offset,
-            "lag": one.lag,
-            "waiting_s": one.waiting_s,
-            "owner": list(one.owners) or None,
-            "cached": one.cached,
-            "lock_s": one.lock_age_s,
-            "pulled": one.pulled_at,
-            "handled": one.consumed_at,
+            "topic": queue.queue.topic,
+            "broker": queue.queue.broker_name,
+            "queue": queue.queue.queue_id,
+            "end": queue.end,
+            "consumed": queue.consumer_offset,
+            "lag": queue.lag,
+            "waiting_s": queue.waiting_s,
+            "owner": list(queue.owners) or None,
+            "cached": queue.cached,
+            "lock_s": queue.lock_age_s,
+            "pulled": queue.pulled_at,
+            "handled": queue.consumed_at,
         }
-        for one in found.queues
+        for queue in found.queues
     )
     output.rows(
         {
-            "member": one.client_id,
-            "address": one.address,
-            "version": f"{one.language} {one.version}",
-            "in_order": one.orderly,
-            "strategy": one.strategy,
-            "popped": one.waiting_acks,
+            "member": member.client_id,
+            "address": member.address,
+            "version": f"{member.language} {member.version}",
+            "in_order": member.orderly,
+            "strategy": member.strategy,
+            "popped": member.waiting_acks,
         }
-        for one in found.members
+        for member in found.members
     )
     for text in found.unknown:
         echo(f"not known: {escaped(text)}")

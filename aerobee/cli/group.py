@@ -95,7 +95,10 @@ def show_group(found: GroupDescription, output: Output) -> None:
             "group": found.name,
             "topics": list(found.topics),
             "model": online.message_model or None,
-            "subscriptions": [f"{one.topic} ({one.expression})" for one in online.subscriptions],
+            "subscriptions": [
+                f"{subscription.topic} ({subscription.expression})"
+                for subscription in online.subscriptions
+            ],
         }
     )
     output.rows(
@@ -110,12 +113,12 @@ def show_group(found: GroupDescription, output: Output) -> None:
     )
     output.rows(
         {
-            "member": one.client_id,
-            "address": one.address,
-            "language": one.language,
-            "version": one.version,
+            "member": member.client_id,
+            "address": member.address,
+            "language": member.language,
+            "version": member.version,
         }
-        for one in online.members
+        for member in online.members
     )
 
 
@@ -149,16 +152,16 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
     """One row per queue."""
     return [
         {
-            "topic": one.queue.topic,
-            "broker": one.queue.broker_name,
-            "queue": one.queue.queue_id,
-            "end": one.broker_offset,
-            "consumed": one.consumer_offset,
-            "lag": one.lag,
-            "in_flight": one.in_flight,
-            "last_consumed": one.last_consumed_at,
+            "topic": queue.queue.topic,
+            "broker": queue.queue.broker_name,
+            "queue": queue.queue.queue_id,
+            "end": queue.broker_offset,
+            "consumed": queue.consumer_offset,
+            "lag": queue.lag,
+            "in_flight": queue.in_flight,
+            "last_consumed": queue.last_consumed_at,
         }
-        for one in found.queues
+        for queue in found.queues
     ]
 
 
@@ -321,13 +324,13 @@ def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output)
     """The changed offsets, or those that would change."""
     output.rows(
         {
-            "topic": one.queue.topic,
-            "broker": one.queue.broker_name,
-            "queue": one.queue.queue_id,
-            "before": one.before,
-            "after": one.after,
+            "topic": change.queue.topic,
+            "broker": change.queue.broker_name,
+            "queue": change.queue.queue_id,
+            "before": change.before,
+            "after": change.after,
         }
-        for one in changes
+        for change in changes
     )
     done = "would be moved" if dry_run else "moved"
     output.say(f"{len(changes)} queues {done}" if changes else "nothing to move")

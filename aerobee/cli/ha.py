@@ -97,7 +97,9 @@ def promote(
     the old master is started again, set its brokerRole to SLAVE, with a brokerId of its own.
     """
     with connection.admin() as admin:
-        broker = next((one for one in admin.cluster_info().brokers if one.address == address), None)
+        broker = next(
+            (broker for broker in admin.cluster_info().brokers if broker.address == address), None
+        )
         if broker is None:
             raise click.UsageError(f"the name server knows no broker at {address}")
         against = dict(objections(list(members_of(admin, broker.name)), address))
@@ -120,7 +122,7 @@ def promote(
 
 def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, str]]:
     """The names of what is against a promotion, with the reason in words."""
-    own = next((one.status for one in members if one.broker.address == address), None)
+    own = next((member.status for member in members if member.broker.address == address), None)
     for member in members:
         status, where = member.status, member.broker.address
         if status is None or where == address:

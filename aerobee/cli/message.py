@@ -161,11 +161,11 @@ def tail(
     with connection.admin() as admin:
         bounds = admin.describe_topic(topic).queues
         found: list[ReceivedMessage] = []
-        for one in bounds:
-            start = max(one.first, one.end - count)
-            most = min(count, one.end - start)
+        for bound in bounds:
+            start = max(bound.first, bound.end - count)
+            most = min(count, bound.end - start)
             if most:
-                found += admin.read_messages(one.queue, start, max_messages=most)
+                found += admin.read_messages(bound.queue, start, max_messages=most)
     found.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
     show(found[-count:], style, output)
     if not follow:
@@ -174,9 +174,9 @@ def tail(
     write = message_writer("json" if output.for_programs else style)
     options = connection.options()
     with PullConsumer(CLI_GROUP, connection.namesrv, auto_commit=False, **options) as consumer:
-        consumer.assign([one.queue for one in bounds])
-        for one in bounds:
-            consumer.seek(one.queue, one.end)
+        consumer.assign([bound.queue for bound in bounds])
+        for bound in bounds:
+            consumer.seek(bound.queue, bound.end)
         try:
             for following in read(consumer, None, None, True, outages):
                 write(following)

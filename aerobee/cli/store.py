@@ -329,7 +329,7 @@ def exported_lines(found: Export) -> str:
     lines = [f"left out: {line_of_finding(one)}" for one in found.damage]
     listed, every = len(found.damage), sum(found.counts.values())
     lines += [f"left out: {every - listed} places more"] if every > listed else []
-    lines += [f"note: {line_of_finding(one)}" for one in found.notes]
+    lines += [f"note: {line_of_finding(note)}" for note in found.notes]
     lines += [f"{found.output}/{name}: {count} messages" for name, count in found.topics.items()]
     lines.append(
         f"{found.messages} messages exported, {found.damaged_bodies} with damaged bodies left out, "
@@ -352,7 +352,7 @@ def described(found: Verification) -> str:
     everything = sum(found.counts.values())
     if everything > listed:
         lines.append(f"damage: {everything - listed} more")
-    lines += [f"note: {line_of_finding(one)}" for one in found.notes]
+    lines += [f"note: {line_of_finding(note)}" for note in found.notes]
     lines.append(
         f"{found.path}: {state_of(found)}; {found.messages} messages in {counted(found.segments)} "
         f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}, "

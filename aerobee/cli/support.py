@@ -210,7 +210,7 @@ def tables(admin: AdminClient, made: Bundle) -> dict[str, Any]:
     from aerobee.cli.topic import of_users
     from aerobee.client.system_names import is_system_group
 
-    groups = [one for one in admin.groups() if not is_system_group(one)]
+    groups = [group for group in admin.groups() if not is_system_group(group)]
     counts: dict[str, Any] = {"topics": len(list(of_users(admin))), "groups": len(groups)}
     parts: dict[str, Callable[[], int]] = {
         "users": lambda: len(admin.users()),
@@ -221,8 +221,8 @@ def tables(admin: AdminClient, made: Bundle) -> dict[str, Any]:
         with made.trying(name):
             counts[name] = count()
     counts["lag"] = {
-        one: {"lag": (lag := admin.consumer_lag(one)).total, "queues": len(lag.queues)}
-        for one in groups[:GROUPS_MAX]
+        group: {"lag": (lag := admin.consumer_lag(group)).total, "queues": len(lag.queues)}
+        for group in groups[:GROUPS_MAX]
     }
     return counts
 

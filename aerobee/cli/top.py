@@ -120,7 +120,7 @@ def over_hour(admin: AdminClient, look: Look, statistic: str, keys: Sequence[str
     if look.masters or any(young(stats) for _, stats in look.alive):
         return None
     brokers = [broker.name for broker, _ in look.alive if broker.is_master]
-    return sum(rate(admin, statistic, key, one, hour=True) for one in brokers for key in keys)
+    return sum(rate(admin, statistic, key, broker, hour=True) for broker in brokers for key in keys)
 
 
 def young(stats: dict[str, str]) -> bool:
@@ -145,8 +145,8 @@ def topics(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
     return [
         {
             "topic": name,
-            "in_per_s": sum(rate(admin, "TOPIC_PUT_NUMS", name, one) for one in brokers),
-            "bytes_per_s": sum(rate(admin, "TOPIC_PUT_SIZE", name, one) for one in brokers),
+            "in_per_s": sum(rate(admin, "TOPIC_PUT_NUMS", name, broker) for broker in brokers),
+            "bytes_per_s": sum(rate(admin, "TOPIC_PUT_SIZE", name, broker) for broker in brokers),
         }
         for name in of_users(admin)
     ]

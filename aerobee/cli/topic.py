@@ -69,8 +69,8 @@ def describe(name: str, connection: Connection, output: Output) -> None:
     with connection.admin() as admin:
         found = admin.describe_topic(name)
     head = {"topic": name, "messages": found.messages, "groups": list(found.groups)}
-    brokers = [described_config(one) for one in found.configs]
-    queues = [described_queue(one) for one in found.queues]
+    brokers = [described_config(config) for config in found.configs]
+    queues = [described_queue(queue) for queue in found.queues]
     if output.for_programs:
         output.record(head | {"brokers": brokers, "queues": queues})
         return

@@ -51,7 +51,7 @@ def list_users(
 ) -> None:
     """Print all users, broker by broker."""
     with connection.admin() as admin:
-        output.rows(row(one) for one in admin.users(part, broker))
+        output.rows(row(user) for user in admin.users(part, broker))
 
 
 def row(one: User) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def row(one: User) -> dict[str, Any]:
 def show(name: str, broker: str | None, connection: Connection, output: Output) -> None:
     """Print user NAME on each broker, and what the user may do."""
     with connection.admin() as admin:
-        found = [row(one) for one in admin.users(name, broker) if one.name == name]
+        found = [row(user) for user in admin.users(name, broker) if user.name == name]
         rights = [acl_row(one) for one in admin.acl(name, broker=broker)]
     if not found:
         raise click.ClickException(f"there is no user {name}")

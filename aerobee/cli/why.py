@@ -76,7 +76,7 @@ def identity(admin: AdminClient, text: str) -> str:
 
 def described(found: MessageHistory) -> dict[str, Any]:
     """A history for programs."""
-    return {**plain(found), "copies": [described_copy(one) for one in found.copies]}
+    return {**plain(found), "copies": [described_copy(copy) for copy in found.copies]}
 
 
 def described_copy(one: MessageCopy) -> dict[str, Any]:
@@ -104,19 +104,19 @@ def show(found: MessageHistory, output: Output) -> None:
     echo(f"  {escaped(found.text)}")
     output.rows(
         {
-            "copy": one.kind.value,
-            "place": f"{one.message.queue}@{one.message.queue_offset}",
-            "log": one.message.commit_log_offset,
-            "born": one.message.born_at,
-            "stored": one.message.stored_at,
-            "due": one.due_at,
-            "bytes": one.size_bytes,
-            "sys_flag": one.sys_flag,
-            "tag": one.message.tag,
-            "tries": one.message.reconsume_times,
-            "group": one.group,
+            "copy": copy.kind.value,
+            "place": f"{copy.message.queue}@{copy.message.queue_offset}",
+            "log": copy.message.commit_log_offset,
+            "born": copy.message.born_at,
+            "stored": copy.message.stored_at,
+            "due": copy.due_at,
+            "bytes": copy.size_bytes,
+            "sys_flag": copy.sys_flag,
+            "tag": copy.message.tag,
+            "tries": copy.message.reconsume_times,
+            "group": copy.group,
         }
-        for one in found.copies
+        for copy in found.copies
     )
     for group in found.groups:
         until = f" (until {shown(group.until)})" if group.until else ""

@@ -105,16 +105,16 @@ def declared(cls: type[Options]) -> tuple[OptionDeclaration, ...]:
     hints = get_type_hints(cls, include_extras=True)
     return tuple(
         OptionDeclaration(
-            one.name,
+            field.name,
             (
-                one.encode_name,
-                *(alias for alias, name in cls.aliases.items() if name == one.encode_name),
+                field.encode_name,
+                *(alias for alias, name in cls.aliases.items() if name == field.encode_name),
             ),
-            hints[one.name],
-            None if one.default is msgspec.NODEFAULT else one.default,
+            hints[field.name],
+            None if field.default is msgspec.NODEFAULT else field.default,
         )
-        for one in msgspec.structs.fields(cls)
-        if MADE not in get_args(hints[one.name])
+        for field in msgspec.structs.fields(cls)
+        if MADE not in get_args(hints[field.name])
     )
 
 
@@ -186,7 +186,7 @@ def _plain(word: str, kind: Any, unit: Mapping[str, float] | None) -> Any:
     if kind is bool:
         return SWITCH.get(word.lower(), word)
     if get_origin(kind) is Literal:
-        return {str(one).lower(): one for one in get_args(kind)}.get(word.lower(), word)
+        return {str(literal).lower(): literal for literal in get_args(kind)}.get(word.lower(), word)
     if not re.fullmatch(r"-?[0-9]{1,19}", word) or int(word) > LARGEST:
         raise ValueError(word)
     return int(word)

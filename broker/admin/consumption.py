@@ -239,8 +239,8 @@ class ConsumptionProcessor:
         name = topic.topic_name
         queues = await self.queues_in(group, name, topic.write_queue_nums)
         body = consume_stats(self.by_queues(name, queues), self.got_per_s(group, name))
-        behind = sum(one.broker_offset - one.consumer_offset for one in queues)
-        in_flight = sum(one.pull_offset - one.consumer_offset for one in queues)
+        behind = sum(queue.broker_offset - queue.consumer_offset for queue in queues)
+        in_flight = sum(queue.pull_offset - queue.consumer_offset for queue in queues)
         return Progress(body, behind, in_flight)
 
     async def time_spans(

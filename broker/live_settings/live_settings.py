@@ -132,7 +132,11 @@ class LiveSettings:
             if clash:
                 self._refuse([f"{one} (it counts only with a restart)" for one in clash])
                 return
-            left = [one for one in differences(self.config, read) if not one.key.declaration.live]
+            left = [
+                difference
+                for difference in differences(self.config, read)
+                if not difference.key.declaration.live
+            ]
             taken = await self._take_over(wanted, SIGNAL)
         for one in left:
             log.warning("config.needs_restart", key=one.key.name, value=one.before, read=one.after)
@@ -146,7 +150,9 @@ class LiveSettings:
             total = disk_bytes(wanted, self._disk)
         except OSError:
             return []
-        return beyond_disk(wanted, (one.key for one in differences(self.config, wanted)), total)
+        return beyond_disk(
+            wanted, (difference.key for difference in differences(self.config, wanted)), total
+        )
 
     def _refuse(self, problems: Sequence[str]) -> None:
         for problem in problems:

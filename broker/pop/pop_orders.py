@@ -259,7 +259,9 @@ def _batch(fields: Mapping[str, Any]) -> OrderBatch:
     return OrderBatch(
         int(fields["popTime"]),
         int(fields.get("i") or 0),
-        [distances[0], *(distances[0] + one for one in distances[1:])] if distances else [],
+        [distances[0], *(distances[0] + distance for distance in distances[1:])]
+        if distances
+        else [],
         _numbers(fields, "ot"),
         _numbers(fields, "oc"),
         int(fields.get("l") or 0),

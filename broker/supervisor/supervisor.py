@@ -219,10 +219,10 @@ class Supervisor(Server):
         """
         members = self.members.all
         with trio.move_on_after(READY_S):
-            while not all(one.served or one.exit_code is not None for one in members):
+            while not all(member.served or member.exit_code is not None for member in members):
                 await self.members.change()
-        while not self.members.stopping and not any(one.served for one in members):
-            codes = [one.exit_code for one in members]
+        while not self.members.stopping and not any(member.served for member in members):
+            codes = [member.exit_code for member in members]
             if None not in codes:
                 self.refused = max(code or 0 for code in codes)
                 self.stop()

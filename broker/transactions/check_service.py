@@ -364,7 +364,7 @@ class HalfMessages:
         members = list(self._clients.producers.get(half.producer_group, {}).values())
         if self.may_publish is not None:
             topic, allowed = half.topic, self.may_publish
-            members = [one for one in members if allowed(one.connection, topic)]
+            members = [member for member in members if allowed(member.connection, topic)]
         for _ in range(min(CHANNEL_TRIES, len(members))):
             self._turn += 1
             connection = members[self._turn % len(members)].connection

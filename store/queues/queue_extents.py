@@ -94,7 +94,7 @@ class QueueExtentsFile:
             return NO_EXTENTS
         told_from_others_ns = (self._disk.mtime_ms(self.path) - SAME_TIME_MS) * 1_000_000
         topics = {
-            topic: [one for one in queues if one.changed_ns < told_from_others_ns]
+            topic: [queue for queue in queues if queue.changed_ns < told_from_others_ns]
             for topic, queues in extents.topics.items()
         }
         return msgspec.structs.replace(extents, topics=topics)

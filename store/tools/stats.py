@@ -79,7 +79,7 @@ def summarise(
         _count(summary, passage)
         summary.end_offset = passage.end
         summary.unreadable_bytes = sum(end - begin for begin, end in passage.regions)
-    summary.notes = [f"{one.place}: {one.text}" for one in findings.notes]
+    summary.notes = [f"{note.place}: {note.text}" for note in findings.notes]
     if findings.counts:
         summary.notes.append("there is damage: see `aerobee store verify`")
     return summary

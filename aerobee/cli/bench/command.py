@@ -42,7 +42,7 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
         from aerobee.cli.bench.load import Load
 
-        names = {one.name for one in fields(Load)} & named.keys()
+        names = {field.name for field in fields(Load)} & named.keys()
         chosen = {name: named.pop(name) for name in names}
         load = Load(run=int.from_bytes(os.urandom(4), "big"), **chosen)
         return command(*args, load=load, **named)

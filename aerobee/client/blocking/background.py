@@ -147,7 +147,9 @@ class Background:
     def _at(self, seconds: float, wake_up: WakeUp) -> None:
         if len(self._deadlines) >= self._many:
             # Remove deadlines of earlier turns: most events arrive before their deadline.
-            self._deadlines = [one for one in self._deadlines if one[2].turn == one[2].job.turn]
+            self._deadlines = [
+                deadline for deadline in self._deadlines if deadline[2].turn == deadline[2].job.turn
+            ]
             heapq.heapify(self._deadlines)
             self._many = 2 * len(self._deadlines) + DEADLINES
         heapq.heappush(self._deadlines, (monotonic() + seconds, next(self._order), wake_up))

@@ -114,7 +114,9 @@ class Connections:
         """Close the connections to these addresses, which get no more requests."""
         self._notice_fork()
         with self._lock:
-            known = [self._channels.pop(one) for one in addresses if one in self._channels]
+            known = [
+                self._channels.pop(address) for address in addresses if address in self._channels
+            ]
         for channel in known:
             channel.close()
 

@@ -145,7 +145,7 @@ class ClientConfig:
 
 def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split options into fields of the dataclass `own`, and those of a client."""
-    names = {one.name for one in fields(own)}
+    names = {field.name for field in fields(own)}
     mine = {name: value for name, value in options.items() if name in names}
     return mine, {name: value for name, value in options.items() if name not in names}
 

@@ -216,7 +216,7 @@ class AssignedMember(PushMember):
         if batch.given_up:
             return
         lost = {id(message) for message in failed}
-        self._acknowledge_soon([one for one in batch.messages if id(one) not in lost])
+        self._acknowledge_soon([message for message in batch.messages if id(message) not in lost])
         for message in batch.messages:
             batch.held.finish(message.queue_offset)
         for message in failed:

@@ -295,7 +295,9 @@ class Member:
         now = self.instance.clock.monotonic()
         return ConsumerRunningInfo(
             properties=self.properties(),
-            subscription_set=[described(one) for one in self.subscriptions.values()],
+            subscription_set=[
+                described(subscription) for subscription in self.subscriptions.values()
+            ],
             mq_table={
                 to_wire(queue).to_bytes().decode(): self._account(held, now)
                 for queue, held in self.held.items()

@@ -77,7 +77,9 @@ class PoppingMember(Popper):
             consume_type="CONSUME_PASSIVELY",
             message_model="CLUSTERING",
             consume_from_where=f"CONSUME_FROM_{'LAST' if last else 'FIRST'}_OFFSET",
-            subscription_data_set=[described(one) for one in self.subscriptions.values()],
+            subscription_data_set=[
+                described(subscription) for subscription in self.subscriptions.values()
+            ],
             unit_mode=False,
         )
 

@@ -76,7 +76,7 @@ def together(batches: Sequence[ProducerBatch]) -> ProducerBatch:
         first.topic,
         [batch.uniq_ids[0] for batch in batches],
         WAITS if first.wait_store_ok else WAITS_NOT,
-        b"".join([batch_item(one.flag, one.body, one.properties) for one in batches]),
+        b"".join([batch_item(batch.flag, batch.body, batch.properties) for batch in batches]),
         as_batch=True,
         messages=[batch.messages[0] for batch in batches],
     )

@@ -103,7 +103,7 @@ class Traces(Hook):
             sum(len(message.body) for message in send.messages),
             self._cost_ms(began_s),
             HALF if send.half else DELAYED if first.delayed else NORMAL,
-            ",".join(one.offset_message_id for one in results) if results else None,
+            ",".join(result.offset_message_id for result in results) if results else None,
             bool(results),
         )
         self.add(Trace(send.topic, text, [*send.message_ids, *keys]))
@@ -190,9 +190,10 @@ class Traces(Hook):
     def _traced(self, consume: ConsumeContext) -> list[ReceivedMessage]:
         """The messages to trace: not those with tracing switched off, nor trace messages."""
         return [
-            one
-            for one in consume.messages
-            if one.properties.get("TRACE_ON") != "false" and one.original_topic != self.topic
+            message
+            for message in consume.messages
+            if message.properties.get("TRACE_ON") != "false"
+            and message.original_topic != self.topic
         ]
 
 

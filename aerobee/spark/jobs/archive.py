@@ -166,10 +166,10 @@ class Run:
         if task.marks:
             keep_id(task.store, self.log_id)
         return [
-            one
-            for one in segments
-            if one.start not in found
-            or not self.is_archived(one, self.known[one.start], found[one.start])
+            segment
+            for segment in segments
+            if segment.start not in found
+            or not self.is_archived(segment, self.known[segment.start], found[segment.start])
         ]
 
     def is_archived(self, segment: Segment, entry: Entry, found: SegmentMatch) -> bool:
@@ -286,11 +286,11 @@ class Run:
 def grouped(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
     """Split into runs of adjacent segments, at most `most` in each."""
     group: list[Segment] = []
-    for one in segments:
-        if group and (len(group) == most or group[-1].end != one.start):
+    for segment in segments:
+        if group and (len(group) == most or group[-1].end != segment.start):
             yield group
             group = []
-        group.append(one)
+        group.append(segment)
     if group:
         yield group
 
@@ -408,8 +408,13 @@ def command(*, store: str, output: str, as_json: bool, session: Session, **optio
     with session.opened("archive") as spark:
         outcome = archive(spark, task)
     shown = [
-        {"segment": one.segment, "records": one.records, "bytes": one.bytes, "sealed": one.sealed}
-        for one in outcome.entries
+        {
+            "segment": entry.segment,
+            "records": entry.records,
+            "bytes": entry.bytes,
+            "sealed": entry.sealed,
+        }
+        for entry in outcome.entries
     ]
     Output(as_json=as_json).show(shown, ["segment", "records", "bytes", "sealed"])
     for name, why in outcome.failed.items():

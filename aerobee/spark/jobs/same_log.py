@@ -78,9 +78,9 @@ def compared(
     Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
     """
     found = {
-        one.start: _compared(one, known[one.start], is_last=one == segments[-1])
-        for one in segments
-        if one.start in known
+        segment.start: _compared(segment, known[segment.start], is_last=segment == segments[-1])
+        for segment in segments
+        if segment.start in known
     }
     if known and segments and not found:
         _check_goes_on(segments[0], list(known.values()), log_id, archive)

@@ -93,7 +93,7 @@ def _rows(cluster: Cluster, address: str, options: LagOptions, snapshot_ms: int)
     """The rows of one broker. Raises: AerobeeError."""
     groups: Sequence[str] = options.groups
     if not groups:
-        groups = [one for one in _groups(cluster, address) if not is_system_group(one)]
+        groups = [group for group in _groups(cluster, address) if not is_system_group(group)]
     topics = frozenset(options.topics)
     return [
         row

@@ -301,10 +301,12 @@ def tiny_together(things: Sequence[T], size_of: Callable[[T], int]) -> list[tupl
 
     Each partition costs tens of milliseconds, however little it reads.
     """
-    tiny = [one for one in things if size_of(one) < TINY_OFFSETS]
+    tiny = [thing for thing in things if size_of(thing) < TINY_OFFSETS]
     if len(tiny) <= MANY_TINY:
-        return [(one,) for one in things]
-    partitions: list[tuple[T, ...]] = [(one,) for one in things if size_of(one) >= TINY_OFFSETS]
+        return [(thing,) for thing in things]
+    partitions: list[tuple[T, ...]] = [
+        (thing,) for thing in things if size_of(thing) >= TINY_OFFSETS
+    ]
     together: list[T] = []
     room = TINY_OFFSETS
     for one in tiny:

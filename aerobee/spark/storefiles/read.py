@@ -105,7 +105,7 @@ def log_of(options: StoreOptions) -> Log:
         text = f"startingPhysicalOffset {begin}: the log in {options.path} begins at"
         data_lost(options, f"{text} {segments[0].start}, older segments are deleted")
     end = end if end is not None else (last.end if last else 0)
-    chosen = [one for one in segments if one.end > begin and one.start < end]
+    chosen = [segment for segment in segments if segment.end > begin and segment.start < end]
     for one, two in holes_between(segments):
         if begin < two.start and one.end < end:
             text = f"{options.path}: bytes {one.end} to {two.start} of the log are missing between"

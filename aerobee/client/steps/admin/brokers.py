@@ -163,7 +163,7 @@ def masters(
         and (broker or one.address not in routes.left_out)
     ]
     if not found:
-        there = ", ".join(f"{one.name} ({one.cluster})" for one in info.brokers) or "none"
+        there = ", ".join(f"{broker.name} ({broker.cluster})" for broker in info.brokers) or "none"
         wanted = broker or (f"cluster {cluster}" if cluster else "any broker")
         text = f"the name server knows no master of {wanted}; it knows: {there}"
         raise BrokerNotFoundError(text).about(broker=broker)
@@ -177,9 +177,9 @@ def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
     """
     if name is not None and ":" in name:
         info = yield from cluster_info(routes)
-        for one in info.brokers:
-            if one.address == name:
-                return Broker(one.name, one.address, one.cluster)
+        for broker in info.brokers:
+            if broker.address == name:
+                return Broker(broker.name, broker.address, broker.cluster)
     found = yield from masters(routes, broker=name)
     if len(found) > 1:
         raise ConfigurationError(f"name one broker of {', '.join(one.name for one in found)}")

@@ -98,7 +98,7 @@ def define_group(
     Raises: as `define_topic`.
     """
     check_name("group", name, GROUP_MAX)
-    known = [one.encode_name for one in msgspec.structs.fields(SubscriptionGroupConfig)]
+    known = [field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)]
     check_known(f"group {name}", settings, [one for one in known if one != "groupName"])
     wanted = {**settings, "groupName": name}
     config = converted(f"group {name}", wanted, SubscriptionGroupConfig)

@@ -88,8 +88,8 @@ def explain_messages(
     targets = yield from masters(routes)
     copies = yield from copies_with_key(routes, targets, topic, key)
     by_id: dict[str, list[MessageCopy]] = {}
-    for one in copies:
-        by_id.setdefault(one.message.message_id, []).append(one)
+    for copy in copies:
+        by_id.setdefault(copy.message.message_id, []).append(copy)
     histories = []
     for message_id in list(by_id)[-max_messages:]:
         known = by_id[message_id]

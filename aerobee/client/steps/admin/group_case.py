@@ -45,7 +45,7 @@ class Case:
         self.queues = queues_of(look)
         online = next(iter(look.connections.values()), None)
         self.broadcasts = online is not None and online.message_model == BROADCASTING
-        self.orderly = any(one.orderly for one in self.members)
+        self.orderly = any(member.orderly for member in self.members)
         self.pops = any(info.popped for info in look.infos.values())
         self.shares = (
             online is not None
@@ -57,7 +57,7 @@ class Case:
     @property
     def behind(self) -> list[QueueState]:
         """The queues with a lag."""
-        return [one for one in self.queues if one.lag > 0 and not self.broadcasts]
+        return [queue for queue in self.queues if queue.lag > 0 and not self.broadcasts]
 
     def age_s(self, at: datetime | None) -> float | None:
         """The seconds since an instant; None for never."""
@@ -136,9 +136,9 @@ def names(things: Iterable[object]) -> str:
 
 def queue_names(queues: Sequence[QueueState]) -> str:
     """The names of queues as text."""
-    return names(one.queue for one in queues)
+    return names(queue.queue for queue in queues)
 
 
 def total(queues: Iterable[QueueState]) -> int:
     """The lag of all queues together, in messages."""
-    return sum(one.lag for one in queues)
+    return sum(queue.lag for queue in queues)

@@ -35,7 +35,7 @@ def diagnosis_of(look: GroupLook, slow_after_s: float) -> GroupDiagnosis:
     """The diagnosis. A handler without a new message for `slow_after_s` seconds is slow."""
     online = next(iter(look.connections.values()), None)
     case = Case(look, slow_after_s)
-    retries = [one for one in case.queues if one.queue.topic.startswith(RETRY_PREFIX)]
+    retries = [queue for queue in case.queues if queue.queue.topic.startswith(RETRY_PREFIX)]
     unknown = [*look.unknown, COMMIT_TIMES, RETRIES_UNSEEN]
     if case.orderly:
         unknown.append(LOCKS_UNSEEN)
@@ -52,7 +52,7 @@ def diagnosis_of(look: GroupLook, slow_after_s: float) -> GroupDiagnosis:
         members=case.members,
         queues=case.queues,
         findings=sorted(findings, key=lambda one: rank.index(one.severity)),
-        retries=sum(one.lag for one in retries),
+        retries=sum(retry.lag for retry in retries),
         dead_letters=look.dead_letters,
         held_pops=look.held_pops,
         unknown=unknown,
@@ -105,7 +105,7 @@ def unreadable(case: Case) -> Iterator[Finding]:
             advice=f"aerobee broker config set brokerPermission=6 --broker {broker}",
         )
     for topic, configs in case.look.topics.items():
-        closed = [one.broker for one in configs if not one.perm & PERM_READ]
+        closed = [config.broker for config in configs if not config.perm & PERM_READ]
         if closed:
             yield Finding(
                 kind="topic_not_readable",
@@ -191,9 +191,9 @@ def conflicting(case: Case) -> Iterator[Finding]:
 def subscribed(info: RunningInfo) -> dict[str, tuple[str, str]]:
     """The subscriptions of a member: topic → kind and text of the expression."""
     return {
-        one.topic: (one.expression_type, one.expression)
-        for one in info.subscriptions
-        if not one.topic.startswith(RETRY_PREFIX)
+        subscription.topic: (subscription.expression_type, subscription.expression)
+        for subscription in info.subscriptions
+        if not subscription.topic.startswith(RETRY_PREFIX)
     }
 
 
@@ -209,7 +209,8 @@ def brokers_differ(case: Case) -> Iterator[Finding]:
         return
     tables = {
         name: [
-            (one.topic, one.expression) for one in subscriptions(found.subscription_table.values())
+            (subscription.topic, subscription.expression)
+            for subscription in subscriptions(found.subscription_table.values())
         ]
         for name, found in case.look.connections.items()
     }
@@ -239,7 +240,7 @@ def silent(case: Case) -> Iterator[Finding]:
 
 def mixed(case: Case) -> Iterator[Finding]:
     """Members differ in their kind of consumption."""
-    kinds = sorted({f"{one.language} {one.version}" for one in case.members})
+    kinds = sorted({f"{member.language} {member.version}" for member in case.members})
     if len(kinds) > 1:
         yield Finding(
             kind="versions_differ",
@@ -247,7 +248,7 @@ def mixed(case: Case) -> Iterator[Finding]:
             text=f"members are of different versions or languages: {names(kinds)}",
             advice="nothing, unless queues have no owner or several: then their strategies differ",
         )
-    strategies = sorted({one.strategy for one in case.members if one.strategy})
+    strategies = sorted({member.strategy for member in case.members if member.strategy})
     if len(strategies) > 1:
         yield Finding(
             kind="strategies_differ",
@@ -255,7 +256,7 @@ def mixed(case: Case) -> Iterator[Finding]:
             text=f"members share the queues out by different strategies: {names(strategies)}",
             advice="give all members the same allocateMessageQueueStrategy",
         )
-    if case.orderly and not all(one.orderly for one in case.members if one.answered):
+    if case.orderly and not all(member.orderly for member in case.members if member.answered):
         yield Finding(
             kind="order_differs",
             severity=Severity.ERROR,

@@ -113,7 +113,7 @@ def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
             for topic in topics:
                 yield from look_at_topic(routes, target, topic, look)
             letters = yield from bounds_at(routes, target, f"{DLQ_PREFIX}{group}")
-            look.dead_letters += sum(one.messages for one in letters)
+            look.dead_letters += sum(letter.messages for letter in letters)
         except AerobeeError as error:
             look.unreachable[target.name] = str(error)
     return look
@@ -128,7 +128,7 @@ def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[Non
     if online is not None:
         look.connections[target.name] = online
     lags, tps = yield from lags_at(routes, target, look.group)
-    look.offsets |= {one.queue: one for one in lags}
+    look.offsets |= {lag.queue: lag for lag in lags}
     look.consume_tps += tps
     settings = yield from broker_config(routes, target.address)
     permission = whole_number(settings.get(PERMISSION, str(PERM_READ)))

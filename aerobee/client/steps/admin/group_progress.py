@@ -27,11 +27,11 @@ Verdict = tuple[GroupState, str, "datetime | None"]
 def progress_of(look: MessageLook, view: GroupView) -> GroupProgress:
     """The progress, from the first rule that applies."""
     state, text, until = next(verdicts(look, view))
-    own = [one for one in look.copies if one.group == view.name]
+    own = [copy for copy in look.copies if copy.group == view.name]
     expressions = [
-        one.expression
-        for one in view.online.subscriptions
-        if look.stored is not None and one.topic == look.stored.message.topic
+        subscription.expression
+        for subscription in view.online.subscriptions
+        if look.stored is not None and subscription.topic == look.stored.message.topic
     ]
     return GroupProgress(
         group=view.name,
@@ -79,7 +79,7 @@ def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
         text = f"failed {number} times; it waits to be tried again"
         yield GroupState.RETRYING, text, last.due_at
         return
-    landed = [one for one in retries if one.message.queue in view.retry_offsets]
+    landed = [retry for retry in retries if retry.message.queue in view.retry_offsets]
     for one in landed[-1:]:
         place = f"{one.message.queue}@{one.message.queue_offset}"
         offset = view.retry_offsets[one.message.queue]
@@ -92,7 +92,7 @@ def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 def copies_of(look: MessageLook, view: GroupView) -> list[MessageCopy]:
     """The copies in the group's retry and dead-letter topics."""
-    return [one for one in look.copies if one.group == view.name]
+    return [copy for copy in look.copies if copy.group == view.name]
 
 
 # ── POP ──
@@ -143,7 +143,7 @@ def by_offset(view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
             text += "; what it subscribed to then is not known"
         yield GroupState.PASSED, text, None
     for info in view.infos:
-        if any(holds(one, message) for one in info.queues):
+        if any(holds(queue, message) for queue in info.queues):
             yield GroupState.IN_FLIGHT, f"in the hands of {info.client_id}, not done yet", None
     who = "nobody is online" if not view.online.members else f"{len(view.online.members)} members"
     if offset is None:

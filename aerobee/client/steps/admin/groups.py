@@ -229,8 +229,12 @@ def all_consumer_lag(routes: Routes) -> Steps[list[ConsumerLag]]:
         for group, stats in (pair for by_group in listed for pair in by_group.items()):
             if wrapped(group, namespace) == group:
                 name = plain(group, namespace)
-                queues.setdefault(name, []).extend(lag for one in stats for lag in lags_in(one))
-                tps[name] = tps.get(name, 0.0) + sum(one.consume_tps for one in stats)
+                queues.setdefault(name, []).extend(
+                    lag for broker_stats in stats for lag in lags_in(broker_stats)
+                )
+                tps[name] = tps.get(name, 0.0) + sum(
+                    broker_stats.consume_tps for broker_stats in stats
+                )
     return [
         ConsumerLag(
             group=group,

@@ -37,7 +37,7 @@ BUFFERED = "check points that a broker still has in memory, and pops in order, a
 
 def history_of(look: MessageLook) -> MessageHistory:
     """The history: verdict, copies, groups and trace."""
-    copies = look.copies = [dated(look, one) for one in look.copies]
+    copies = look.copies = [dated(look, copy) for copy in look.copies]
     unknown = list(look.unknown)
     if look.groups:
         unknown += [HANDLED, BUFFERED]
@@ -76,7 +76,7 @@ def verdict(look: MessageLook) -> str:
 
 def of_kind(look: MessageLook, kind: CopyKind) -> list[MessageCopy]:
     """The copies of one kind, oldest first."""
-    return [one for one in look.copies if one.kind is kind]
+    return [copy for copy in look.copies if copy.kind is kind]
 
 
 def in_topic(look: MessageLook) -> Iterator[str]:
@@ -141,7 +141,7 @@ def in_transaction(look: MessageLook) -> Iterator[str]:
     elif halves:
         last = halves[-1].message
         checks = last.properties.get("TRANSACTION_CHECK_TIMES", "0")
-        if any(has_ended(look, one) for one in halves):
+        if any(has_ended(look, half) for half in halves):
             yield "half of a transaction that was rolled back: it is not delivered"
         elif last.queue_offset < look.halves_done.get(last.queue.broker_name, 0):
             yield "half of a transaction that has ended, and how cannot be told any more"
@@ -180,7 +180,7 @@ def absent(look: MessageLook) -> str:
     ]
     if without_index:
         return f"{text}, and {', '.join(without_index)} keeps no index to find one by ({INDEXED})"
-    said = [one.stats.get(EARLIEST, "") for one in look.brokers.values()]
+    said = [broker.stats.get(EARLIEST, "") for broker in look.brokers.values()]
     oldest_ms = min(filter(None, map(whole_number, said)), default=0)
     born_ms = born(look.message_id, look.at_ms)
     if born_ms is None:

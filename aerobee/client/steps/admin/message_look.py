@@ -133,7 +133,7 @@ class MessageLook:
     @property
     def stored(self) -> MessageCopy | None:
         """The newest copy in its own topic."""
-        found = [one for one in self.copies if one.kind is CopyKind.STORED]
+        found = [copy for copy in self.copies if copy.kind is CopyKind.STORED]
         return found[-1] if found else None
 
 
@@ -212,9 +212,9 @@ def look_at_group(routes: Routes, look: MessageLook, group: str) -> Steps[None]:
     if stored is None:
         return
     view.offset = yield from committed(offsets, stored.message.queue)
-    for one in view.online.subscriptions:
-        if one.topic == stored.message.topic:
-            kind, text = one.expression_type, one.expression
+    for subscription in view.online.subscriptions:
+        if subscription.topic == stored.message.topic:
+            kind, text = subscription.expression_type, subscription.expression
             view.wanted = yield from is_wanted(routes, stored.message, text, kind)
     for member in view.online.members[:ACCOUNTS_MAX]:
         try:
@@ -257,7 +257,7 @@ def is_wanted(
 
 def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
     """Query which half messages of it have ended."""
-    halves = [one.message for one in look.copies if one.kind is CopyKind.HALF]
+    halves = [copy.message for copy in look.copies if copy.kind is CopyKind.HALF]
     for half in halves[:1]:
         broker = half.queue.broker_name
         done = yield from committed(Offsets(routes, TRANSACTION_GROUP), half.queue)

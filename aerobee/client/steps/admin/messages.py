@@ -92,14 +92,14 @@ def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memor
         return None
     address = host_text(host)
     info = yield from cluster_info(routes)
-    for one in info.brokers:
-        if one.address == address:
+    for broker in info.brokers:
+        if broker.address == address:
             header = ViewMessageById(offset=offset)
             try:
-                answered = yield from ask(routes, Broker(one.name, address), header)
+                answered = yield from ask(routes, Broker(broker.name, address), header)
             except BrokerError:
                 return None
-            return one.name, answered.answer.body
+            return broker.name, answered.answer.body
     return None
 
 
@@ -280,7 +280,7 @@ def queue_units(
     BrokerNotFoundError, BrokerError for an offset outside of the queue, TransportError.
     """
     targets = yield from readers_of(routes, queue.topic)
-    target = next((one for one in targets if one.name == queue.broker_name), None)
+    target = next((target for target in targets if target.name == queue.broker_name), None)
     if target is None:
         text = f"topic {queue.topic} has no queues on broker {queue.broker_name}"
         raise BrokerNotFoundError(text).about(topic=queue.topic, broker=queue.broker_name)

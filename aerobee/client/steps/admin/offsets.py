@@ -121,7 +121,7 @@ def clone_offsets(
     lag = yield from consumer_lag(routes, source, topic)
     of_source, of_target = Offsets(routes, source), Offsets(routes, target)
     changes = []
-    for queue in (one.queue for one in lag.queues):
+    for queue in (queue.queue for queue in lag.queues):
         if queue.topic.startswith(RETRY_PREFIX):
             continue
         after = yield from of_source.committed(queue, zero=False)

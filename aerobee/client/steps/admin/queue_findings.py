@@ -32,10 +32,10 @@ def without_owner(case: Case) -> Iterator[Finding]:
     """Members are online, but none holds the queue."""
     if not case.shares:
         return
-    young = [case.age_s(one.started_at) for one in case.members if one.started_at]
+    young = [case.age_s(member.started_at) for member in case.members if member.started_at]
     settling = any(age is not None and age < SETTLED_S for age in young)
     # An empty queue is no problem while the members rebalance.
-    free = [one for one in case.queues if not one.owners and (one.lag or not settling)]
+    free = [queue for queue in case.queues if not queue.owners and (queue.lag or not settling)]
     if not free:
         return
     lag = total(free)
@@ -71,7 +71,7 @@ def without_owner(case: Case) -> Iterator[Finding]:
 
 def several_owners(case: Case) -> Iterator[Finding]:
     """Two members hold one queue."""
-    shared = [one for one in case.queues if len(one.owners) > 1]
+    shared = [queue for queue in case.queues if len(queue.owners) > 1]
     if case.shares and shared:
         yield Finding(
             kind="queue_with_several_owners",
@@ -85,7 +85,7 @@ def several_owners(case: Case) -> Iterator[Finding]:
 
 def lock_lost(case: Case) -> Iterator[Finding]:
     """An orderly member holds the queue, but not its lock."""
-    orderly = {one.client_id for one in case.members if one.orderly}
+    orderly = {member.client_id for member in case.members if member.orderly}
     lost = [one for one in case.behind if orderly & {*one.owners} and not one.locked]
     if lost and not case.broadcasts:
         yield Finding(
@@ -101,7 +101,9 @@ def lock_lost(case: Case) -> Iterator[Finding]:
 def slow(case: Case) -> Iterator[Finding]:
     """The owner has pulled messages, but its handler has accepted none for a while."""
     for owner, queues in by_owner(case, lambda one: one.cached > 0):
-        stuck = [one for one in queues if (case.age_s(one.consumed_at) or 0.0) > case.slow_after_s]
+        stuck = [
+            queue for queue in queues if (case.age_s(queue.consumed_at) or 0.0) > case.slow_after_s
+        ]
         if not stuck:
             continue
         longest = max(case.age_s(one.consumed_at) or 0.0 for one in stuck)
@@ -121,9 +123,9 @@ def not_pulling(case: Case) -> Iterator[Finding]:
     """The owner has no messages and does not pull."""
     for owner, queues in by_owner(case, lambda one: one.cached == 0):
         idle = [
-            one
-            for one in queues
-            if one.pulled_at is not None and (case.age_s(one.pulled_at) or 0.0) > PULL_HELD_S
+            queue
+            for queue in queues
+            if queue.pulled_at is not None and (case.age_s(queue.pulled_at) or 0.0) > PULL_HELD_S
         ]
         if idle:
             longest = max(case.age_s(one.pulled_at) or 0.0 for one in idle)
@@ -154,7 +156,7 @@ def by_owner(
 
 def misplaced(case: Case) -> Iterator[Finding]:
     """Offsets are outside of their queue."""
-    beyond = [one for one in case.queues if one.consumer_offset > one.end]
+    beyond = [queue for queue in case.queues if queue.consumer_offset > queue.end]
     if beyond:
         yield Finding(
             kind="offset_beyond_end",
@@ -164,7 +166,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
             advice=f"aerobee group reset {case.look.group} TOPIC --to first (or last)",
             queues=[one.queue for one in beyond],
         )
-    lost = [one for one in case.queues if 0 < one.consumer_offset < one.first]
+    lost = [queue for queue in case.queues if 0 < queue.consumer_offset < queue.first]
     if lost:
         count = sum(one.first - one.consumer_offset for one in lost)
         yield Finding(
@@ -180,7 +182,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
 
 def backlog(case: Case) -> Iterator[Finding]:
     """The retry and dead-letter topics have messages."""
-    retries = total(one for one in case.queues if one.queue.topic.startswith(RETRY_PREFIX))
+    retries = total(queue for queue in case.queues if queue.queue.topic.startswith(RETRY_PREFIX))
     if retries:
         yield Finding(
             kind="retries_wait",

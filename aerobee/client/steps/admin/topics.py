@@ -221,13 +221,13 @@ def routed_config(routes: Routes, name: str, broker: str) -> Steps[TopicConfig]:
     """The settings of a topic on one broker, from the route. Raises: RouteNotFoundError."""
     header = GetRouteInfo(topic=name, accept_standard_json_only=True)
     data = (yield from asked_of(routes, header)).body(TopicRouteData)
-    for one in data.queue_datas:
-        if one.broker_name == broker:
+    for queue_data in data.queue_datas:
+        if queue_data.broker_name == broker:
             return TopicConfig(
                 broker=broker,
-                read_queues=one.read_queue_nums,
-                write_queues=one.write_queue_nums,
-                perm=one.perm,
+                read_queues=queue_data.read_queue_nums,
+                write_queues=queue_data.write_queue_nums,
+                perm=queue_data.perm,
                 order=bool(data.order_topic_conf),
             )
     text = f"topic {name} has no queues on broker {broker}"
