@@ -238,6 +238,11 @@ class Calls:
                 return event
         return None
 
+    @property
+    def happened(self) -> bool:
+        """Whether `next` may have an event."""
+        return bool(self._events)
+
     def expire(self, now_ms: float) -> None:
         """End the calls whose time is over."""
         for call in [call for call in self.open.values() if call.deadline_ms <= now_ms]:

@@ -150,6 +150,11 @@ class Channel:
         """The approximate memory of what was read of it and is not served."""
         return 0 if self.left_bytes is None else self.left_bytes.size
 
+    @property
+    def idle(self) -> bool:
+        """Whether its peer waits for nothing: a silent one may be closed."""
+        return not self.held
+
     def crowded(self) -> None:
         """Hear that more than the high-water mark is unsent: to write more would only keep it."""
 

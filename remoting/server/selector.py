@@ -332,7 +332,7 @@ class Selector:
                 )
                 if fault is not None:
                     connection.close(fault)
-            elif connection.last_active < idle_before and not connection.held:
+            elif connection.last_active < idle_before and connection.idle:
                 connection.close("idle")
 
     def _receive(self, connection: Channel) -> None:

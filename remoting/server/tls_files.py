@@ -29,6 +29,8 @@ VERIFY: Final = {
 }
 EXPIRED, NOT_YET_VALID = 10, 9
 """Codes of OpenSSL's verification."""
+HTTP2: Final = "h2"
+"""The name of HTTP/2 in a handshake (ALPN). Source: RFC 9113 §3.2."""
 STEPS: Final = 4
 """Turns of a handshake, with some to spare."""
 
@@ -86,6 +88,8 @@ def unusable(config: TlsConfig, error: OSError) -> CertificateUnusable:
 
 def _load(config: TlsConfig) -> Loaded:
     context = plain_context()
+    # Clients of gRPC insist on it; those that offer no protocol are served as before.
+    context.set_alpn_protocols([HTTP2])
     shown = listeners_show(config)
     warnings = show(context, shown)
     context.verify_mode = VERIFY[config.tls_server_need_client_auth]

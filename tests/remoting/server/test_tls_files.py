@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import ssl
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee.cli.certs import make
-from aerobee.remoting.server.tls_files import CertificateUnusable, load
+from aerobee.remoting.server.tls_files import STEPS, CertificateUnusable, load
 from aerobee.remoting.tls_config import ClientAuth, TlsConfig
 
 if TYPE_CHECKING:
@@ -51,6 +53,26 @@ def test_good_files_give_no_doubts_and_tell_their_end(made: Path) -> None:
     assert loaded.expires_s is not None
     locked = config(made, tls_server_key_path="locked.pem", tls_server_key_password="sesame")
     assert load(locked).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [(["http/1.1", "h2"], "h2"), (["http/1.1"], None), ([], None)]
+)
+def test_clients_that_offer_http2_get_it_and_others_speak_as_before(
+    made: Path, offered: list[str], chosen: str | None
+) -> None:
+    context = ssl.create_default_context(cafile=str(made / "ca.pem"))
+    if offered:
+        context.set_alpn_protocols(offered)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = context.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    far = load(config(made)).context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(STEPS):
+        for side in (near, far):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert far.selected_alpn_protocol() == near.selected_alpn_protocol() == chosen
+    assert near.version() == "TLSv1.3"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,321 @@
+"""The serving of gRPC: bytes → calls → the service that they ask for, in the turns of a channel.
+
+    selector ⇄ GrpcChannel ⇄ Calls (`remoting/grpc`) ⇄ Engine (`remoting/http2`)
+                    ↓ ↑
+                CallService
+
+Calls of a connection are served in the order in which they came, as far as its turn allows, and
+the rest in its next turns. Answers wait in three places, each with its bound: in the streams for
+the windows of the peer, where `Call.send` says that there is no room; in the output queue of the
+channel, which takes from the streams only what the peer reads; and together in the budget of all
+connections. Only this module knows both sides; what a call means is the business of the service.
+"""
+
+from __future__ import annotations
+
+import socket
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import trio
+
+from aerobee.remoting.grpc.calls import (
+    CallOver,
+    Calls,
+    HalfClosed,
+    MessageReceived,
+    Method,
+    Opened,
+    RoomAgain,
+    Shape,
+)
+from aerobee.remoting.grpc.fields import PACKAGE, RPCS, SERVICE
+from aerobee.remoting.http2.engine import Engine
+from aerobee.remoting.http2.limits import Http2Limits
+from aerobee.remoting.server.channel import Channel
+from aerobee.remoting.server.states import Event
+from aerobee.remoting.server.turns import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from aerobee.remoting.grpc.calls import Call, CallEvent
+    from aerobee.remoting.grpc.fields import Rpc
+    from aerobee.remoting.server.channel import NewSocket
+    from aerobee.remoting.server.left_bytes import Piece
+
+TAKEN_BYTES: Final = 64 << 10
+"""Bytes that are fed at once: frames may be tiny."""
+WRITTEN_BYTES: Final = 256 << 10
+"""What is taken from the streams for one write."""
+LOOK_EVERY_S: Final = 0.5
+"""How often calls are looked for whose time is over: their clients know it by themselves."""
+MESSAGE_SPARE_BYTES: Final = 1 << 20
+"""How much longer than the largest body a message may be."""
+KEEPALIVE_S: Final = 120
+"""A peer that sends nothing for so long is asked by the kernel, three times in half a minute: a
+stream may be silent for hours, and a peer that has vanished says nothing either."""
+EVENTS: Final = "events"
+"""What stands in `left` of a channel: the events themselves wait in its calls."""
+
+
+def shape_of(rpc: Rpc) -> Shape:
+    """The kind of a call."""
+    if rpc.requests:
+        return Shape.BOTH_STREAM
+    return Shape.ANSWER_STREAM if rpc.answers else Shape.UNARY
+
+
+METHODS: Final[Mapping[bytes, Method]] = {
+    f"/{PACKAGE}.{SERVICE}/{name}".encode(): Method(name, shape_of(rpc))
+    for name, rpc in RPCS.items()
+}
+
+
+class CallService(Protocol):
+    """What calls mean. Nothing of it waits, and nothing of it raises.
+
+    Answers go by the call (`answer`, `send`, `finish`), now or later; behind those that come later,
+    `GrpcChannel.touch` is called, and the flush of the reactor sends them.
+    """
+
+    def opened(self, channel: GrpcChannel, call: Call) -> None:
+        """A stream in both directions has begun."""
+
+    def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
+        """The request of a call has come, or the next message of a stream in both directions."""
+
+    def half_closed(self, call: Call) -> None:
+        """The client sends nothing more on a stream in both directions."""
+
+    def room_again(self, call: Call) -> None:
+        """There is room for more answers of a call that had none."""
+
+    def over(self, call: Call) -> None:
+        """The call has ended, and not by us."""
+
+
+class GrpcChannel(Channel):
+    """A connection of gRPC. While events of its calls wait for its turn, `left` has one mark."""
+
+    __slots__ = ("_moved_at", "_queued", "_service", "_watched", "calls", "leaving")
+
+    def __init__(
+        self, new: NewSocket, serving: GrpcServing, calls: Calls, service: CallService
+    ) -> None:
+        super().__init__(new, serving)
+        self.calls = calls
+        self._service = service
+        self._watched = serving.watched
+        self._queued = 0
+        """Bytes of answers that waited in streams at the last look, and since when no fewer do."""
+        self._moved_at = 0.0
+        self.leaving = ""
+        """Why it is closed once everything is written; empty: it is not."""
+
+    @property
+    def unserved_bytes(self) -> int:
+        return super().unserved_bytes + self.calls.held_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is open: a stream in both directions may be silent for hours."""
+        return not self.calls.open
+
+    # ── Bytes in ──
+
+    def receive(self, data: memoryview) -> None:
+        """Take bytes of the peer, and serve what they complete."""
+        now_ms = self.context.now * 1000
+        for at in range(0, len(data), TAKEN_BYTES):
+            self.calls.receive(data[at : at + TAKEN_BYTES], now_ms)
+        self.serve()
+
+    def serve(self) -> None:
+        """Serve what has come, while the turn lasts."""
+        calls, ends = self.calls, self.context.turn_ends
+        self.left.clear()
+        while self.state.free and (event := calls.next()) is not None:
+            self._serve(event)
+            if monotonic() > ends:
+                break
+        if self.state.closed:
+            return
+        if calls.happened:
+            self.left.append(EVENTS)
+        if calls.next_deadline_ms != inf:
+            self._watched[self] = None
+        self.touch()
+        self.note_left(renewed=not self.inbound)
+        self.settle()
+
+    def _serve(self, event: CallEvent) -> None:
+        service = self._service
+        if isinstance(event, MessageReceived):
+            service.received(self, event.call, event.message)
+        elif isinstance(event, Opened):
+            service.opened(self, event.call)
+        elif isinstance(event, HalfClosed):
+            service.half_closed(event.call)
+        elif isinstance(event, RoomAgain):
+            service.room_again(event.call)
+        elif isinstance(event, CallOver):
+            service.over(event.call)
+        else:
+            self.leaving = event.reason or "the client has ended the connection"
+
+    # ── Bytes out ──
+
+    def touch(self) -> None:
+        """Have what its calls have to say sent with the next flush."""
+        if not (self.dirty or self.state.closed):
+            self.dirty = True
+            self.context.outbox.append(self)
+
+    def write(self) -> None:
+        """Send what its streams have, as far as the peer takes it."""
+        data = b""
+        while True:
+            if self.unsent < WRITTEN_BYTES:
+                data = self.calls.output(WRITTEN_BYTES)
+                if data:
+                    self.out.append(data)
+                    self.unsent += len(data)
+            super().write()
+            if self.unsent or not data or self.state.closed:
+                break
+        if self.state.closed:
+            return
+        queued = self.calls.engine.queued_bytes
+        if queued or self._queued:
+            self._note_queued(queued)
+            if self.closed:
+                return
+        if self.leaving and not (self.unsent or queued or self.calls.open):
+            self.close(self.leaving)
+        elif self.calls.happened and not self.left:
+            self.left.append(EVENTS)
+            self.settle()
+
+    def _note_queued(self, queued: int) -> None:
+        """Count what waits in streams as unsent, and have it watched that it becomes less."""
+        shared, now = self.context.shared, self.context.now
+        if not self._queued:
+            self._moved_at = monotonic()
+        self._queued = queued
+        self._watched[self] = None
+        outbound = shared.outbound
+        outbound.note(self, self.unsent + queued, now)
+        state, much = self.state, self.unsent + queued > outbound.high_water_bytes
+        if much and state.stalled and not (state.paused or state.closed):
+            self.on(Event.UNSENT_MUCH)
+            self.watch()
+
+    def drained(self) -> None:
+        self.touch()
+
+    # ── Time, and the end ──
+
+    def look(self, now: float, stall_s: float) -> bool:
+        """End the calls whose time is over, and the connection if its peer lets nothing be sent;
+        whether it has to be looked at again. `now` in seconds of `monotonic`.
+        """
+        calls = self.calls
+        if calls.next_deadline_ms <= now * 1000:
+            calls.expire(now * 1000)
+            self.touch()
+        queued = calls.engine.queued_bytes
+        if queued < self._queued or not queued:
+            self._moved_at = now
+        self._queued = queued
+        if now - self._moved_at > stall_s:
+            self.close("peer takes no answers")
+        return not self.closed and (queued > 0 or calls.next_deadline_ms != inf)
+
+    def leave(self, text: str) -> None:
+        """Take no more calls, and close when those that are open have ended."""
+        self.calls.stop(text)
+        self.leaving = text
+        self.touch()
+
+    def ended(self) -> None:
+        self._watched.pop(self, None)
+        for call in list(self.calls.open.values()):
+            self.calls.end(call)
+            self._service.over(call)
+
+
+class GrpcServing:
+    """Serves the connections of one listener with a service."""
+
+    def __init__(
+        self, service: CallService, *, body_bytes_max: int, limits: Http2Limits | None = None
+    ) -> None:
+        """`body_bytes_max`: of the longest body of a message."""
+        self._service = service
+        self._limits = limits or Http2Limits()
+        self._message_bytes_max = body_bytes_max + MESSAGE_SPARE_BYTES
+        self._channels: dict[GrpcChannel, None] = {}
+        self._leaving = ""
+        self.watched: dict[GrpcChannel, None] = {}
+        """Those with a deadline, or with answers that wait in streams."""
+
+    def channel(self, new: NewSocket) -> GrpcChannel:
+        keep_alive(new.sock)
+        calls = Calls(Engine(self._limits), METHODS, message_bytes_max=self._message_bytes_max)
+        channel = GrpcChannel(new, self, calls, self._service)
+        self._channels[channel] = None
+        channel.on_close.append(self._closed)
+        if self._leaving:
+            channel.leave(self._leaving)
+        return channel
+
+    def _closed(self, channel: GrpcChannel, reason: str) -> None:
+        self._channels.pop(channel, None)
+
+    def take(self, channel: GrpcChannel, data: memoryview, since: float, until: float) -> None:
+        channel.context.shared.heard(channel)
+        channel.receive(data)
+
+    def go_on(self, channel: GrpcChannel) -> None:
+        channel.serve()
+
+    def piece(
+        self, channel: GrpcChannel, data: memoryview, since: float, until: float
+    ) -> Piece | None:
+        return None
+
+    def leave(self, text: str) -> None:
+        """Take no more calls; clients are to go elsewhere, or to come back later."""
+        self._leaving = text
+        for channel in list(self._channels):
+            channel.leave(text)
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """End what takes too long, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_EVERY_S)
+            await in_slices(self.look())
+
+    def look(self) -> Iterator[None]:
+        """Look once at all that have something to wait for. Others may run at each yield."""
+        for channel in list(self.watched):
+            limits = channel.context.shared.limits
+            if not channel.look(monotonic(), limits.stall_s):
+                self.watched.pop(channel, None)
+            if not channel.closed:
+                channel.write()
+            yield
+
+
+def keep_alive(sock: Any) -> None:
+    """Have the kernel find out whether the peer is still there."""
+    if isinstance(sock, socket.socket):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
