@@ -171,6 +171,7 @@ class Broker:
         return [
             core.store,
             self.saver,
+            *self.replication.checks,
             *self._services_of_features(),
             PoolWatch(core.rounds.reactor.pools.values(), core.clock),
             Housekeeping(self.scan),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.process.host import other_name_servers
+from aerobee.broker.replication.empty_master import EmptyMasterCheck
 from aerobee.broker.replication.following import Following
 from aerobee.broker.replication.master_calls import address_of
 from aerobee.broker.replication.master_tables import MasterTables
@@ -22,9 +24,10 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from aerobee.broker.core.core import Core
+    from aerobee.broker.core.feature import Service
     from aerobee.broker.replication.master_calls import Connect, MasterAddress
     from aerobee.broker.replication.master_tables import Copies
     from aerobee.store.results import Recovery
@@ -74,6 +77,11 @@ class ReplicationFeature(Feature):
             status.following = self.following
         promotion = Promotion(core, self.following, connect, masters.become_master)
         self.routes = (*self.routes, Route(headers.Promote, promotion.promote, "admin"))
+        self.checks: Sequence[Service] = ()
+        """Services that end before anybody is served, or refuse the start."""
+        others = other_name_servers(config)
+        if others and not config.is_slave:
+            self.checks = (EmptyMasterCheck(core, others, connect),)
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)

@@ -30,8 +30,13 @@ AGAIN_FIRST_S: Final = 0.1
 """The pause before the next attempt, once the master was heard; each more is twice as long."""
 AGAIN_S: Final = 5.0
 """The longest of these pauses, as in Java."""
+STUCK_S: Final = 60.0
+"""After so long without anything from a master that has more, something is wrong."""
 SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
+
+UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError)
+"""How a master does not answer."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -109,14 +114,52 @@ class Following:
                 host, port = host_and_port(master.ha_address)
                 with trio.fail_after(self._connect_s):
                     stream = await trio.open_tcp_stream(host, port)
-        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError) as errors:
+        except* UNANSWERED as errors:
             self._tell(State.UNREACHABLE, first_reason(errors))
         if stream is None:
             return
         self._tell(State.FOLLOWING, "")
-        reason = await self._log_in.follow(stream, self._core.rounds.finish)
+        reason: str | ReplicationRefused = ""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.watch, master)
+            try:
+                reason = await self._log_in.follow(stream, self._core.rounds.finish)
+            except ReplicationRefused as refused:
+                # Out of a nursery it would come in a group.
+                reason = refused
+            nursery.cancel_scope.cancel()
+        if isinstance(reason, ReplicationRefused):
+            raise reason
         log.info("replication.master_left", master=master.ha_address, reason=reason)
         self._tell(State.UNREACHABLE, f"the connection has ended: {reason}")
+
+    async def watch(self, master: MasterAddress) -> NoReturn:
+        """Say when nothing comes for a minute though the master has more, until cancelled."""
+        commit_log = self._core.store.commit_log
+        while True:
+            end = commit_log.max_offset
+            await trio.sleep(STUCK_S)
+            theirs = await self._end_of(master) if commit_log.max_offset == end else end
+            if theirs is None:
+                continue
+            if theirs > end:
+                self._tell(
+                    State.STUCK,
+                    f"nothing has come for {STUCK_S:g} s behind offset {end}, and the master's log"
+                    f" ends at {theirs}: its log says what it has against this slave",
+                )
+            elif self.state is State.STUCK:
+                self._tell(State.FOLLOWING, "")
+
+    async def _end_of(self, master: MasterAddress) -> int | None:
+        """Where the master's log ends; None when it does not say."""
+        end = None
+        try:
+            async with self._connect(master.address) as link:
+                end = (await log_of(link, Tail(0))).end
+        except* UNANSWERED:
+            pass  # the connection of the replication ends as well, and says why
+        return end
 
     async def _may_follow(self, master: MasterAddress) -> bool:
         """Whether this log is the begin of the master's, and the master has what comes next.

@@ -4,6 +4,7 @@ Over rolls and blanks, over a kill of either side; what was acknowledged under S
 at that moment; and consumers go on from the slave when the master is gone.
 """
 
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,6 +34,7 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import HA_VERSIONS, toolkit
 from tests.kit.java_server import JavaBroker
 from tests.kit.ports import HOST, free_block
+from tests.kit.process import DidNotStart
 from tests.kit.raw_client import Closed, RawConnection, send_fields, topic_fields
 from tests.kit.waiting import eventually
 
@@ -210,3 +212,18 @@ def test_a_slave_that_is_killed_under_load_loses_nothing_and_costs_nothing(
     master.start()
     wait_for_the_slave(master)
     expect_equal_logs(master, slave)
+
+
+@pytest.mark.parametrize("kind", [OURS], indirect=True)
+def test_a_master_that_lost_its_disk_does_not_begin_anew_beside_a_full_slave(
+    master: BrokerProcess, slave: BrokerProcess
+) -> None:
+    wait_for_the_slave(master)
+    end = expect_equal_logs(master, slave)
+    master.kill()
+    shutil.rmtree(master.data)
+    with pytest.raises(DidNotStart, match=f"has a log up to {end}"):
+        master.start()
+    assert log_end(slave.address) == end
+    master.settings = {**master.settings, "forceEmptyMaster": "true"}
+    master.start()

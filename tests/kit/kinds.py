@@ -77,6 +77,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "process": ("listener_tls", "loop_ticker"),
         "replication": (
+            "empty_master",
             "following",
             "master_calls",
             "master_tables",

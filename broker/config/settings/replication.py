@@ -62,6 +62,9 @@ class ReplicationConfig:
     """The master that a slave copies, as `host:port` of its haListenPort; empty: the one that name
     servers know. Without name servers, the master's listenPort is taken for one less.
     """
+    force_empty_master: bool = setting("forceEmptyMaster", False, own=True)
+    """Start a master without messages although name servers know a slave of its name that has some.
+    """
     slave_read_enable: bool = setting("slaveReadEnable", True, live=True)
     """Let consumers pull from a slave; Java's default is false."""
     offset_check_in_slave: bool = setting("offsetCheckInSlave", False, live=True)

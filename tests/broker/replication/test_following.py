@@ -9,7 +9,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from aerobee.broker.replication.following import AGAIN_FIRST_S, AGAIN_S, State
+from aerobee.broker.replication.following import AGAIN_FIRST_S, AGAIN_S, STUCK_S, State
+from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.store.results import PutStatus
 from tests.broker.desk import body_of, pull_header
 from tests.broker.replication.pairs import open_pair, until_true
@@ -126,4 +127,33 @@ async def test_the_pauses_between_attempts_grow_until_the_master_is_heard(
         mock_clock.jump(0.1)
         await wait_all_tasks_blocked()
         assert pair.link.refused == 2 + pauses
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_gets_nothing_for_a_minute_though_there_is_more_says_so(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
+        nursery.start_soon(pair.following.watch, address)
+        states = []
+        for sends in (0, 1, 0):
+            if sends:
+                await fill(pair.master, b"more")
+            await wait_all_tasks_blocked()
+            mock_clock.jump(STUCK_S)
+            await wait_all_tasks_blocked()
+            states.append(pair.following.state)
+        assert states == [State.SEARCHING, State.STUCK, State.STUCK]
+        assert "nothing has come for 60 s behind offset 0" in str(pair.following.trouble())
+        pair.link.down = True
+        mock_clock.jump(STUCK_S)
+        await wait_all_tasks_blocked()
+        assert pair.link.refused == 1
+        assert pair.following.state is State.STUCK
+        pair.link.down = False
+        had(pair.slave, b"it comes")
+        mock_clock.jump(STUCK_S)
+        await wait_all_tasks_blocked()
+        assert pair.following.trouble() is None
         nursery.cancel_scope.cancel()

@@ -1,0 +1,94 @@
+"""An empty master does not take the place of a slave that has the messages.
+
+A master that has lost its disk would come back with nothing, clients would send to it, and there
+would be two histories under one name. So before it serves anybody, it asks the name servers who
+else has its name, and those how long their logs are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from aerobee.broker.replication.master_calls import (
+    MasterRefused,
+    answered,
+    first_reason,
+    log_of,
+    table_of,
+)
+from aerobee.broker.replication.tails import Tail
+from aerobee.broker.saved.documents import mapping
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.headers.namesrv import GetBrokerMemberGroup
+from aerobee.store.errors import StoreRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.replication.master_calls import Connect
+
+ASK_S: Final = 5.0
+"""How long the start waits for each name server or slave, which may be down."""
+UNREADABLE: Final = (ValueError, TypeError, AttributeError)
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class EmptyMasterCheck:
+    """A service that ends before the broker serves: a check of the start."""
+
+    def __init__(self, core: Core, name_servers: Sequence[str], connect: Connect) -> None:
+        self._core = core
+        self._name_servers = name_servers
+        self._connect = connect
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Check, and end. Raises: StoreRefused when a slave has what this broker lacks."""
+        store, forced = self._core.store, self._core.config.replication.force_empty_master
+        if not store.commit_log.max_offset and not forced:
+            for address in self._name_servers:
+                for number, slave in (await self._slaves_of(address)).items():
+                    await self._refuse_beside(number, slave)
+        task_status.started()
+
+    async def _slaves_of(self, name_server: str) -> Mapping[int, str]:
+        """The slaves of this broker name that a name server knows, by number."""
+        broker = self._core.config.broker
+        asked = GetBrokerMemberGroup(
+            cluster_name=broker.broker_cluster_name, broker_name=broker.broker_name
+        )
+        slaves = {}
+        try:
+            with trio.fail_after(ASK_S):
+                async with self._connect(name_server) as link:
+                    group = mapping(
+                        table_of((await answered(link, asked)).body), "brokerMemberGroup"
+                    )
+            members = mapping(group, "brokerAddrs")
+            slaves = {int(number): str(at) for number, at in members.items() if int(number)}
+        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError, *UNREADABLE) as errors:
+            log.warning(
+                "replication.slaves_unknown", address=name_server, reason=first_reason(errors)
+            )
+        return slaves
+
+    async def _refuse_beside(self, number: int, address: str) -> None:
+        """Refuse the start if this slave has messages. Raises: StoreRefused."""
+        end = 0
+        try:
+            with trio.fail_after(ASK_S):
+                async with self._connect(address) as link:
+                    end = (await log_of(link, Tail(0))).end
+        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError) as errors:
+            log.warning("replication.slaves_unknown", address=address, reason=first_reason(errors))
+        if end:
+            raise StoreRefused(
+                f"{self._core.store.root} is empty, and broker {number} of this name, at {address},"
+                f" has a log up to {end}: an empty master would begin another history. Copy the"
+                " slave's store directory, or make the slave the master; to begin anew all the same"
+                " set forceEmptyMaster: true"
+            )
