@@ -389,6 +389,8 @@ class MessageStore:
     def be_master(self) -> None:
         """Take puts again, behind what was copied, all of which was dispatched."""
         assert not self.dispatch_behind_bytes, self.dispatch_behind_bytes
+        # Other slaves have got from their common master what this log has from there.
+        self.log_out.opened()
         self.flags.clear(Flag.SLAVE)
 
     def wait_for_slaves(self, needed: int, timeout_s: float) -> None:

@@ -72,12 +72,14 @@ class LogOut:
         self.followers: list[Follower] = []
         self._ahead: set[tuple[str, int]] = set()
         self._offered = 0
-        """The end of what was in the log at the start, and of what was sent since."""
+        """The end of what was in the log when this began to be a master, and of what was sent
+        since.
+        """
         self.after_report: Listeners[[]] = Listeners()
         """Called when a slave has acknowledged more, and when one has come or left."""
 
     def opened(self) -> None:
-        """The log is loaded: until now, slaves can have got nothing behind its end."""
+        """Whatever is in the log now slaves can have got, and nothing behind its end."""
         self._offered = self._log.max_offset
 
     def appended(self) -> None:

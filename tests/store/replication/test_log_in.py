@@ -282,3 +282,24 @@ async def test_a_slave_without_room_waits_for_it_and_loses_nothing(
         await trio.sleep(30)
         assert slave.commit_log.max_offset == end
         assert log_bytes(one) == log_bytes(two)
+
+
+@pytest.mark.trio
+async def test_a_slave_that_becomes_the_master_has_what_other_slaves_got_from_theirs(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with (
+        running_store(tmp_path / "m", Disk()) as old,
+        running_store(tmp_path / "s", Disk()) as store,
+    ):
+        store.be_slave()
+        async with joined(old, store):
+            for _ in range(3):
+                old.put(draft(body=b"one"))
+                old.dispatch()
+                await wait_all_tasks_blocked()
+        end = old.commit_log.max_offset
+        assert store.commit_log.max_offset == end
+        store.dispatch()
+        store.be_master()
+        assert store.log_out.span().known == end
