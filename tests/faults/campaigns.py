@@ -27,6 +27,7 @@ from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.replica_disks import H5, H6
 from tests.faults.replica_kills import H1, H2, H3, H4
 from tests.faults.replica_networks import H7
+from tests.faults.replica_peers import H8, H9
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
 from tests.faults.services import V1
@@ -88,4 +89,6 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H5,
     H6,
     H7,
+    H8,
+    H9,
 )

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 CYCLES_PER_PAIR = 20
 ACKS = (20, 600)
 """A fault comes after so many acknowledgements."""
+ALONE_ANSWERS = 60
+"""So many sends are answered with 11 while there is no slave."""
 ACKS_WITHIN_S = 60.0
 RECOVERY_CHANGES = 60
 """About as many changes of files as a start of a slave makes that recovers a kill."""
@@ -61,14 +63,22 @@ class Life:
         self.run = run
         self.pair = pair
         self.history = History()
-        self.sent = self.acked = 0
+        self.sent = self.acked = self.loads = 0
 
     @contextmanager
-    def loaded(self, cycle: Cycle) -> Iterator[Load]:
-        """Producers send, and have been answered a number of times."""
-        load = self.pair.load(self.history, f"pair{cycle.number}")
+    def loaded(self, cycle: Cycle, *, alone: bool = False) -> Iterator[Load]:
+        """Producers send, and have been answered a number of times; `alone`: with no slave."""
+        self.loads += 1
+        load = self.pair.load(self.history, f"pair{cycle.number}.{self.loads}")
+        answers = cycle.rng.randint(*ACKS)
         try:
-            load.wait_for_acks(cycle.rng.randint(*ACKS), within_s=ACKS_WITHIN_S)
+            if alone:
+                enough = ALONE_ANSWERS
+                eventually(
+                    lambda: len(load.refused) >= enough, within_s=ACKS_WITHIN_S, what="answers 11"
+                )
+            else:
+                load.wait_for_acks(answers, within_s=ACKS_WITHIN_S)
             yield load
         finally:
             load.join()
@@ -175,13 +185,8 @@ def stall(life: Life, cycle: Cycle) -> None:
     seconds = rng.uniform(*STALL_S)
     with life.loaded(cycle) as load:
         stopped(broker, seconds, None if stops_master else pair.master)
-        load.wait_for_acks(load_acks(load) + 20, within_s=ACKS_WITHIN_S)
+        load.wait_for_acks(load.acks + 20, within_s=ACKS_WITHIN_S)
     life.run.counts["stalls of the master" if stops_master else "stalls of the slave"] += 1
-
-
-def load_acks(load: Load) -> int:
-    """Acknowledged so far."""
-    return sum(attempt.acked_at is not None for attempt in load.history.attempts.values())
 
 
 def stopped(broker: BrokerProcess, seconds: float, master: BrokerProcess | None) -> None:

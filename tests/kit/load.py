@@ -153,6 +153,11 @@ class Load:
             if self._acks >= self._target:
                 self._acked_enough.notify_all()
 
+    @property
+    def acks(self) -> int:
+        """Acknowledged so far."""
+        return self._acks
+
     def wait_for_acks(self, count: int, *, within_s: float) -> None:
         """Until so many were acknowledged. Raises: AssertionError with what went wrong."""
         with self._acked_enough:
