@@ -21,7 +21,7 @@ CLASSES: Final = {
     "remoting/errors.py": {"Postponed"},
     "remoting/grpc/calls.py": {"Opened"},
     "remoting/http2/events.py": {"Drained"},
-    "remoting/server/routes.py": {"Begun", "_Parked"},
+    "remoting/server/routes.py": {"Begun", "_Held", "_Parked"},
     "remoting/server/shared.py": {"Shared"},
     "remoting/server/tls_files.py": {"Loaded", "Shown"},
 }

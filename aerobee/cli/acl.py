@@ -50,7 +50,7 @@ def list_acl(
 ) -> None:
     """Print the rights of all users, broker by broker."""
     with connection.admin() as admin:
-        output.rows(acl_row(one) for one in admin.acl(user, resource, broker))
+        output.rows(acl_row(entry) for entry in admin.acl(user, resource, broker))
 
 
 @acl.command()
@@ -61,7 +61,7 @@ def list_acl(
 def show(user: str, broker: str | None, connection: Connection, output: Output) -> None:
     """Print the rights of USER."""
     with connection.admin() as admin:
-        output.rows(acl_row(one) for one in admin.acl(user, broker=broker))
+        output.rows(acl_row(entry) for entry in admin.acl(user, broker=broker))
 
 
 @acl.command()
@@ -156,12 +156,12 @@ def check(
     Example: aerobee acl check orders-service Pub Topic:orders --from 10.1.2.3
     """
     with connection.admin() as admin:
-        found = [one for one in admin.users(user, broker) if one.name == user]
+        users = [account for account in admin.users(user, broker) if account.name == user]
         rights = admin.acl(user, broker=broker)
-    if not found:
+    if not users:
         raise click.ClickException(f"there is no user {user}")
     rows = []
-    for one in found:
+    for one in users:
         if not one.enabled:
             allowed, why = False, "the user is disabled"
         elif one.is_super:
@@ -183,7 +183,7 @@ def decision(
     from aerobee.broker.access.policies import Policy, PolicyType
     from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
-    asked = frozenset(Action) if action == "All" else frozenset({Action(action)})
+    actions = frozenset(Action) if action == "All" else frozenset({Action(action)})
     entries: dict[str, list[Any]] = {kind: [] for kind in PolicyType}
     for right in rights:
         entries[right.policy].append(
@@ -195,8 +195,8 @@ def decision(
             )
         )
     for kind in PolicyType:
-        found = Policy(kind, entries[kind]).deciding(resource, asked, ip_address(source))
-        if found is not None:
-            said = "allows" if found.allows else "denies"
-            return found.allows, f"{found.resource} in the {kind.lower()} policy {said} it"
+        entry = Policy(kind, entries[kind]).deciding(resource, actions, ip_address(source))
+        if entry is not None:
+            verdict = "allows" if entry.allows else "denies"
+            return entry.allows, f"{entry.resource} in the {kind.lower()} policy {verdict} it"
     return False, "no entry matches"

@@ -24,16 +24,16 @@ STYLES = {"line": LINE, "body": "{body}\n", "raw": "{body}"}
 FIELD = re.compile(r"\{([a-z]+)(?:\.([^{}]+))?\}")
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 FIELDS: dict[str, Callable[[ReceivedMessage], str]] = {
-    "topic": lambda one: one.topic,
-    "broker": lambda one: one.queue.broker_name,
-    "queue": lambda one: str(one.queue.queue_id),
-    "offset": lambda one: str(one.queue_offset),
-    "id": lambda one: one.message_id,
-    "tag": lambda one: one.tag or "",
-    "mark": lambda one: f" [{one.tag}]" if one.tag else "",
-    "keys": lambda one: " ".join(one.keys),
-    "stored": lambda one: one.stored_at.isoformat(),
-    "born": lambda one: one.born_at.isoformat(),
+    "topic": lambda message: message.topic,
+    "broker": lambda message: message.queue.broker_name,
+    "queue": lambda message: str(message.queue.queue_id),
+    "offset": lambda message: str(message.queue_offset),
+    "id": lambda message: message.message_id,
+    "tag": lambda message: message.tag or "",
+    "mark": lambda message: f" [{message.tag}]" if message.tag else "",
+    "keys": lambda message: " ".join(message.keys),
+    "stored": lambda message: message.stored_at.isoformat(),
+    "born": lambda message: message.born_at.isoformat(),
 }
 
 
@@ -89,12 +89,12 @@ def in_pipe(piece: Piece, message: ReceivedMessage) -> bytes:
 def parsed(template: str) -> list[Piece]:
     """The pieces of a format. Raises: UsageError for an unknown field."""
     pieces, at = [], 0
-    for found in FIELD.finditer(template):
-        name, header = found[1], found[2] or ""
+    for match in FIELD.finditer(template):
+        name, header = match[1], match[2] or ""
         if name not in (*FIELDS, "body", "header") or (name == "header") != bool(header):
-            raise click.UsageError(f"--format: there is no {found[0]}; write {FORMAT_HELP}")
-        pieces += [Piece(template[at : found.start()]), Piece(name=name, header=header)]
-        at = found.end()
+            raise click.UsageError(f"--format: there is no {match[0]}; write {FORMAT_HELP}")
+        pieces += [Piece(template[at : match.start()]), Piece(name=name, header=header)]
+        at = match.end()
     return [*pieces, Piece(template[at:])]
 
 
@@ -140,7 +140,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     return value

@@ -43,9 +43,9 @@ def get(
     """Print all settings, or those of these names, in any spelling."""
     rows: list[dict[str, str]] = []
     with connection.admin() as admin:
-        for one in named(admin, broker, every=every):
-            told = {"broker": one} if every and one else {}
-            rows += ({**told, **row} for row in settings_of(admin, one, names))
+        for name in named(admin, broker, every=every):
+            told = {"broker": name} if every and name else {}
+            rows += ({**told, **row} for row in settings_of(admin, name, names))
     output.rows(rows)
 
 
@@ -95,7 +95,7 @@ def set_values(
     pairs = dict(split(value) for value in values)
     with connection.admin() as admin:
         remarks = [
-            admin.update_broker_config(pairs, one) for one in named(admin, broker, every=every)
+            admin.update_broker_config(pairs, name) for name in named(admin, broker, every=every)
         ]
     for remark in dict.fromkeys(filter(None, remarks)):
         echo(f"aerobee: {escaped(remark)}", err=True)
@@ -116,14 +116,14 @@ def log_level(
 ) -> None:
     """Print the level of a broker's log, or set it, now and for later starts."""
     with connection.admin() as admin:
-        for one in named(admin, broker, every=every):
+        for name in named(admin, broker, every=every):
             if level is not None:
-                admin.update_broker_config({"logLevel": level.upper()}, one)
-            now = admin.broker_config(one)["logLevel"].lower()
-            told = {"broker": one} if every and one else {}
+                admin.update_broker_config({"logLevel": level.upper()}, name)
+            now = admin.broker_config(name)["logLevel"].lower()
+            told = {"broker": name} if every and name else {}
             if output.for_programs:
                 output.record({**told, "level": now})
-            output.say(f"{one} {now}" if told else now)
+            output.say(f"{name} {now}" if told else now)
 
 
 def split(text: str) -> tuple[str, str]:

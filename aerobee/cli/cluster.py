@@ -58,10 +58,10 @@ def for_people(row: dict[str, Any], output: Output) -> dict[str, Any]:
 
 def broker_rows(look: Look) -> list[dict[str, Any]]:
     """Each broker on one line: those that answer with their statistics, dead ones without."""
-    found = [(broker, stats, "up") for broker, stats in look.alive]
-    found += [(one.broker, {}, "dead") for one in look.dead]
-    found.sort(key=lambda one: (one[0].cluster, one[0].name, one[0].broker_id))
-    return [broker_row(*one) for one in found]
+    states = [(broker, stats, "up") for broker, stats in look.alive]
+    states += [(entry.broker, {}, "dead") for entry in look.dead]
+    states.sort(key=lambda state: (state[0].cluster, state[0].name, state[0].broker_id))
+    return [broker_row(*state) for state in states]
 
 
 def broker_row(broker: BrokerInfo, stats: dict[str, str], state: str) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def broker_row(broker: BrokerInfo, stats: dict[str, str], state: str) -> dict[st
 
 def uptime(text: str | None) -> int | None:
     """Seconds of what every broker tells as `[ 0 days, 1 hours, 2 minutes, 3 seconds ]`."""
-    found = RUNTIME.match(text or "")
-    if found is None:
+    match = RUNTIME.match(text or "")
+    if match is None:
         return None
-    days, hours, minutes, seconds = map(int, found.groups())
+    days, hours, minutes, seconds = map(int, match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
@@ -122,7 +122,7 @@ def connections(group: str | None, connection: Connection, output: Output) -> No
         return
     with connection.admin() as admin:
         look = leave_dead_out(admin)
-        output.rows(described(*one) for one in connected(admin, group))
+        output.rows(described(*member) for member in connected(admin, group))
     end_with(look.dead)
 
 
@@ -158,16 +158,16 @@ def close(client: str, dry_run: bool, yes: bool, connection: Connection, output:
     output.say(f"connections of {client} on {len(closed)} brokers {done}")
 
 
-def described(kind: str, group: str, one: ClientConnection) -> dict[str, Any]:
+def described(kind: str, group: str, client: ClientConnection) -> dict[str, Any]:
     """A connection on one line."""
     return {
         "kind": kind,
         "group": group,
-        "client": one.client_id,
-        "address": one.address,
-        "language": one.language,
-        "version": one.version,
-        "broker": one.broker,
+        "client": client.client_id,
+        "address": client.address,
+        "language": client.language,
+        "version": client.version,
+        "broker": client.broker,
     }
 
 

@@ -88,16 +88,16 @@ def explain(names: tuple[str, ...], file: Path | None, output: Output) -> None:
 
     settings = or_problems(lambda: read_config(file))
     try:
-        found = [explained(settings, name) for name in names]
+        explanations = [explained(settings, name) for name in names]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="KEY") from error
     if output.for_programs:
-        output.rows(found)
+        output.rows(explanations)
         return
-    for number, one in enumerate(found):
+    for number, explanation in enumerate(explanations):
         if number:
             output.say("")
-        output.record(one)
+        output.record(explanation)
 
 
 @config.command()

@@ -66,13 +66,13 @@ class Connection:
                 )
             token = self.profile.get("security_token")
             options["credentials"] = Credentials(**account, security_token=token)
-        said = {name: self.profile.get(name) or None for name in TLS_OPTIONS}
-        if self.profile.get("tls") or any(said.values()):
+        tls = {name: self.profile.get(name) or None for name in TLS_OPTIONS}
+        if self.profile.get("tls") or any(tls.values()):
             options["tls"] = TLSConfig(
-                ca_file=said["ca_file"],
-                cert_file=said["cert_file"],
-                key_file=said["key_file"],
-                server_hostname=said["server_hostname"],
+                ca_file=tls["ca_file"],
+                cert_file=tls["cert_file"],
+                key_file=tls["key_file"],
+                server_hostname=tls["server_hostname"],
             )
         return options
 
@@ -106,10 +106,10 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def chosen(namesrv: str | None, context: str | None, namespace: str | None = None) -> Connection:
     """The connection that options and environment name. Raises: ConfigurationError."""
-    found = known(namesrv, context)
+    profile = known(namesrv, context)
     if namespace is None:
-        return found
-    return replace(found, profile={**found.profile, "namespace": namespace})
+        return profile
+    return replace(profile, profile={**profile.profile, "namespace": namespace})
 
 
 def known(namesrv: str | None, context: str | None) -> Connection:

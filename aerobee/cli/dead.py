@@ -33,7 +33,7 @@ class Look(NamedTuple):
     @property
     def masters(self) -> list[str]:
         """The names of the dead masters, whose queues nobody knows."""
-        return sorted({one.broker.name for one in self.dead if one.broker.is_master})
+        return sorted({entry.broker.name for entry in self.dead if entry.broker.is_master})
 
 
 def look_at(admin: AdminClient) -> Look:
@@ -43,32 +43,32 @@ def look_at(admin: AdminClient) -> Look:
     from aerobee.errors import TransportError
 
     info = admin.cluster_info()
-    found = Look([], [], None)
+    look = Look([], [], None)
     for broker in info.brokers:
         try:
-            found.alive.append((broker, admin.broker_stats(broker.address)))
+            look.alive.append((broker, admin.broker_stats(broker.address)))
         except TransportError as error:
-            found = found._replace(error=found.error or error)
-            found.dead.append(DeadBroker(broker, explained(error)))
+            look = look._replace(error=look.error or error)
+            look.dead.append(DeadBroker(broker, explained(error)))
     for lost in info.lost:
         why = f"it left the name server without a word; last heard of {lost.silent_s:.0f} s ago"
-        found.dead.append(DeadBroker(lost, why))
-    return found
+        look.dead.append(DeadBroker(lost, why))
+    return look
 
 
 def leave_dead_out(admin: AdminClient) -> Look:
     """Have the client ask only brokers that answer. Raises: TransportError if none does."""
-    found = look_at(admin)
-    if found.error is not None and not found.alive:
-        raise found.error
-    admin.leave_out(one.broker.address for one in found.dead)
-    return found
+    look = look_at(admin)
+    if look.error is not None and not look.alive:
+        raise look.error
+    admin.leave_out(entry.broker.address for entry in look.dead)
+    return look
 
 
 def end_with(dead: Sequence[DeadBroker]) -> None:
     """Tell on stderr which brokers are dead, if any; the command ends with 4 then."""
-    for one in dead:
-        complain(f"broker {one.broker.name} ({one.broker.address}) is dead: {one.why}")
+    for entry in dead:
+        complain(f"broker {entry.broker.name} ({entry.broker.address}) is dead: {entry.why}")
     if dead:
         click.get_current_context().exit(NOT_REACHABLE)
 

@@ -75,8 +75,8 @@ def dead_letters(
     Raises: GroupNotFoundError.
     """
     with connection.admin() as admin:
-        found = has_letters(admin, group, output)
-        yield DeadLetters(admin, group, connection.namespace) if found else None
+        groups = has_letters(admin, group, output)
+        yield DeadLetters(admin, group, connection.namespace) if groups else None
 
 
 def has_letters(admin: AdminClient, group: str, output: Output) -> bool:

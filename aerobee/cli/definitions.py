@@ -143,10 +143,10 @@ def planned(admin: AdminClient, file: IO[bytes], kinds: tuple[str, ...]) -> list
     from aerobee.cli.definitions_file import BYTES_MAX, KINDS, differences, read
 
     wanted = read(file.read(BYTES_MAX + 1))
-    asked = [kind for kind in kinds or KINDS if getattr(wanted, kind)]
-    there = defined(admin, asked)
+    tables = [kind for kind in kinds or KINDS if getattr(wanted, kind)]
+    there = defined(admin, tables)
     masters = sorted({broker.name for broker in admin.cluster_info().brokers if broker.is_master})
-    return list(differences(wanted, there, masters, asked))
+    return list(differences(wanted, there, masters, tables))
 
 
 def defined(admin: AdminClient, kinds: Iterable[str]) -> Definitions:
@@ -198,10 +198,10 @@ def secrets_in(file: IO[bytes] | None) -> dict[str, str]:
     from aerobee.errors import ConfigurationError
 
     try:
-        found = msgspec.json.decode(file.read(SECRETS_BYTES_MAX), type=dict[str, str])
+        secrets = msgspec.json.decode(file.read(SECRETS_BYTES_MAX), type=dict[str, str])
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ConfigurationError("--secrets: no JSON object of names and secrets") from None
-    return found
+    return secrets
 
 
 def make(admin: AdminClient, change: Change, secrets: Mapping[str, str]) -> None:

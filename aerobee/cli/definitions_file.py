@@ -128,6 +128,6 @@ def holds(before: Any, after: Any) -> bool:
     if isinstance(before, dict) and isinstance(after, dict):
         return all(key in before and holds(before[key], value) for key, value in after.items())
     if isinstance(before, list) and isinstance(after, list):
-        words = all(isinstance(one, str) for one in (*before, *after))
+        words = all(isinstance(item, str) for item in (*before, *after))
         return sorted(before) == sorted(after) if words else before == after
     return bool(before == after)

@@ -38,30 +38,34 @@ def doctor(
     Exit code 0: nothing keeps it from consuming; 1: something does.
     """
     with connection.admin() as admin:
-        found = admin.diagnose_group(name, slow_after=slow_after)
-        slow = {member for finding in found.findings if stacks for member in finding.members}
-        held = {one: admin.running_info(name, one, stacks=True).stacks for one in sorted(slow)}
+        diagnosis = admin.diagnose_group(name, slow_after=slow_after)
+        slow = {member for finding in diagnosis.findings if stacks for member in finding.members}
+        held = {
+            client_id: admin.running_info(name, client_id, stacks=True).stacks
+            for client_id in sorted(slow)
+        }
     if output.for_programs:
         more: dict[str, Any] = {"stacks": held} if stacks else {}
-        output.record({"moves": found.moves, "lag": found.lag, **plain(found), **more})
+        output.record({"moves": diagnosis.moves, "lag": diagnosis.lag, **plain(diagnosis), **more})
     else:
-        show(found, output)
+        show(diagnosis, output)
         for member, text in held.items():
             echo(f"\nthreads of {escaped(member)}:\n{text or '(none given)'}")
-    return DONE if found.moves else FAILED
+    return DONE if diagnosis.moves else FAILED
 
 
-def show(found: GroupDiagnosis, output: Output) -> None:
+def show(diagnosis: GroupDiagnosis, output: Output) -> None:
     """The diagnosis for people: findings first, the queues below."""
     echo(
-        f"group {escaped(found.group)}: {found.lag} messages behind in {len(found.queues)} queues, "
-        f"{len(found.members)} members, {found.consume_tps:.1f} messages a second, "
-        f"{found.retries} to try again, {found.dead_letters} dead"
+        f"group {escaped(diagnosis.group)}: {diagnosis.lag} messages behind "
+        f"in {len(diagnosis.queues)} queues, "
+        f"{len(diagnosis.members)} members, {diagnosis.consume_tps:.1f} messages a second, "
+        f"{diagnosis.retries} to try again, {diagnosis.dead_letters} dead"
     )
-    for finding in found.findings:
+    for finding in diagnosis.findings:
         echo(f"{finding.severity.value}: {escaped(finding.text)}")
         echo(f"  to do: {escaped(finding.advice)}")
-    if not found.findings:
+    if not diagnosis.findings:
         echo("nothing is wrong")
     output.rows(
         {
@@ -78,7 +82,7 @@ def show(found: GroupDiagnosis, output: Output) -> None:
             "pulled": queue.pulled_at,
             "handled": queue.consumed_at,
         }
-        for queue in found.queues
+        for queue in diagnosis.queues
     )
     output.rows(
         {
@@ -89,7 +93,7 @@ def show(found: GroupDiagnosis, output: Output) -> None:
             "strategy": member.strategy,
             "popped": member.waiting_acks,
         }
-        for member in found.members
+        for member in diagnosis.members
     )
-    for text in found.unknown:
+    for text in diagnosis.unknown:
         echo(f"not known: {escaped(text)}")

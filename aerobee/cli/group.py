@@ -60,13 +60,13 @@ def list_groups(system: bool, connection: Connection, output: Output) -> None:
 def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str, Any]:
     """A group on one line; `dead`: masters that do not answer, and may have more of its lag."""
     lag = admin.consumer_lag(name)
-    found = admin.consumers(name)
+    online = admin.consumers(name)
     return {
         "group": name,
-        "members": len(found.members),
+        "members": len(online.members),
         **with_lag(lag.total, dead),
         "per_s": lag.consume_tps,
-        "model": found.message_model or None,
+        "model": online.message_model or None,
         "topics": list(lag.topics),
     }
 
@@ -78,22 +78,22 @@ def summary(admin: AdminClient, name: str, dead: Sequence[str] = ()) -> dict[str
 def describe(name: str, connection: Connection, output: Output) -> None:
     """Print the settings of group NAME, its members and what they consume."""
     with connection.admin() as admin:
-        found = admin.describe_group(name)
+        description = admin.describe_group(name)
     if output.for_programs:
         import msgspec
 
-        output.record(msgspec.to_builtins(found))
+        output.record(msgspec.to_builtins(description))
         return
-    show_group(found, output)
+    show_group(description, output)
 
 
-def show_group(found: GroupDescription, output: Output) -> None:
+def show_group(description: GroupDescription, output: Output) -> None:
     """A group for people."""
-    online = found.connections
+    online = description.connections
     output.record(
         {
-            "group": found.name,
-            "topics": list(found.topics),
+            "group": description.name,
+            "topics": list(description.topics),
             "model": online.message_model or None,
             "subscriptions": [
                 f"{subscription.topic} ({subscription.expression})"
@@ -104,12 +104,12 @@ def show_group(found: GroupDescription, output: Output) -> None:
     output.rows(
         {
             "broker": broker,
-            "enabled": one.enabled,
-            "orderly": one.orderly,
-            "retries": one.retry_max,
-            "retry_queues": one.retry_queues,
+            "enabled": config.enabled,
+            "orderly": config.orderly,
+            "retries": config.retry_max,
+            "retry_queues": config.retry_queues,
         }
-        for broker, one in found.configs.items()
+        for broker, config in description.configs.items()
     )
     output.rows(
         {
@@ -354,8 +354,8 @@ def delete(
             "as with --again"
         )
     with connection.admin() as admin:
-        found = admin.describe_group(name)
-        members = len(found.connections.members)
+        description = admin.describe_group(name)
+        members = len(description.connections.members)
         what = f"group {name} with {members} members online"
         if not dry_run:
             if not yes:

@@ -160,8 +160,10 @@ def rows_of(members: Sequence[Member]) -> Iterator[dict[str, Any]]:
     for member in members:
         groups.setdefault((member.broker.cluster, member.broker.name), []).append(member)
     for _, group in sorted(groups.items()):
-        group.sort(key=lambda one: one.broker.broker_id)
-        masters = [one.status for one in group if one.status and one.status.is_master]
+        group.sort(key=lambda replica: replica.broker.broker_id)
+        masters = [
+            replica.status for replica in group if replica.status and replica.status.is_master
+        ]
         for member in group:
             yield row_of(member, masters, replicas_of(group, masters))
 
@@ -175,7 +177,7 @@ def replicas_of(
     log.
     """
     free = [replica for master in masters for replica in master.replicas]
-    found: dict[str, ReplicaInfo] = {}
+    replicas: dict[str, ReplicaInfo] = {}
     for member in group:
         if member.status is None or member.status.is_master:
             continue
@@ -184,8 +186,8 @@ def replicas_of(
         if near:
             best = min(near, key=lambda replica: abs(replica.acknowledged - end))
             free.remove(best)
-            found[member.broker.address] = best
-    return found
+            replicas[member.broker.address] = best
+    return replicas
 
 
 def host_of(address: str) -> str:

@@ -57,4 +57,4 @@ def _wrong(body: str) -> list[str]:
         checks = json.loads(body)["checks"].items()
     except (ValueError, KeyError, TypeError, AttributeError):
         return ["gave no answer of a broker"]
-    return [f"{name}: {said}" for name, said in checks if said != "ok"]
+    return [f"{name}: {answer}" for name, answer in checks if answer != "ok"]

@@ -53,10 +53,10 @@ class CommandGroup(click.Group):
             close = get_close_matches(name, self.list_commands(ctx), n=1)
             meant = f" Did you mean '{close[0]}'?" if close else ""
             ctx.fail(f"No such command '{name}'.{meant}")
-        found = super().resolve_command(ctx, args)
-        if found[1] is not None:
-            only_texts(found[1])
-        return found
+        command = super().resolve_command(ctx, args)
+        if command[1] is not None:
+            only_texts(command[1])
+        return command
 
 
 class LazyGroup(CommandGroup):

@@ -38,7 +38,7 @@ class Masking:
     """Masks texts; `known` are secrets by their values."""
 
     def __init__(self, known: Iterable[str]) -> None:
-        wanted = {one for one in known if len(one) >= SHORTEST and one != MASK}
+        wanted = {secret for secret in known if len(secret) >= SHORTEST and secret != MASK}
         longest_first = sorted(wanted, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if wanted else None
 
@@ -47,7 +47,7 @@ class Masking:
         if self._known is not None:
             text = self._known.sub(MASK, text)
         text = KEY_BLOCK.sub(MASK, text)
-        text = PAIR.sub(lambda found: f"{found[1]}{MASK}", text)
+        text = PAIR.sub(lambda match: f"{match[1]}{MASK}", text)
         return IN_HEADER.sub(rf"\g<1>{MASK}", IN_ADDRESS.sub(rf"\g<1>{MASK}@", text))
 
     def settings(self, settings: Mapping[str, str]) -> dict[str, str]:
@@ -61,9 +61,9 @@ class Masking:
         """The same of a JSON document."""
         if isinstance(value, dict):
             return {
-                key: MASK if one and sounds_secret(str(key)) else self.tree(one)
-                for key, one in value.items()
+                key: MASK if item and sounds_secret(str(key)) else self.tree(item)
+                for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
-            return [self.tree(one) for one in value]
+            return [self.tree(item) for item in value]
         return self.text(value) if isinstance(value, str) else value

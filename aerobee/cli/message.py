@@ -119,21 +119,21 @@ def find(
     end = None if until is None else time_of(until, "--until")
     with connection.admin() as admin:
         if key is not None:
-            found = admin.query_messages(topic, key, max_messages=most, begin=begin, end=end)
+            messages = admin.query_messages(topic, key, max_messages=most, begin=begin, end=end)
         else:
-            found = admin.find_messages(
+            messages = admin.find_messages(
                 topic, begin=begin, end=end, tag=tag or "*", max_messages=most
             )
-    show(found, style, output)
+    show(messages, style, output)
 
 
-def show(found: Iterable[ReceivedMessage], style: str, output: Output) -> None:
+def show(messages: Iterable[ReceivedMessage], style: str, output: Output) -> None:
     """Print messages."""
     if output.for_programs:
-        output.rows(map(described_message, found))
+        output.rows(map(described_message, messages))
         return
     write = message_writer(style)
-    for one in found:
+    for one in messages:
         write(one)
 
 
@@ -160,14 +160,14 @@ def tail(
 
     with connection.admin() as admin:
         bounds = admin.describe_topic(topic).queues
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         for bound in bounds:
             start = max(bound.first, bound.end - count)
             most = min(count, bound.end - start)
             if most:
-                found += admin.read_messages(bound.queue, start, max_messages=most)
-    found.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
-    show(found[-count:], style, output)
+                messages += admin.read_messages(bound.queue, start, max_messages=most)
+    messages.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
+    show(messages[-count:], style, output)
     if not follow:
         return
     outages = tell_outages()

@@ -54,8 +54,8 @@ def choose(directory: Path | None, log: Path | None, file: Path | None) -> Store
         set_log = paths.store_path_commit_log
         log = Path(set_log).expanduser() if set_log else None
     assert directory is not None
-    found = locations(directory, log, Disk())
-    return StoreChoice(found, found[0].root != directory)
+    stores = locations(directory, log, Disk())
+    return StoreChoice(stores, stores[0].root != directory)
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,12 +132,12 @@ def verify(chosen: StoreChoice, as_json: bool) -> None:
     sound = True
     for root, log in chosen.stores:
         with refusing(), progress("verifying", as_json) as on_progress:
-            found = verified(root, log=log, read_json=read_json, progress=on_progress)
-        sound = sound and found.sound
+            audit = verified(root, log=log, read_json=read_json, progress=on_progress)
+        sound = sound and audit.sound
         if as_json:
-            write_json(found)
+            write_json(audit)
         else:
-            echo(described(found))
+            echo(described(audit))
     if not sound:
         sys.exit(STORE_REFUSED)
 
@@ -173,8 +173,8 @@ def dump(
                     write_json(of_store | message)
                 else:
                     echo(" ".join((*of_store.values(), line_of(message))))
-    for one in (*findings.damage, *findings.notes):
-        echo(f"aerobee: {line_of_finding(one)}", err=True)
+    for finding in (*findings.damage, *findings.notes):
+        echo(f"aerobee: {line_of_finding(finding)}", err=True)
     if findings.counts or not sound:
         sys.exit(STORE_REFUSED)
 
@@ -226,12 +226,12 @@ def export(
     for root, log in chosen.stores:
         place = output / root.name if chosen.several else output
         with refusing():
-            found = exported(root, place, wanted, unpack=unpacked, log=log)
-        sound = sound and not found.counts
+            result = exported(root, place, wanted, unpack=unpacked, log=log)
+        sound = sound and not result.counts
         if as_json:
-            write_json(found)
+            write_json(result)
         else:
-            echo(exported_lines(found))
+            echo(exported_lines(result))
     if not sound:
         sys.exit(STORE_REFUSED)
 
@@ -324,42 +324,43 @@ def cut_line(wanted: Plan) -> str:
     return f"{line}, {wanted.cut_bytes} bytes, which can be written to files: {save} --output DIR"
 
 
-def exported_lines(found: Export) -> str:
+def exported_lines(result: Export) -> str:
     """What was exported, and what was left out and where."""
-    lines = [f"left out: {line_of_finding(one)}" for one in found.damage]
-    listed, every = len(found.damage), sum(found.counts.values())
+    lines = [f"left out: {line_of_finding(finding)}" for finding in result.damage]
+    listed, every = len(result.damage), sum(result.counts.values())
     lines += [f"left out: {every - listed} places more"] if every > listed else []
-    lines += [f"note: {line_of_finding(note)}" for note in found.notes]
-    lines += [f"{found.output}/{name}: {count} messages" for name, count in found.topics.items()]
+    lines += [f"note: {line_of_finding(note)}" for note in result.notes]
+    lines += [f"{result.output}/{name}: {count} messages" for name, count in result.topics.items()]
     lines.append(
-        f"{found.messages} messages exported, {found.damaged_bodies} with damaged bodies left out, "
-        f"{found.unreadable_bytes} bytes of the log cannot be read"
+        f"{result.messages} messages exported, "
+        f"{result.damaged_bodies} with damaged bodies left out, "
+        f"{result.unreadable_bytes} bytes of the log cannot be read"
     )
     return "\n".join(lines)
 
 
-def state_of(found: Verification | StoreSummary) -> str:
+def state_of(result: Verification | StoreSummary) -> str:
     """The state in which the directory was left."""
-    if found.live:
+    if result.live:
         return "in use by a running broker"
-    return "stopped cleanly" if found.clean_stop else "not stopped cleanly"
+    return "stopped cleanly" if result.clean_stop else "not stopped cleanly"
 
 
-def described(found: Verification) -> str:
+def described(audit: Verification) -> str:
     """Findings as lines, then a summary of what was checked."""
-    lines = [f"damage: {line_of_finding(one)}" for one in found.damage]
-    listed = len(found.damage)
-    everything = sum(found.counts.values())
+    lines = [f"damage: {line_of_finding(finding)}" for finding in audit.damage]
+    listed = len(audit.damage)
+    everything = sum(audit.counts.values())
     if everything > listed:
         lines.append(f"damage: {everything - listed} more")
-    lines += [f"note: {line_of_finding(note)}" for note in found.notes]
+    lines += [f"note: {line_of_finding(note)}" for note in audit.notes]
     lines.append(
-        f"{found.path}: {state_of(found)}; {found.messages} messages in {counted(found.segments)} "
-        f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}, "
-        f"{found.index_entries} entries in {found.index_files} index files"
+        f"{audit.path}: {state_of(audit)}; {audit.messages} messages in {counted(audit.segments)} "
+        f"and {audit.queues} queues, log {audit.min_offset} to {audit.end_offset}, "
+        f"{audit.index_entries} entries in {audit.index_files} index files"
     )
-    lost = f"; {found.lost_messages} messages are lost" if found.lost_messages else ""
-    lines.append("sound" if found.sound else f"{everything} kinds or places of damage{lost}")
+    lost = f"; {audit.lost_messages} messages are lost" if audit.lost_messages else ""
+    lines.append("sound" if audit.sound else f"{everything} kinds or places of damage{lost}")
     return "\n".join(lines)
 
 
@@ -375,9 +376,9 @@ def line_of(message: dict[str, Any]) -> str:
     return " ".join(texts)
 
 
-def line_of_finding(one: Finding) -> str:
+def line_of_finding(finding: Finding) -> str:
     """A finding on one line: it may quote what stands in the store."""
-    return f"{escaped(one.place)}{at_offset(one.physical_offset)}: {escaped(one.text)}"
+    return f"{escaped(finding.place)}{at_offset(finding.physical_offset)}: {escaped(finding.text)}"
 
 
 def at_offset(physical_offset: int | None) -> str:

@@ -192,9 +192,9 @@ def of_cluster(made: Bundle, connection: Connection) -> None:
     with made.trying("cluster"), connection.admin() as admin:
         look = look_at(admin)
         made.json("cluster.json", broker_rows(look))
-        for one in look.dead:
-            made.errors[f"broker {one.broker.name}"] = made.masking.text(one.why)
-        admin.leave_out(one.broker.address for one in look.dead)
+        for entry in look.dead:
+            made.errors[f"broker {entry.broker.name}"] = made.masking.text(entry.why)
+        admin.leave_out(entry.broker.address for entry in look.dead)
         for broker, stats in look.alive:
             made.json(f"brokers/{broker.name}-{broker.broker_id}/figures.json", stats)
             with made.trying(f"settings of {broker.name}"):
@@ -246,18 +246,18 @@ def files_in(data: Path) -> dict[str, Any]:
         for name in sorted(names):
             path = Path(folder, name)
             try:
-                found = path.lstat()
+                status = path.lstat()
             except OSError:
                 continue
             part = str(path.relative_to(data).parts[0])
-            one = folders.setdefault(part, {"files": 0, "bytes": 0, "on_disk": 0})
-            one["files"] += 1
-            one["bytes"] += found.st_size
-            one["on_disk"] += found.st_blocks * 512
+            sums = folders.setdefault(part, {"files": 0, "bytes": 0, "on_disk": 0})
+            sums["files"] += 1
+            sums["bytes"] += status.st_size
+            sums["on_disk"] += status.st_blocks * 512
             if len(listed) < FILES_MAX:
-                changed = datetime.fromtimestamp(found.st_mtime, UTC)
+                changed = datetime.fromtimestamp(status.st_mtime, UTC)
                 place = str(path.relative_to(data))
-                listed.append((place, found.st_size, f"{changed:%Y-%m-%dT%H:%M:%SZ}"))
+                listed.append((place, status.st_size, f"{changed:%Y-%m-%dT%H:%M:%SZ}"))
     return {"folders": folders, "files": listed}
 
 

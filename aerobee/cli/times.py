@@ -37,11 +37,11 @@ def time_of(text: str, option: str) -> datetime:
 
 def duration_of(text: str, option: str) -> timedelta:
     """Seconds, or a number with ms, s, m, h or d. Raises: UsageError."""
-    found = DURATION.fullmatch(text.strip())
-    if found is None:
+    match = DURATION.fullmatch(text.strip())
+    if match is None:
         raise click.UsageError(f"{option} {text}: write a duration as 10s, 5m, 2h or 1d")
     try:
-        return timedelta(seconds=float(found[1]) * UNITS[found[2] or "s"])
+        return timedelta(seconds=float(match[1]) * UNITS[match[2] or "s"])
     except OverflowError:
         raise click.UsageError(f"{option} {text}: longer than any duration") from None
 

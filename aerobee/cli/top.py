@@ -110,7 +110,7 @@ def groups(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
     for row in rows if hour else ():
         group, of = row["group"], row["topics"]
         row["in_per_s"] = over_hour(admin, look, "TOPIC_PUT_NUMS", of)
-        got = [f"{one}@{group}" for one in of]
+        got = [f"{topic}@{group}" for topic in of]
         row["out_per_s"] = over_hour(admin, look, "GROUP_GET_NUMS", got)
     return rows
 
@@ -157,8 +157,8 @@ def rate(admin: AdminClient, statistic: str, key: str, broker: str, *, hour: boo
     from aerobee.errors import BrokerError
 
     try:
-        found = admin.stats_item(statistic, key, broker)
-        return (found.hour if hour else found.minute).per_second
+        item = admin.stats_item(statistic, key, broker)
+        return (item.hour if hour else item.minute).per_second
     except BrokerError as error:
         if NO_STATISTIC not in (error.remark or ""):
             raise
@@ -167,7 +167,7 @@ def rate(admin: AdminClient, statistic: str, key: str, broker: str, *, hour: boo
 
 def connections(admin: AdminClient, look: Look, hour: bool) -> list[Row]:
     """The connected consumers and producers."""
-    return [described(*one) for one in connected(admin, None, tell=False)]
+    return [described(*member) for member in connected(admin, None, tell=False)]
 
 
 ROWS: dict[str, Callable[[AdminClient, Look, bool], list[Row]]] = {

@@ -67,10 +67,10 @@ def of_users(admin: AdminClient) -> list[str]:
 def describe(name: str, connection: Connection, output: Output) -> None:
     """Print the settings of topic NAME on each broker, its queues, and the groups on it."""
     with connection.admin() as admin:
-        found = admin.describe_topic(name)
-    head = {"topic": name, "messages": found.messages, "groups": list(found.groups)}
-    brokers = [described_config(config) for config in found.configs]
-    queues = [described_queue(queue) for queue in found.queues]
+        description = admin.describe_topic(name)
+    head = {"topic": name, "messages": description.messages, "groups": list(description.groups)}
+    brokers = [described_config(config) for config in description.configs]
+    queues = [described_queue(queue) for queue in description.queues]
     if output.for_programs:
         output.record(head | {"brokers": brokers, "queues": queues})
         return
@@ -79,27 +79,27 @@ def describe(name: str, connection: Connection, output: Output) -> None:
     output.rows(queues)
 
 
-def described_config(one: TopicConfig) -> dict[str, Any]:
+def described_config(config: TopicConfig) -> dict[str, Any]:
     """A topic's settings on one broker."""
     return {
-        "broker": one.broker,
-        "read_queues": one.read_queues,
-        "write_queues": one.write_queues,
-        "perm": PERM_NAMES.get(one.perm & 6, "none"),
-        "order": one.order,
-        "type": None if one.message_type is None else one.message_type.value,
+        "broker": config.broker,
+        "read_queues": config.read_queues,
+        "write_queues": config.write_queues,
+        "perm": PERM_NAMES.get(config.perm & 6, "none"),
+        "order": config.order,
+        "type": None if config.message_type is None else config.message_type.value,
     }
 
 
-def described_queue(one: QueueBounds) -> dict[str, Any]:
+def described_queue(bounds: QueueBounds) -> dict[str, Any]:
     """One queue of a topic."""
     return {
-        "broker": one.queue.broker_name,
-        "queue": one.queue.queue_id,
-        "first": one.first,
-        "end": one.end,
-        "messages": one.messages,
-        "last_stored": one.last_stored_at,
+        "broker": bounds.queue.broker_name,
+        "queue": bounds.queue.queue_id,
+        "first": bounds.first,
+        "end": bounds.end,
+        "messages": bounds.messages,
+        "last_stored": bounds.last_stored_at,
     }
 
 
@@ -173,7 +173,7 @@ def alter(
             message_type=type_of(kind),
         )
     if output.for_programs:
-        output.rows({"topic": name, **described_config(one)} for one in changed)
+        output.rows({"topic": name, **described_config(config)} for config in changed)
     for one in changed:
         output.say(
             f"topic {name} on {one.broker}: {one.read_queues} queues to read, "
@@ -221,7 +221,7 @@ def delete(
     """
     with connection.admin() as admin:
         lost = loss_of(admin, name)
-        groups = ", ".join(f"{one} ({lag} behind)" for one, lag in lost["groups"].items())
+        groups = ", ".join(f"{group} ({lag} behind)" for group, lag in lost["groups"].items())
         what = f"topic {name} with {lost['messages']} messages, consumed by {groups or 'no group'}"
         if not dry_run:
             if not yes:
@@ -234,6 +234,6 @@ def delete(
 
 def loss_of(admin: AdminClient, name: str) -> dict[str, Any]:
     """What is deleted with a topic: its messages, and each group's unconsumed ones."""
-    found = admin.describe_topic(name)
-    behind = {group: admin.consumer_lag(group, name).total for group in found.groups}
-    return {"topic": name, "messages": found.messages, "groups": behind}
+    description = admin.describe_topic(name)
+    behind = {group: admin.consumer_lag(group, name).total for group in description.groups}
+    return {"topic": name, "messages": description.messages, "groups": behind}

@@ -54,10 +54,10 @@ def list_users(
         output.rows(row(user) for user in admin.users(part, broker))
 
 
-def row(one: User) -> dict[str, Any]:
+def row(user: User) -> dict[str, Any]:
     """A user as it is printed."""
-    kind = "super" if one.is_super else "normal"
-    return {"name": one.name, "type": kind, "enabled": one.enabled, "broker": one.broker}
+    kind = "super" if user.is_super else "normal"
+    return {"name": user.name, "type": kind, "enabled": user.enabled, "broker": user.broker}
 
 
 @users.command()
@@ -69,7 +69,7 @@ def show(name: str, broker: str | None, connection: Connection, output: Output) 
     """Print user NAME on each broker, and what the user may do."""
     with connection.admin() as admin:
         found = [row(user) for user in admin.users(name, broker) if user.name == name]
-        rights = [acl_row(one) for one in admin.acl(name, broker=broker)]
+        rights = [acl_row(entry) for entry in admin.acl(name, broker=broker)]
     if not found:
         raise click.ClickException(f"there is no user {name}")
     if output.for_programs:
@@ -79,16 +79,16 @@ def show(name: str, broker: str | None, connection: Connection, output: Output) 
     output.rows(rights)
 
 
-def acl_row(one: AclEntry) -> dict[str, Any]:
+def acl_row(entry: AclEntry) -> dict[str, Any]:
     """An entry of an ACL as it is printed."""
     return {
-        "user": one.user,
-        "resource": one.resource,
-        "decision": "allow" if one.allow else "deny",
-        "actions": list(one.actions),
-        "sources": list(one.sources),
-        "policy": one.policy.lower(),
-        "broker": one.broker,
+        "user": entry.user,
+        "resource": entry.resource,
+        "decision": "allow" if entry.allow else "deny",
+        "actions": list(entry.actions),
+        "sources": list(entry.sources),
+        "policy": entry.policy.lower(),
+        "broker": entry.broker,
     }
 
 

@@ -50,20 +50,20 @@ def why(
         raise click.UsageError("give an id, or --topic and --key")
     with connection.admin() as admin:
         if message_id is not None:
-            found = [admin.explain_message(identity(admin, message_id), topic)]
+            histories = [admin.explain_message(identity(admin, message_id), topic)]
         else:
-            found = admin.explain_messages(topic or "", key or "", max_messages=most)
-    if not found:
+            histories = admin.explain_messages(topic or "", key or "", max_messages=most)
+    if not histories:
         raise click.ClickException(f"topic {topic} has no message with key {key}")
     if output.for_programs:
         if key is not None:
-            output.rows(map(described, found))
+            output.rows(map(described, histories))
         else:
-            output.record(described(found[0]))
+            output.record(described(histories[0]))
     else:
-        for one in found:
-            show(one, output)
-    return DONE if any(one.found for one in found) else FAILED
+        for history in histories:
+            show(history, output)
+    return DONE if any(history.found for history in histories) else FAILED
 
 
 def identity(admin: AdminClient, text: str) -> str:
@@ -74,34 +74,34 @@ def identity(admin: AdminClient, text: str) -> str:
     return text if placed is None else placed.offset_message_id
 
 
-def described(found: MessageHistory) -> dict[str, Any]:
+def described(history: MessageHistory) -> dict[str, Any]:
     """A history for programs."""
-    return {**plain(found), "copies": [described_copy(copy) for copy in found.copies]}
+    return {**plain(history), "copies": [described_copy(copy) for copy in history.copies]}
 
 
-def described_copy(one: MessageCopy) -> dict[str, Any]:
+def described_copy(copy: MessageCopy) -> dict[str, Any]:
     """A copy for programs, with its message."""
     return {
-        "kind": one.kind.value,
-        "group": one.group,
-        "waits": one.waits,
-        "due_at": one.due_at,
-        "physical_offset": one.message.commit_log_offset,
-        "offset_message_id": one.message.offset_message_id,
-        "size_bytes": one.size_bytes,
-        "sys_flag": one.sys_flag,
-        "flag": one.message.flag,
-        "reconsume_times": one.message.reconsume_times,
-        "born_host": one.message.born_host,
-        "store_host": one.message.store_host,
-        "message": described_message(one.message),
+        "kind": copy.kind.value,
+        "group": copy.group,
+        "waits": copy.waits,
+        "due_at": copy.due_at,
+        "physical_offset": copy.message.commit_log_offset,
+        "offset_message_id": copy.message.offset_message_id,
+        "size_bytes": copy.size_bytes,
+        "sys_flag": copy.sys_flag,
+        "flag": copy.message.flag,
+        "reconsume_times": copy.message.reconsume_times,
+        "born_host": copy.message.born_host,
+        "store_host": copy.message.store_host,
+        "message": described_message(copy.message),
     }
 
 
-def show(found: MessageHistory, output: Output) -> None:
+def show(history: MessageHistory, output: Output) -> None:
     """A history for people."""
-    echo(f"message {escaped(found.message_id)} of topic {escaped(found.topic or '-')}")
-    echo(f"  {escaped(found.text)}")
+    echo(f"message {escaped(history.message_id)} of topic {escaped(history.topic or '-')}")
+    echo(f"  {escaped(history.text)}")
     output.rows(
         {
             "copy": copy.kind.value,
@@ -116,13 +116,13 @@ def show(found: MessageHistory, output: Output) -> None:
             "tries": copy.message.reconsume_times,
             "group": copy.group,
         }
-        for copy in found.copies
+        for copy in history.copies
     )
-    for group in found.groups:
+    for group in history.groups:
         until = f" (until {shown(group.until)})" if group.until else ""
         echo(f"group {escaped(group.group)}: {escaped(group.text)}{until}")
-    for trace in found.traces:
-        said = " ".join(f"{name}={value}" for name, value in trace.fields.items())
-        echo(f"trace {trace.kind}: {escaped(said)}")
-    for text in found.unknown:
+    for trace in history.traces:
+        fields = " ".join(f"{name}={value}" for name, value in trace.fields.items())
+        echo(f"trace {trace.kind}: {escaped(fields)}")
+    for text in history.unknown:
         echo(f"not known: {escaped(text)}")

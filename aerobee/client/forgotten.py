@@ -41,7 +41,7 @@ def note_closed(life: object) -> None:
 def tell() -> None:
     """Log what was left open, in one line. A fork knows nothing of what its parent opened."""
     own = os.getpid()
-    names = Counter(one.what for one in list(opened.values()) if one.pid == own)
+    names = Counter(life.what for life in list(opened.values()) if life.pid == own)
     if names:
         what = ", ".join(f"{count} {name}" for name, count in sorted(names.items()))
         log.warning(

@@ -189,16 +189,16 @@ def renamed_fields(fields: dict[str, str], rename: Rename) -> dict[str, str]:
 def renamed(value: Any, rename: Rename) -> Any:
     """A JSON document with all its names replaced."""
     if isinstance(value, list):
-        return [renamed(one, rename) for one in value]
+        return [renamed(item, rename) for item in value]
     if not isinstance(value, dict):
         return value
-    made = {key: member(key, one, rename) for key, one in value.items()}
+    made = {key: member(key, item, rename) for key, item in value.items()}
     if not any(key.startswith("{") for key in made):
         return made
     # Java expects queues as keys to be objects, not strings.
     entries = (
         b"%b:%b" % (msgspec.json.encode(renamed(relaxed_json.decode(key.encode()), rename)), item)
-        for key, item in ((key, msgspec.json.encode(one)) for key, one in made.items())
+        for key, item in ((key, msgspec.json.encode(item)) for key, item in made.items())
     )
     return msgspec.Raw(b"{%b}" % b",".join(entries))
 
@@ -210,8 +210,8 @@ def member(key: str, value: Any, rename: Rename) -> Any:
     if key in LISTS and isinstance(value, list):
         return [new for name in value if (new := rename(name)) is not None]
     if key in TABLES and isinstance(value, dict):
-        found = {rename(name): renamed(one, rename) for name, one in value.items()}
-        return {name: one for name, one in found.items() if name is not None}
+        items = {rename(name): renamed(item, rename) for name, item in value.items()}
+        return {name: item for name, item in items.items() if name is not None}
     if key in KEYED and isinstance(value, dict):
-        return {rename(name) or name: renamed(one, rename) for name, one in value.items()}
+        return {rename(name) or name: renamed(item, rename) for name, item in value.items()}
     return value if key in OPAQUE else renamed(value, rename)

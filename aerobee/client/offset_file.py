@@ -45,14 +45,14 @@ class OffsetFile:
         """The stored offsets, from the backup if the file is damaged; empty without either."""
         for path in (self.path, self.backup):
             try:
-                found = read_offsets(path.read_bytes())
+                offsets = read_offsets(path.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, RemotingError, ValueError, TypeError) as error:
                 log.warning("offsets in %s cannot be read: %s", path, error)
             else:
                 names = self.namespace
-                return {q._replace(topic=plain(q.topic, names)): at for q, at in found.items()}
+                return {q._replace(topic=plain(q.topic, names)): at for q, at in offsets.items()}
         return {}
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -80,11 +80,13 @@ def read_offsets(data: bytes) -> dict[MessageQueue, int]:
     document = decode(data)
     table = document.get("offsetTable") if isinstance(document, dict) else None
     if isinstance(table, list):
-        found = [(bodies.MessageQueue.from_document(one), int(offset)) for one, offset in table]
+        offsets = [
+            (bodies.MessageQueue.from_document(document), int(offset)) for document, offset in table
+        ]
     else:
         texts = ResetOffsets.from_bytes(data).offset_table
-        found = [(queue_of(text), offset) for text, offset in texts.items()]
-    return {from_wire(one): at for one, at in found}
+        offsets = [(queue_of(text), offset) for text, offset in texts.items()]
+    return {from_wire(queue): at for queue, at in offsets}
 
 
 def offset_file(instance: Instance, config: ConsumerConfig) -> OffsetFile:

@@ -66,11 +66,11 @@ def in_order(by_id: Mapping[int, str]) -> tuple[str, ...]:
 def _readable_queues(
     topic: str, data: TopicRouteData, queues_at_most: int
 ) -> tuple[MessageQueue, ...]:
-    found: list[MessageQueue] = []
+    queues: list[MessageQueue] = []
     for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
         if q.perm & PERM_READ:
-            found += _queues(topic, q.broker_name, min(queues_at_most, q.read_queue_nums))
-    return tuple(found)
+            queues += _queues(topic, q.broker_name, min(queues_at_most, q.read_queue_nums))
+    return tuple(queues)
 
 
 def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
@@ -81,8 +81,8 @@ def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
 
 def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     """The queues of order settings such as `broker-a:4;broker-b:4`."""
-    found: list[MessageQueue] = []
+    queues: list[MessageQueue] = []
     for part in conf.split(";"):
         name, _, count = part.partition(":")
-        found += _queues(topic, name, whole_number(count) or 0)
-    return tuple(found)
+        queues += _queues(topic, name, whole_number(count) or 0)
+    return tuple(queues)

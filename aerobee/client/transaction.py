@@ -62,10 +62,10 @@ BlockingExecutor: TypeAlias = Callable[[Transaction], TransactionState]
 Executor: TypeAlias = Callable[[Transaction], TransactionState | Awaitable[TransactionState]]
 
 
-def state_of(said: object) -> TransactionState:
+def state_of(outcome: object) -> TransactionState:
     """The state that a user's function returned: any other value means UNKNOWN.
 
     Raises: TypeError for a result that somebody would have to await or iterate first.
     """
-    check_result("the checker or local transaction", said)
-    return said if isinstance(said, TransactionState) else TransactionState.UNKNOWN
+    check_result("the checker or local transaction", outcome)
+    return outcome if isinstance(outcome, TransactionState) else TransactionState.UNKNOWN

@@ -94,7 +94,9 @@ class AdminProcessor:
             consume_from_where=entry.consume_from_where,
             consume_type=entry.consume_type,
             message_model=entry.message_model,
-            subscription_table={name: one.data for name, one in entry.subscriptions.items()},
+            subscription_table={
+                name: subscription.data for name, subscription in entry.subscriptions.items()
+            },
         )
         return Answer(body=body.to_bytes())
 
@@ -138,9 +140,11 @@ class AdminProcessor:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: empty while no member of the group is connected."""
         entry = self.clients.group(header.group)
         topic = header.topic or ""
-        found = None if entry is None else entry.subscriptions.get(topic)
+        subscription_data = None if entry is None else entry.subscriptions.get(topic)
         body = ConsumerSubscription(
-            group=header.group, topic=topic, subscription_data=found.data if found else None
+            group=header.group,
+            topic=topic,
+            subscription_data=subscription_data.data if subscription_data else None,
         )
         return Answer(body=body.to_bytes())
 

@@ -69,14 +69,16 @@ class ClientCalls:
         self, header: headers.CloseClient, command: Command, connection: Connection
     ) -> Answer:
         """AEROBEE_CLOSE_CLIENT: the client may connect again, and most do so by themselves."""
-        found = [one.connection for one in self.clients.holders.get(header.client_id, {}).values()]
-        if not found:
+        connections = [
+            holder.connection for holder in self.clients.holders.get(header.client_id, {}).values()
+        ]
+        if not connections:
             name = quoted(header.client_id)
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no client with the id {name} is connected")
-        for one in found:
+        for one in connections:
             one.close("an administrator asked for it")
-        said = change(header.client_id, {"connections": len(found)}, {"connections": 0})
-        return ChangeAnswer(header=CloseClientResponse(closed=len(found)), changes=said)
+        changes = change(header.client_id, {"connections": len(connections)}, {"connections": 0})
+        return ChangeAnswer(header=CloseClientResponse(closed=len(connections)), changes=changes)
 
     def _record(self, header: headers.ConsumeMessageDirectly) -> bytes:
         """The stored message of an id; an id made by a client holds no physical offset."""
@@ -101,26 +103,26 @@ class ClientCalls:
     def _client(self, group: str, client_id: str) -> Client:
         """The newest connection of a member. Raises: Refusal."""
         entry = self.clients.group(group)
-        found = [
+        connections = [
             client
             for client in (entry.clients.values() if entry else ())
             if client.client_id == client_id
         ]
-        if not found:
+        if not connections:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
             )
-        if found[-1].version < OLDEST_CLIENT:
+        if connections[-1].version < OLDEST_CLIENT:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"The Consumer <{client_id}> is too old to be asked: upgrade it to 3.1.8 or later",
             )
-        return found[-1]
+        return connections[-1]
 
     async def _ask(self, client: Client, header: Header, body: bytes = b"") -> Answer:
         """The client's response, its bytes unchanged. Raises: Refusal."""
         try:
-            said = await client.connection.call(header.code, header, body, ANSWER_WITHIN_S)
+            response = await client.connection.call(header.code, header, body, ANSWER_WITHIN_S)
         except CallTimedOut as error:
             raise Refusal(
                 ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}>: {error}"
@@ -129,4 +131,4 @@ class ClientCalls:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, f"consumer <{client.client_id}>: {error}"
             ) from error
-        return Answer(said.code, remark=said.remark, body=bytes(said.body))
+        return Answer(response.code, remark=response.remark, body=bytes(response.body))

@@ -165,7 +165,7 @@ class ConsumptionProcessor:
 
     def by_queues(self, topic: str, queues: Iterable[OffsetWrapper]) -> list[bytes]:
         """The entries of these queues, in the order of their ids from 0 on."""
-        return [by_queue(self.queue(topic, number), one) for number, one in enumerate(queues)]
+        return [by_queue(self.queue(topic, number), state) for number, state in enumerate(queues)]
 
     def got_per_s(self, group: str, topic: str) -> float:
         """Messages of a topic delivered to a group, per second of the last minute."""
@@ -223,16 +223,18 @@ class ConsumptionProcessor:
         The limit is checked before the first queue is read.
         """
         turns = Turns()
-        found: dict[str, list[TopicConfig]] = {}
+        configs: dict[str, list[TopicConfig]] = {}
         queues = 0
         for group in sorted(self.groups.configs):
             await turns.give_way()
             known = map(self.topics.get, self.offsets.topics_of(group))
-            found[group] = [one for one in known if one is not None and (one.order or not ordered)]
-            queues += sum(topic.write_queue_nums for topic in found[group])
+            configs[group] = [
+                config for config in known if config is not None and (config.order or not ordered)
+            ]
+            queues += sum(topic.write_queue_nums for topic in configs[group])
             if queues > QUEUES_MAX:
                 raise too_many_queues("group by group")
-        return found
+        return configs
 
     async def progress_in(self, group: str, topic: TopicConfig) -> Progress:
         """The progress of a group in the write queues of a topic."""
@@ -302,7 +304,7 @@ class ConsumptionProcessor:
         count = min(header.count, queue.end_offset - header.index)
         data = queue.units(header.index, count, self.store.reader.cold.units)
         tags = None if subscription is None else subscription.tag_filter
-        found = self.filters.get(header.topic, group)
+        consumer_filter = self.filters.get(header.topic, group)
         body = QueueUnits(
             min_queue_index=queue.min_offset,
             max_queue_index=queue.end_offset,
@@ -316,7 +318,7 @@ class ConsumptionProcessor:
                 for unit in UNIT.rows(data)
             ],
             subscription_data=subscription.data if subscription else None,
-            filter_data=found.expression if found else None,
+            filter_data=consumer_filter.expression if consumer_filter else None,
         )
         return Answer(body=body.to_bytes())
 

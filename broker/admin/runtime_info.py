@@ -107,13 +107,13 @@ class RuntimeInfo:
         }
 
     def _rates(self) -> dict[str, str]:
-        found = self._sampling.rates("found")
+        rates = self._sampling.rates("found")
         missed = self._sampling.rates("missed")
-        total = tuple(a + b for a, b in zip(found, missed, strict=True))
+        total = tuple(a + b for a, b in zip(rates, missed, strict=True))
         transferred = three(self._sampling.rates("transferred"))
         return {
             "putTps": three(self._sampling.rates("put")),
-            "getFoundTps": three(found),
+            "getFoundTps": three(rates),
             "getMissTps": three(missed),
             "getTotalTps": three(total),
             "getTransferredTps": transferred,

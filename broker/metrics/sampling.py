@@ -222,4 +222,4 @@ class Sampling:
             self.samples.growth(SLOW_PUT, str(number))
             for number in range(len(self._stats.slow_puts.counts))
         ]
-        return [0 if one is None else one.messages for one in grown]
+        return [0 if growth is None else growth.messages for growth in grown]

@@ -98,7 +98,7 @@ class Outcome:
     @property
     def failures(self) -> int:
         """Sends that were not acknowledged."""
-        return sum(one.times for one in self.failed.values())
+        return sum(failure.times for failure in self.failed.values())
 
     def fail(self, error: Exception) -> None:
         """Count a send that was not acknowledged."""

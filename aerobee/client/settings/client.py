@@ -158,10 +158,10 @@ def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """
     listed = given or os.environ.get("NAMESRV_ADDR") or NAMESRV_DEFAULT
     parts = listed.replace(",", ";").split(";") if isinstance(listed, str) else listed
-    found = tuple(_address(part) for part in parts if part.strip())
-    if not found:
+    addresses = tuple(_address(part) for part in parts if part.strip())
+    if not addresses:
         raise ConfigurationError(f"no name server address in {listed!r}")
-    return found
+    return addresses
 
 
 def _address(text: str) -> str:

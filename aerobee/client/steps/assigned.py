@@ -165,7 +165,9 @@ class AssignedMember(PushMember):
             for queue, held in self.held.items()
             if isinstance(held, PoppedQueue)
         }
-        pulled = {key: one for key, one in info.mq_table.items() if key not in popped}
+        pulled = {
+            key: process_queue for key, process_queue in info.mq_table.items() if key not in popped
+        }
         return replace(info, mq_table=pulled, mq_pop_table=popped)
 
     # ── Popping ──
@@ -178,19 +180,19 @@ class AssignedMember(PushMember):
         wanted = self.subscription_of(held.queue.topic).filter
         clock, asked_at = self.instance.clock, self.instance.clock.monotonic()
         try:
-            found = yield from self.popper.pop(
+            messages = yield from self.popper.pop(
                 held.queue, BATCH_MAX, HOLD_S, wanted, until=held.interrupt
             )
         except AerobeeError as error:
             self.instance.log_once(f"pop {held.queue}", "%s: %s", held.queue, error)
             yield Wait(held.interrupt, AGAIN_S)
             return
-        if found and not held.dropped:
+        if messages and not held.dropped:
             held.pulled_at = clock.monotonic()
             held.counts.pulls += 1
             held.counts.pull_s += held.pulled_at - asked_at
-            held.counts.pulled += len(found)
-            held.keep(found, held.pulled_at + self.config.invisible)
+            held.counts.pulled += len(messages)
+            held.keep(messages, held.pulled_at + self.config.invisible)
             self.cache.arrived.set()
 
     def may_take(self, held: HeldQueue, now: float) -> bool:

@@ -132,7 +132,7 @@ class Instance(Routes):
 
     def _addresses(self) -> set[str]:
         """The addresses for heartbeats: the masters; slaves too if there are consumers."""
-        found = {
+        addresses = {
             address
             for route in self.routes.values()
             for by_id in route.brokers.values()
@@ -142,8 +142,8 @@ class Instance(Routes):
         if self.everywhere and self.cluster is not None:
             for data in self.cluster.broker_addr_table.values():
                 if MASTER_ID in data.broker_addrs:
-                    found.add(data.broker_addrs[MASTER_ID])
-        return found
+                    addresses.add(data.broker_addrs[MASTER_ID])
+        return addresses
 
     def be_known_everywhere(self) -> None:
         """Send heartbeats to every master of the cluster from now on: any may send requests."""

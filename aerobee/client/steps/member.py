@@ -328,13 +328,13 @@ class Member:
 
     def _account(self, held: HeldQueue, now: float) -> ProcessQueueInfo:
         waiting = held.waiting
-        offsets = [*held.unfinished, *(one.queue_offset for one in waiting)]
+        offsets = [*held.unfinished, *(message.queue_offset for message in waiting)]
         return ProcessQueueInfo(
             commit_offset=held.commit_point,
             cached_msg_min_offset=min(offsets, default=0),
             cached_msg_max_offset=max(offsets, default=0),
             cached_msg_count=len(offsets),
-            cached_msg_size_in_mi_b=sum(len(one.body) for one in waiting) >> 20,
+            cached_msg_size_in_mi_b=sum(len(message.body) for message in waiting) >> 20,
             locked=held.locked_at > 0,
             last_lock_timestamp=self.wall_ms(held.locked_at),
             last_pull_timestamp=self.wall_ms(held.pulled_at),

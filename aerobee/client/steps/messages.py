@@ -107,20 +107,20 @@ def received(
     while at < len(body):
         most = UNPACKED_MAX if room is None else min(UNPACKED_MAX, room())
         try:
-            one = record.read(body, at)
+            stored = record.read(body, at)
         except record.RecordDamaged as error:
             text = f"broker {broker_name} sent a broken record: {error}"
             raise TransportError(text).about(broker=broker_name) from error
-        at += one.size
-        if room is not None and len(one.body) > most:
-            raise NoRoom(at - one.size)
+        at += stored.size
+        if room is not None and len(stored.body) > most:
+            raise NoRoom(at - stored.size)
         try:
-            yield _received(one, broker_name, namespace, most)
+            yield _received(stored, broker_name, namespace, most)
         except CompressionError as error:
             if isinstance(error, TooLargeError) and most < UNPACKED_MAX:
-                raise NoRoom(at - one.size) from None
-            as_stored = _with_body(one, bytes(one.body), broker_name, namespace)
-            where = f"{as_stored.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
+                raise NoRoom(at - stored.size) from None
+            as_stored = _with_body(stored, bytes(stored.body), broker_name, namespace)
+            where = f"{as_stored.topic}/{broker_name}/{stored.queue_id} at {stored.queue_offset}"
             raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
                 topic=as_stored.topic, broker=broker_name, address=as_stored.store_host
             ) from error
@@ -134,47 +134,47 @@ def as_stored(
     Raises: RecordDamaged.
     """
     while at < len(body):
-        one = record.read(body, at)
-        at += one.size
-        yield _with_body(one, bytes(one.body), broker_name, namespace)
+        stored = record.read(body, at)
+        at += stored.size
+        yield _with_body(stored, bytes(stored.body), broker_name, namespace)
 
 
 def _received(
-    one: record.Record, broker_name: str, namespace: str | None, most: int
+    stored: record.Record, broker_name: str, namespace: str | None, most: int
 ) -> ReceivedMessage:
-    if crc32(one.body) & CRC_MASK != one.body_crc:
+    if crc32(stored.body) & CRC_MASK != stored.body_crc:
         # Brokers do not check the CRC of a body when they send it.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
-    return _with_body(one, unpack(one.body, one.sys_flag, most), broker_name, namespace)
+    return _with_body(stored, unpack(stored.body, stored.sys_flag, most), broker_name, namespace)
 
 
 def _with_body(
-    one: record.Record, body: bytes, broker_name: str, namespace: str | None
+    stored: record.Record, body: bytes, broker_name: str, namespace: str | None
 ) -> ReceivedMessage:
-    named = properties.decode(one.properties)
-    topic, origin = one.topic, named.get("RETRY_TOPIC", one.topic)
+    named = properties.decode(stored.properties)
+    topic, origin = stored.topic, named.get("RETRY_TOPIC", stored.topic)
     if namespace is not None:
         topic, origin = plain(topic, namespace), plain(origin, namespace)
-    offset_id = message_id.offset_id(one.store_host, one.physical_offset)
+    offset_id = message_id.offset_id(stored.store_host, stored.physical_offset)
     return ReceivedMessage(
         topic=topic,
         body=body,
         tag=named.get("TAGS"),
         keys=tuple(named.get("KEYS", "").split()),
         properties=named,
-        flag=one.flag,
+        flag=stored.flag,
         ordering_key=named.get("__SHARDINGKEY"),
         wait_store_ok=named.get("WAIT") != "false",
         message_id=named.get("UNIQ_KEY", offset_id),
         offset_message_id=offset_id,
-        queue=_queue(topic, broker_name, one.queue_id),
-        queue_offset=one.queue_offset,
-        commit_log_offset=one.physical_offset,
-        born_at=_instant(one.born_timestamp),
-        stored_at=_instant(one.store_timestamp),
-        born_host=host_text(one.born_host),
-        store_host=host_text(one.store_host),
-        reconsume_times=one.reconsume_times,
+        queue=_queue(topic, broker_name, stored.queue_id),
+        queue_offset=stored.queue_offset,
+        commit_log_offset=stored.physical_offset,
+        born_at=_instant(stored.born_timestamp),
+        stored_at=_instant(stored.store_timestamp),
+        born_host=host_text(stored.born_host),
+        store_host=host_text(stored.store_host),
+        reconsume_times=stored.reconsume_times,
         original_topic=origin,
         transaction_id=named.get("__transactionId__"),
     )

@@ -216,7 +216,7 @@ def lock_queues(
     ask = _request(instance, group, LockBatchMq(), wanted)
     answer = expect(ask, (yield ask), wanted[0].broker_name)
     granted = body_of(ask, answer, bodies.LockBatchResponse).lock_ok_mq_set
-    return frozenset(from_wire(one) for one in granted)
+    return frozenset(from_wire(queue) for queue in granted)
 
 
 def unlock_queues(instance: Instance, group: str, queues: Iterable[MessageQueue]) -> Steps[None]:

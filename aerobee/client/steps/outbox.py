@@ -108,23 +108,23 @@ class Outbox:
         """
         self._check_open(message.topic)
         sender = self.sender
-        one = self._outgoing(sender.batch_of(message))
+        outgoing = self._outgoing(sender.batch_of(message))
         queue = None
         if given is not None or message.ordering_key:
             queue = yield from sender.queue_for(message, given)
         self._accepted += 1
         if self._accepted % TURN_MESSAGES == 0:
             yield Wait(sender.instance.closing, 0.0)
-        while self._is_full(one):
-            yield from self._wait_for_room(one)
+        while self._is_full(outgoing):
+            yield from self._wait_for_room(outgoing)
         self._check_open(message.topic)
         # No effect from here on: a message in `_open` has a batch queue, and steps that empty it.
         if self._unlisten is None:
             self._unlisten = sender.instance.closing.listen(self._abandon)
-        self._open[one] = None
-        self._bytes += one.size_bytes
-        self._put(one, queue, message)
-        return one
+        self._open[outgoing] = None
+        self._bytes += outgoing.size_bytes
+        self._put(outgoing, queue, message)
+        return outgoing
 
     def _outgoing(self, batch: ProducerBatch) -> OutgoingMessage:
         sender = self.sender
@@ -137,30 +137,30 @@ class Outbox:
         if self._closed or self.sender.instance.closing.is_set:
             raise ClientClosedError(f"sending to topic {topic}: this producer is closed")
 
-    def _is_full(self, one: OutgoingMessage) -> bool:
+    def _is_full(self, outgoing: OutgoingMessage) -> bool:
         config = self.sender.config
         return bool(self._open) and (
             len(self._open) >= config.outbox_messages
-            or self._bytes + one.size_bytes > config.outbox_bytes
+            or self._bytes + outgoing.size_bytes > config.outbox_bytes
         )
 
-    def _wait_for_room(self, one: OutgoingMessage) -> Steps[None]:
-        self._check_open(one.batch.topic)
-        left_s = one.deadline - self.sender.instance.clock.monotonic()
+    def _wait_for_room(self, outgoing: OutgoingMessage) -> Steps[None]:
+        self._check_open(outgoing.batch.topic)
+        left_s = outgoing.deadline - self.sender.instance.clock.monotonic()
         if left_s <= 0:
             raise RequestTimeoutError(
-                f"sending to topic {one.batch.topic}: the outbox stayed full, "
+                f"sending to topic {outgoing.batch.topic}: the outbox stayed full, "
                 f"{len(self._open)} messages and {self._bytes} bytes wait in it"
             )
         self._room.clear()
         yield Wait(self._room, left_s)
 
-    def _put(self, one: OutgoingMessage, queue: MessageQueue | None, message: Message) -> None:
+    def _put(self, outgoing: OutgoingMessage, queue: MessageQueue | None, message: Message) -> None:
         place = queue or (message.topic, message.wait_store_ok)
         batch_queue = self._batch_queues.get(place)
         if batch_queue is None:
             batch_queue = self._batch_queues[place] = BatchQueue(queue)
-        batch_queue.waiting.append(one)
+        batch_queue.waiting.append(outgoing)
         if batch_queue.under_way < (REQUESTS if queue is None else 1):
             batch_queue.under_way += 1
             self.spawn(self._empty(place, batch_queue))
@@ -192,31 +192,31 @@ class Outbox:
                 self._settle(chunk[0], error)
             else:
                 # One of the messages, or the batch, may be too large for this broker.
-                for one in chunk:
-                    yield from self._send(batch_queue, [one])
+                for outgoing in chunk:
+                    yield from self._send(batch_queue, [outgoing])
         except AerobeeError as error:
-            for one in chunk:
-                self._settle(one, error)
+            for outgoing in chunk:
+                self._settle(outgoing, error)
         else:
-            for one, result in zip(chunk, results, strict=True):
-                self._settle(one, result)
+            for outgoing, result in zip(chunk, results, strict=True):
+                self._settle(outgoing, result)
         self._room.set()
 
-    def _settle(self, one: OutgoingMessage, outcome: SendResult | AerobeeError) -> None:
+    def _settle(self, outgoing: OutgoingMessage, outcome: SendResult | AerobeeError) -> None:
         """Set the result of a message, unless it has one."""
-        if one not in self._open:
+        if outgoing not in self._open:
             return
-        del self._open[one]
-        self._bytes -= one.size_bytes
-        one.outcome = outcome
+        del self._open[outgoing]
+        self._bytes -= outgoing.size_bytes
+        outgoing.outcome = outcome
         if isinstance(outcome, AerobeeError):
-            self._keep_failure(one)
-        if one.settled is not None:
-            one.settled.set()
+            self._keep_failure(outgoing)
+        if outgoing.settled is not None:
+            outgoing.settled.set()
 
-    def _keep_failure(self, one: OutgoingMessage) -> None:
-        self._failed[one] = None
-        self._failed_bytes += one.size_bytes
+    def _keep_failure(self, outgoing: OutgoingMessage) -> None:
+        self._failed[outgoing] = None
+        self._failed_bytes += outgoing.size_bytes
         most = self.sender.config.outbox_bytes
         while len(self._failed) > FAILED_MAX or self._failed_bytes > most:
             if len(self._failed) == 1:
@@ -224,43 +224,45 @@ class Outbox:
             self._drop_failure(next(iter(self._failed)))
             self._forgotten += 1
 
-    def _drop_failure(self, one: OutgoingMessage) -> None:
-        if one in self._failed:
-            del self._failed[one]
-            self._failed_bytes -= one.size_bytes
+    def _drop_failure(self, outgoing: OutgoingMessage) -> None:
+        if outgoing in self._failed:
+            del self._failed[outgoing]
+            self._failed_bytes -= outgoing.size_bytes
 
     # ── Results ──
 
-    def outcome(self, one: OutgoingMessage, timeout_s: float | None = None) -> Steps[SendResult]:
+    def outcome(
+        self, outgoing: OutgoingMessage, timeout_s: float | None = None
+    ) -> Steps[SendResult]:
         """Wait for the result of a message. Raises: its error, RequestTimeoutError."""
         clock = self.sender.instance.clock
         give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
-        while one.outcome is None:
+        while outgoing.outcome is None:
             left_s = SLICE_S if give_up_at is None else give_up_at - clock.monotonic()
             if left_s <= 0:
                 raise RequestTimeoutError(
-                    f"sending to topic {one.batch.topic}: not stored within {timeout_s:g} s, "
+                    f"sending to topic {outgoing.batch.topic}: not stored within {timeout_s:g} s, "
                     "and still under way"
                 )
-            yield from self._wait(one, left_s)
-        self._drop_failure(one)
-        if isinstance(one.outcome, AerobeeError):
-            raise one.outcome
-        return one.outcome
+            yield from self._wait(outgoing, left_s)
+        self._drop_failure(outgoing)
+        if isinstance(outgoing.outcome, AerobeeError):
+            raise outgoing.outcome
+        return outgoing.outcome
 
-    def _wait(self, one: OutgoingMessage, seconds: float) -> Steps[None]:
-        if one.settled is None:
-            one.settled = Signal()
-        yield Wait(one.settled, min(seconds, SLICE_S))
+    def _wait(self, outgoing: OutgoingMessage, seconds: float) -> Steps[None]:
+        if outgoing.settled is None:
+            outgoing.settled = Signal()
+        yield Wait(outgoing.settled, min(seconds, SLICE_S))
 
     def flush(self) -> Steps[None]:
         """Wait until all messages accepted so far are settled.
 
         Raises: UndeliveredError with the failures that were not raised yet.
         """
-        for one in tuple(self._open):
-            while one.outcome is None:
-                yield from self._wait(one, SLICE_S)
+        for outgoing in tuple(self._open):
+            while outgoing.outcome is None:
+                yield from self._wait(outgoing, SLICE_S)
         self.tell_failures()
 
     def close(self) -> Steps[None]:
@@ -271,9 +273,9 @@ class Outbox:
         self._closed = True
         clock = self.sender.instance.clock
         deadline = clock.monotonic() + SETTLE_WITHIN_S
-        for one in tuple(self._open):
-            while one.outcome is None and (left_s := deadline - clock.monotonic()) > 0:
-                yield from self._wait(one, left_s)
+        for outgoing in tuple(self._open):
+            while outgoing.outcome is None and (left_s := deadline - clock.monotonic()) > 0:
+                yield from self._wait(outgoing, left_s)
         if self._unlisten is not None:
             self._unlisten()
         self._abandon()
@@ -283,10 +285,10 @@ class Outbox:
         self._closed = True
         for batch_queue in self._batch_queues.values():
             batch_queue.waiting.clear()
-        for one in tuple(self._open):
-            topic = one.batch.topic
+        for outgoing in tuple(self._open):
+            topic = outgoing.batch.topic
             text = f"sending to topic {topic}: closed before the broker answered; it may be stored"
-            self._settle(one, ClientClosedError(text))
+            self._settle(outgoing, ClientClosedError(text))
         self._room.set()
 
     def tell_failures(self) -> None:
@@ -294,9 +296,9 @@ class Outbox:
         failed, self._failed, self._failed_bytes = self._failed, {}, 0
         more, self._forgotten = self._forgotten, 0
         told = [
-            (one.batch.messages[0], one.outcome)
-            for one in failed
-            if isinstance(one.outcome, AerobeeError)
+            (outgoing.batch.messages[0], outgoing.outcome)
+            for outgoing in failed
+            if isinstance(outgoing.outcome, AerobeeError)
         ]
         if told:
             raise UndeliveredError(told, more)
@@ -321,4 +323,4 @@ def taken(waiting: deque[OutgoingMessage]) -> list[OutgoingMessage]:
 
 def joined(chunk: list[OutgoingMessage]) -> ProducerBatch:
     """The batches of some messages as one batch."""
-    return together([one.batch for one in chunk])
+    return together([outgoing.batch for outgoing in chunk])

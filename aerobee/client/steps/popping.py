@@ -177,22 +177,24 @@ class Popper:
                 continue
             self._turn += 1
             queue = queues[self._turn % len(queues)]
-            found = yield from self.pop(
+            messages = yield from self.pop(
                 queue, most, min(hold_s, self.hold_max_s), wanted, until=self.closing
             )
             if given_up is not None and given_up.is_set:
-                yield from self.give_back(found)
+                yield from self.give_back(messages)
                 break
-            if found:
-                self._hand_out(found)
-                return found
+            if messages:
+                self._hand_out(messages)
+                return messages
         return []
 
-    def _hand_out(self, found: list[ReceivedMessage]) -> None:
-        handed_out(self.instance.config.hooks, self.config.group, found)
+    def _hand_out(self, messages: list[ReceivedMessage]) -> None:
+        handed_out(self.instance.config.hooks, self.config.group, messages)
         if self.deliveries is not None:
-            receipts = [message.properties[RECEIPT] for message in found]
-            self.deliveries.handed_out(found, receipts, self._hidden_until(self.config.invisible))
+            receipts = [message.properties[RECEIPT] for message in messages]
+            self.deliveries.handed_out(
+                messages, receipts, self._hidden_until(self.config.invisible)
+            )
 
     def _hidden_until(self, seconds: float) -> float:
         return self.instance.clock.monotonic() + seconds
@@ -257,9 +259,9 @@ class Popper:
         self, ask: Ask, answer: Command, name: str, wanted: Filter
     ) -> Steps[list[ReceivedMessage]]:
         """The messages of a response with receipts; tags are compared again, not only hashes."""
-        said = header_of(ask, answer, PopMessageResponse)
-        starts = start_offsets(said.start_offset_info or "")
-        found: list[ReceivedMessage] = []
+        header = header_of(ask, answer, PopMessageResponse)
+        starts = start_offsets(header.start_offset_info or "")
+        messages: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
         used = 0
 
@@ -272,8 +274,8 @@ class Popper:
                 queue_id, offset = message.queue.queue_id, message.queue_offset
                 start = starts.get(str(queue_id), str(offset))
                 receipt = (
-                    f"{start} {said.pop_time} {said.invisible_time} {said.revive_qid} 0 {name} "
-                    f"{queue_id} {offset}"
+                    f"{start} {header.pop_time} {header.invisible_time} {header.revive_qid} 0 "
+                    f"{name} {queue_id} {offset}"
                 )
             return replace(message, properties={**message.properties, RECEIPT: receipt})
 
@@ -282,7 +284,7 @@ class Popper:
             for stored in received(answer.body, name, namespace, room):
                 message = with_receipt(stored)
                 used += len(message.body)
-                (found if wanted.wants(message.tag) else unwanted).append(message)
+                (messages if wanted.wants(message.tag) else unwanted).append(message)
         except MessageUnreadableError as error:
             # It is delivered again when it is visible; another member may be able to read it.
             self.instance.log_once(f"read {name}", "%s", error)
@@ -291,7 +293,7 @@ class Popper:
             yield from self.give_back([with_receipt(stored) for stored in left])
         if unwanted:
             yield from self.acknowledge(unwanted)
-        return found
+        return messages
 
     def give_back(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
         """Make messages visible again at once: nobody here handles them now."""
@@ -375,12 +377,12 @@ class Popper:
         check_invisible(seconds)
         receipt = Receipt.of(message)
         ask, answer = yield from self._hide(message, receipt, int(seconds * 1000))
-        said = header_of(ask, answer, ChangeInvisibleTimeResponse)
+        header = header_of(ask, answer, ChangeInvisibleTimeResponse)
         renewed = receipt._replace(
             start_offset=receipt.offset,
-            pop_time=str(said.pop_time),
-            invisible=str(said.invisible_time),
-            revive_qid=str(said.revive_qid),
+            pop_time=str(header.pop_time),
+            invisible=str(header.invisible_time),
+            revive_qid=str(header.revive_qid),
         )
         before, after = message.properties[RECEIPT], " ".join(renewed)
         cast("dict[str, str]", message.properties)[RECEIPT] = after
@@ -447,9 +449,9 @@ def forget_receipt(message: ReceivedMessage) -> None:
 
 def start_offsets(text: str) -> Mapping[str, str]:
     """Queue id → first offset of the pop in the topic itself, from `0 <queue> <offset>;…`."""
-    found = {}
+    starts = {}
     for entry in text.split(";"):
         parts = entry.split(" ")
         if len(parts) == 3 and parts[0] == "0":
-            found[parts[1]] = parts[2]
-    return found
+            starts[parts[1]] = parts[2]
+    return starts

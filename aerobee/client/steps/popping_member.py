@@ -92,7 +92,9 @@ class PoppingMember(Popper):
     @property
     def assignment(self) -> frozenset[MessageQueue]:
         """The last assigned queues of all topics."""
-        return frozenset(queue for one in self._assigned.values() for queue in one.queues)
+        return frozenset(
+            queue for assignment in self._assigned.values() for queue in assignment.queues
+        )
 
     def queues(self, topic: str, wanted: Filter) -> Steps[list[MessageQueue]]:
         """The assigned queues of a topic; empty while there are more members than queues.
@@ -102,8 +104,8 @@ class PoppingMember(Popper):
         self._subscribe(topic, wanted)
         if self.rebalance_now.is_set:
             self.rebalance_now.clear()
-            for one in self._assigned.values():
-                one.asked_again_at = 0.0
+            for assignment in self._assigned.values():
+                assignment.asked_again_at = 0.0
         known = self._assigned.get(topic)
         if known is not None and self.instance.clock.monotonic() < known.asked_again_at:
             return known.queues

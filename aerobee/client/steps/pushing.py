@@ -271,7 +271,7 @@ class PushMember(Member):
     def _batch(self, held: HeldQueue, now: float) -> Batch:
         if held.queue.topic == retry_topic(self.group):
             # One message at a time: messages of a retry topic may be of different topics.
-            messages = [replace(one, topic=one.original_topic) for one in held.take(1)]
+            messages = [replace(message, topic=message.original_topic) for message in held.take(1)]
         else:
             messages = held.take(self.config.batch_size)
         held.consumed_at = now
@@ -381,7 +381,11 @@ class PushMember(Member):
         while not self.closing.is_set:
             yield Wait(self.closing, min(limit_s / 4, WATCH_AT_MOST_S))
             late = self.instance.clock.monotonic() - limit_s
-            for batch in [one for one in self.running if one.began <= late and not one.given_up]:
+            for batch in [
+                delivery
+                for delivery in self.running
+                if delivery.began <= late and not delivery.given_up
+            ]:
                 yield from self._give_up_batch(batch)
 
     def _give_up_batch(self, batch: Batch) -> Steps[None]:

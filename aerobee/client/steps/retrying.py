@@ -113,7 +113,9 @@ class Tries:
             text = f"sending to topic {self.topic}: no time left to try"
             return RequestTimeoutError(text).about(topic=self.topic)
         last = self.failed[-1].error
-        if all(one.broker == NOWHERE or one.error.code in ELSEWHERE for one in self.failed):
+        if all(
+            failure.broker == NOWHERE or failure.error.code in ELSEWHERE for failure in self.failed
+        ):
             # A single error needs no summary.
             return last
         return SendFailedError(f"sending to topic {self.topic}", self.failed, self.topic)

@@ -247,8 +247,8 @@ class Routes:
             )
             there = f"; brokers there: {brokers or 'none'}"
         servers = self.config.name_servers
-        asked = f"name server{'s' if len(servers) > 1 else ''} {' and '.join(servers)}"
-        text = ROUTE_NOT_FOUND.format(topic=topic, asked=asked, last=last, there=there)
+        servers_text = f"name server{'s' if len(servers) > 1 else ''} {' and '.join(servers)}"
+        text = ROUTE_NOT_FOUND.format(topic=topic, asked=servers_text, last=last, there=there)
         return RouteNotFoundError(text).about(topic=topic, remark=last)
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:

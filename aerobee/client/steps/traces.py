@@ -152,24 +152,24 @@ class Traces(Hook):
         now_ms = self.clock.wall_ms()
         request_id = self.uniq_ids.next(now_ms)
         consume.notes[self] = (request_id, self.clock.monotonic())
-        for one in self._traced(consume):
+        for message in self._traced(consume):
             text = record(
                 "SubBefore",
                 now_ms,
-                one.properties.get("MSG_REGION", REGION),
+                message.properties.get("MSG_REGION", REGION),
                 self.group,
                 request_id,
-                one.message_id,
-                one.reconsume_times,
-                " ".join(one.keys),
+                message.message_id,
+                message.reconsume_times,
+                " ".join(message.keys),
             )
-            self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
+            self.add(Trace(message.original_topic, text, [message.message_id, *message.keys]))
 
     def after_consume(self, consume: ConsumeContext) -> None:
         """Add a record of each message, with its share of the time."""
         request_id, began_s = cast("tuple[str, float]", consume.notes[self])
         cost_ms = self._cost_ms(began_s) // len(consume.messages)
-        failed = {one.queue_offset for one in consume.failed}
+        failed = {message.queue_offset for message in consume.failed}
         for one in self._traced(consume):
             outcome = consume.outcome
             if one.queue_offset not in failed:

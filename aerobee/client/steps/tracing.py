@@ -69,8 +69,8 @@ class Tracing:
             left_s = until_s - instance.clock.monotonic()
             message = Message(
                 self.traces.topic,
-                "".join(one.text for one in taken).encode(),
-                keys=keys_within(KEYS_BYTES, (key for one in taken for key in one.keys)),
+                "".join(trace.text for trace in taken).encode(),
+                keys=keys_within(KEYS_BYTES, (key for trace in taken for key in trace.keys)),
             )
             try:
                 yield from self.sender.send(message, None, left_s, require_ok=False)
@@ -94,9 +94,9 @@ class Tracing:
 
 def keys_within(size_bytes: int, keys: Iterable[str]) -> tuple[str, ...]:
     """The first of these keys without duplicates, as many as fit into so many bytes."""
-    found = tuple(dict.fromkeys(keys))
-    ends = accumulate(len(key.encode()) + 1 for key in found)
-    return found[: sum(1 for _ in takewhile(size_bytes.__ge__, ends))]
+    unique = tuple(dict.fromkeys(keys))
+    ends = accumulate(len(key.encode()) + 1 for key in unique)
+    return unique[: sum(1 for _ in takewhile(size_bytes.__ge__, ends))]
 
 
 def traced(sender: Sender) -> Tracing | None:

@@ -122,16 +122,16 @@ class Transactions:
 
     def answer(self, check: Check, state: TransactionState) -> Steps[None]:
         """Answer a check with the state of the transaction."""
-        asked = check.header
+        question = check.header
         header = EndTransaction(
             topic=check.message.topic,
             producer_group=self.sender.config.group,
-            tran_state_table_offset=asked.tran_state_table_offset,
-            commit_log_offset=asked.commit_log_offset,
+            tran_state_table_offset=question.tran_state_table_offset,
+            commit_log_offset=question.commit_log_offset,
             commit_or_rollback=state.value,
             from_transaction_check=True,
             msg_id=check.message.message_id,
-            transaction_id=asked.transaction_id,
+            transaction_id=question.transaction_id,
         )
         yield from self._tell(check.address, header)
         if self.sender.traces:

@@ -51,8 +51,8 @@ def history_of(look: MessageLook) -> MessageHistory:
         copies=copies,
         groups=[progress_of(look, view) for view in look.groups],
         traces=sorted(
-            (trace_of(kind, said) for kind, said in look.traces),
-            key=lambda one: one.at or datetime.min.replace(tzinfo=UTC),
+            (trace_of(kind, record) for kind, record in look.traces),
+            key=lambda record: record.at or datetime.min.replace(tzinfo=UTC),
         ),
         unknown=unknown,
     )
@@ -159,9 +159,12 @@ def in_transaction(look: MessageLook) -> Iterator[str]:
 
 def has_ended(look: MessageLook, half: MessageCopy) -> bool:
     """Whether a transaction end names this half message, by its offset or its first copy's."""
-    one = half.message
-    offsets = {one.queue_offset, *(whole_number(one.properties.get(name, "")) for name in NUMBERS)}
-    return any((one.queue.broker_name, offset) in look.ended for offset in offsets)
+    message = half.message
+    offsets = {
+        message.queue_offset,
+        *(whole_number(message.properties.get(name, "")) for name in NUMBERS),
+    }
+    return any((message.queue.broker_name, offset) in look.ended for offset in offsets)
 
 
 def told(at: datetime | None) -> str:
@@ -176,12 +179,12 @@ def absent(look: MessageLook) -> str:
     """The possible reasons why no broker has a copy of a message."""
     text = "no broker has a message of this id"
     without_index = [
-        name for name, one in look.brokers.items() if one.settings.get(INDEXED) == "false"
+        name for name, broker in look.brokers.items() if broker.settings.get(INDEXED) == "false"
     ]
     if without_index:
         return f"{text}, and {', '.join(without_index)} keeps no index to find one by ({INDEXED})"
-    said = [broker.stats.get(EARLIEST, "") for broker in look.brokers.values()]
-    oldest_ms = min(filter(None, map(whole_number, said)), default=0)
+    times = [broker.stats.get(EARLIEST, "") for broker in look.brokers.values()]
+    oldest_ms = min(filter(None, map(whole_number, times)), default=0)
     born_ms = born(look.message_id, look.at_ms)
     if born_ms is None:
         return f"{text}, and it is no id that a client makes: nothing can be told from it"
@@ -241,14 +244,14 @@ def delay_of(look: MessageLook, copy: MessageCopy) -> tuple[int, bool]:
     return due_ms, due_ms > look.at_ms
 
 
-def trace_of(kind: str, said: Mapping[str, str]) -> TraceRecord:
+def trace_of(kind: str, fields: Mapping[str, str]) -> TraceRecord:
     """A record of the trace, as a public value."""
-    time_ms = whole_number(said.get("time", ""))
-    succeeded = said.get("success")
+    time_ms = whole_number(fields.get("time", ""))
+    succeeded = fields.get("success")
     return TraceRecord(
         kind=kind,
         at=None if time_ms is None else instant(time_ms),
-        group=said.get("group"),
+        group=fields.get("group"),
         succeeded=None if succeeded is None else succeeded == "true",
-        fields=dict(said),
+        fields=dict(fields),
     )

@@ -133,8 +133,8 @@ class MessageLook:
     @property
     def stored(self) -> MessageCopy | None:
         """The newest copy in its own topic."""
-        found = [copy for copy in self.copies if copy.kind is CopyKind.STORED]
-        return found[-1] if found else None
+        copies = [copy for copy in self.copies if copy.kind is CopyKind.STORED]
+        return copies[-1] if copies else None
 
 
 def look_at_message(
@@ -159,12 +159,12 @@ def look_at_message(
         look.unknown.append(f"of {len(groups)} groups only {GROUPS_MAX} were looked at")
         groups = groups[:GROUPS_MAX]
     places = [*topics, *group_topics_of(look.topic or "", groups, routes.config.namespace)]
-    found = yield from copies_of(routes, targets, look.message_id, places)
-    there = {(one.message.queue, one.message.queue_offset) for one in found}
-    look.copies = found + [
-        one for one in known if (one.message.queue, one.message.queue_offset) not in there
+    copies = yield from copies_of(routes, targets, look.message_id, places)
+    there = {(copy.message.queue, copy.message.queue_offset) for copy in copies}
+    look.copies = copies + [
+        copy for copy in known if (copy.message.queue, copy.message.queue_offset) not in there
     ]
-    look.copies.sort(key=lambda one: one.message.stored_at)
+    look.copies.sort(key=lambda copy: copy.message.stored_at)
     if look.copies:
         # The id in the case that the client wrote, which traces have, too.
         look.message_id = look.copies[-1].message.message_id
@@ -185,14 +185,14 @@ def stats_of(routes: Routes, address: str) -> Steps[dict[str, str]]:
 
 def groups_of(routes: Routes, targets: Sequence[Broker], topic: str) -> Steps[list[str]]:
     """The groups that consume a topic or have offsets of it, sorted."""
-    found: set[str] = set()
+    groups: set[str] = set()
     for target in targets:
         answered = yield from ask(
             routes, target, QueryTopicConsumeByWho(topic=topic), accept=REFUSALS
         )
         if answered.answer.code == ResponseCode.SUCCESS:
-            found |= set(answered.body(GroupList).group_list)
-    return sorted(found)
+            groups |= set(answered.body(GroupList).group_list)
+    return sorted(groups)
 
 
 # ── Groups ──
@@ -303,12 +303,12 @@ def scanned(
         if end - begin > SCANNED_MAX:
             look.unknown.append(f"of {end - begin} records in {queue} the last {SCANNED_MAX} count")
             begin = end - SCANNED_MAX
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         while begin < end:
             pull = replace(pull_of_one(TOOLS_GROUP, queue, begin, tags), max_msg_nums=PULL_AT_ONCE)
             _, answer = yield from ask_broker(routes, queue, pull)
             if answer.code == ResponseCode.SUCCESS:
-                found += received(answer.body, queue.broker_name, routes.config.namespace)
+                messages += received(answer.body, queue.broker_name, routes.config.namespace)
             elif answer.code not in NOTHING_THERE:
                 return None
             elif answer.code == ResponseCode.PULL_NOT_FOUND:
@@ -317,7 +317,7 @@ def scanned(
             begin = max(begin + 1, following)
     except AerobeeError:
         return None
-    return found
+    return messages
 
 
 def look_at_traces(routes: Routes, targets: Sequence[Broker], look: MessageLook) -> Steps[None]:
@@ -325,6 +325,6 @@ def look_at_traces(routes: Routes, targets: Sequence[Broker], look: MessageLook)
     for copy in (
         yield from looked_up(routes, targets, look.message_id, [TRACE_TOPIC], unique=False)
     ):
-        for kind, said in records_in(copy.message.body):
-            if look.message_id in said.get("msgId", "").split(","):
-                look.traces.append((kind, said))
+        for kind, fields in records_in(copy.message.body):
+            if look.message_id in fields.get("msgId", "").split(","):
+                look.traces.append((kind, fields))

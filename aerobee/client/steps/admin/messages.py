@@ -59,9 +59,9 @@ def view_message(
     For a client's message id `topic` must be given. Raises:
     MessageNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
-    found = yield from by_place(routes, message_id)
-    if found is not None and topic in (None, found.topic):
-        return found
+    message = yield from by_place(routes, message_id)
+    if message is not None and topic in (None, message.topic):
+        return message
     if topic is None:
         raise ConfigurationError(
             f"no broker here has a message at {message_id}; if a client called it so, "
@@ -75,10 +75,10 @@ def view_message(
 
 def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
     """The message of an offset message id; None if the id is of the other kind."""
-    found = yield from stored_at(routes, message_id)
-    if found is None:
+    message = yield from stored_at(routes, message_id)
+    if message is None:
         return None
-    return next(received(found[1], found[0], routes.config.namespace), None)
+    return next(received(message[1], message[0], routes.config.namespace), None)
 
 
 def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memoryview] | None]:
@@ -118,7 +118,7 @@ def query_messages(
     """
     if not key.strip():
         raise ConfigurationError("a key to look for is not empty")
-    found = yield from look_up(
+    messages = yield from look_up(
         routes,
         topic,
         key,
@@ -126,7 +126,7 @@ def query_messages(
         begin_ms=0 if begin is None else epoch_ms(begin),
         end_ms=ALWAYS_MS if end is None else epoch_ms(end),
     )
-    return found[-max_messages:]
+    return messages[-max_messages:]
 
 
 def look_up(
@@ -151,7 +151,7 @@ def look_up(
         end_timestamp=end_ms,
         unique_key=True if unique else None,
     )
-    found: dict[tuple[MessageQueue, int], ReceivedMessage] = {}
+    messages: dict[tuple[MessageQueue, int], ReceivedMessage] = {}
     for target in (yield from readers_of(routes, topic)):
         answered = yield from ask(
             routes,
@@ -164,8 +164,8 @@ def look_up(
             records = received(answered.answer.body, target.name, routes.config.namespace)
             for message in records:
                 if message.topic == topic and has_key(message, key, unique):
-                    found[message.queue, message.queue_offset] = message
-    return sorted(found.values(), key=log_order)
+                    messages[message.queue, message.queue_offset] = message
+    return sorted(messages.values(), key=log_order)
 
 
 def log_order(message: ReceivedMessage) -> tuple[datetime, int]:
@@ -186,12 +186,12 @@ def message_at(routes: Routes, queue: MessageQueue, offset: int) -> Steps[Receiv
 
     Raises: MessageNotFoundError, RouteNotFoundError, BrokerError, TransportError.
     """
-    _, found = yield from pulled(routes, queue, offset, 1, "*")
-    if not found or found[0].queue_offset != offset:
+    _, messages = yield from pulled(routes, queue, offset, 1, "*")
+    if not messages or messages[0].queue_offset != offset:
         raise MessageNotFoundError(f"{queue} has no message at {offset}").about(
             topic=queue.topic, broker=queue.broker_name
         )
-    return found[0]
+    return messages[0]
 
 
 def read_messages(
@@ -236,14 +236,14 @@ def find_messages(
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
     offsets = Offsets(routes, TOOLS_GROUP)
-    found: list[ReceivedMessage] = []
+    messages: list[ReceivedMessage] = []
     for queue in route.readable:
         at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
         offset = yield from at
-        found += yield from read_messages(
+        messages += yield from read_messages(
             routes, queue, offset, max_messages=max_messages, tag=tag, before=end
         )
-    return sorted(found, key=log_order)[:max_messages]
+    return sorted(messages, key=log_order)[:max_messages]
 
 
 def pulled(
@@ -295,23 +295,23 @@ def queue_units(
     if not answered.answer.body:
         # Java answers an offset outside of the queue with success and a remark.
         raise error_of(answered.ask, answered.answer, answered.peer)
-    found = answered.body(units_body.QueueUnits)
-    said = found.subscription_data
+    units = answered.body(units_body.QueueUnits)
+    subscription = units.subscription_data
     return QueueUnits(
         queue=queue,
-        first=found.min_queue_index,
-        end=found.max_queue_index,
+        first=units.min_queue_index,
+        end=units.max_queue_index,
         units=[
             QueueUnit(
                 queue_offset=queue_offset,
-                physical_offset=one.physic_offset,
-                size=one.physic_size,
-                tags_code=one.tags_code,
-                matches=matches(said, one.tags_code),
+                physical_offset=unit.physic_offset,
+                size=unit.physic_size,
+                tags_code=unit.tags_code,
+                matches=matches(subscription, unit.tags_code),
             )
-            for queue_offset, one in enumerate(found.queue_data, offset)
+            for queue_offset, unit in enumerate(units.queue_data, offset)
         ],
-        subscription=None if said is None else subscriptions([said])[0],
+        subscription=None if subscription is None else subscriptions([subscription])[0],
     )
 
 

@@ -168,9 +168,9 @@ def move(routes: Routes, group: str, changes: Sequence[OffsetChange]) -> Steps[N
 
 def check_offline(routes: Routes, group: str, broker: str) -> Steps[None]:
     """Check that no member is online, which would overwrite offsets. Raises: ClientStateError."""
-    found = yield from consumers(routes, group)
-    if found.members:
+    online = yield from consumers(routes, group)
+    if online.members:
         raise ClientStateError(
-            f"group {group} has {len(found.members)} members online, and broker {broker} cannot "
+            f"group {group} has {len(online.members)} members online, and broker {broker} cannot "
             f"move a group that is ({SERVER_SIDE} is off or not known to it): stop them first"
         )

@@ -65,7 +65,7 @@ def without_owner(case: Case) -> Iterator[Finding]:
         severity=severity,
         text=text.format(queues=queue_names(free), lag=lag),
         advice=advice,
-        queues=[one.queue for one in free],
+        queues=[queue.queue for queue in free],
     )
 
 
@@ -78,15 +78,15 @@ def several_owners(case: Case) -> Iterator[Finding]:
             severity=Severity.WARNING,
             text=f"{queue_names(shared)} are held by several members: messages come twice",
             advice="look again in 20 s; if it stays, strategies or views of the group differ",
-            queues=[one.queue for one in shared],
-            members=sorted({owner for one in shared for owner in one.owners}),
+            queues=[queue.queue for queue in shared],
+            members=sorted({owner for queue in shared for owner in queue.owners}),
         )
 
 
 def lock_lost(case: Case) -> Iterator[Finding]:
     """An orderly member holds the queue, but not its lock."""
     orderly = {member.client_id for member in case.members if member.orderly}
-    lost = [one for one in case.behind if orderly & {*one.owners} and not one.locked]
+    lost = [queue for queue in case.behind if orderly & {*queue.owners} and not queue.locked]
     if lost and not case.broadcasts:
         yield Finding(
             kind="lock_not_granted",
@@ -94,48 +94,48 @@ def lock_lost(case: Case) -> Iterator[Finding]:
             text=f"the owner of {queue_names(lost)} consumes in order and has no lock on it: "
             "another client has it, which may be gone",
             advice="wait up to 60 s after the last renewal, then the owner gets the lock",
-            queues=[one.queue for one in lost],
+            queues=[queue.queue for queue in lost],
         )
 
 
 def slow(case: Case) -> Iterator[Finding]:
     """The owner has pulled messages, but its handler has accepted none for a while."""
-    for owner, queues in by_owner(case, lambda one: one.cached > 0):
+    for owner, queues in by_owner(case, lambda queue: queue.cached > 0):
         stuck = [
             queue for queue in queues if (case.age_s(queue.consumed_at) or 0.0) > case.slow_after_s
         ]
         if not stuck:
             continue
-        longest = max(case.age_s(one.consumed_at) or 0.0 for one in stuck)
+        longest = max(case.age_s(queue.consumed_at) or 0.0 for queue in stuck)
         yield Finding(
             kind="slow_handler",
             severity=Severity.ERROR,
-            text=f"{owner} holds {sum(one.cached for one in stuck)} messages of "
+            text=f"{owner} holds {sum(queue.cached for queue in stuck)} messages of "
             f"{queue_names(stuck)} and its handler has taken none for {longest:.0f} s: it is slow "
             "or stuck",
             advice=f"see what its threads do: aerobee group doctor {case.look.group} --stacks",
-            queues=[one.queue for one in stuck],
+            queues=[queue.queue for queue in stuck],
             members=[owner],
         )
 
 
 def not_pulling(case: Case) -> Iterator[Finding]:
     """The owner has no messages and does not pull."""
-    for owner, queues in by_owner(case, lambda one: one.cached == 0):
+    for owner, queues in by_owner(case, lambda queue: queue.cached == 0):
         idle = [
             queue
             for queue in queues
             if queue.pulled_at is not None and (case.age_s(queue.pulled_at) or 0.0) > PULL_HELD_S
         ]
         if idle:
-            longest = max(case.age_s(one.pulled_at) or 0.0 for one in idle)
+            longest = max(case.age_s(queue.pulled_at) or 0.0 for queue in idle)
             yield Finding(
                 kind="not_pulling",
                 severity=Severity.ERROR,
                 text=f"{owner} holds {queue_names(idle)} and has not pulled for {longest:.0f} s: "
                 "it is paused or suspended, or its pulls are refused",
                 advice="resume it, or read its log for refused pulls",
-                queues=[one.queue for one in idle],
+                queues=[queue.queue for queue in idle],
                 members=[owner],
             )
 
@@ -144,11 +144,11 @@ def by_owner(
     case: Case, wanted: Callable[[QueueState], bool]
 ) -> Iterator[tuple[str, list[QueueState]]]:
     """Queues with a lag, by their first owner."""
-    found: dict[str, list[QueueState]] = defaultdict(list)
-    for one in case.behind:
-        if one.owners and wanted(one):
-            found[one.owners[0]].append(one)
-    yield from sorted(found.items())
+    queues: dict[str, list[QueueState]] = defaultdict(list)
+    for queue in case.behind:
+        if queue.owners and wanted(queue):
+            queues[queue.owners[0]].append(queue)
+    yield from sorted(queues.items())
 
 
 # ── Offsets ──
@@ -164,11 +164,11 @@ def misplaced(case: Case) -> Iterator[Finding]:
             text=f"the group's offset lies behind the end of {queue_names(beyond)}: what is stored "
             "there now is passed over until the end has caught up",
             advice=f"aerobee group reset {case.look.group} TOPIC --to first (or last)",
-            queues=[one.queue for one in beyond],
+            queues=[queue.queue for queue in beyond],
         )
     lost = [queue for queue in case.queues if 0 < queue.consumer_offset < queue.first]
     if lost:
-        count = sum(one.first - one.consumer_offset for one in lost)
+        count = sum(queue.first - queue.consumer_offset for queue in lost)
         yield Finding(
             kind="messages_expired",
             severity=Severity.WARNING,
@@ -176,7 +176,7 @@ def misplaced(case: Case) -> Iterator[Finding]:
             "group consumed them",
             advice="nothing brings them back; keep messages longer (fileReservedTime) or consume "
             "faster",
-            queues=[one.queue for one in lost],
+            queues=[queue.queue for queue in lost],
         )
 
 
@@ -213,16 +213,16 @@ def broadcasting(case: Case) -> Iterator[Finding]:
 
 def running_late(case: Case) -> Iterator[Finding]:
     """The group consumes, but has a lag."""
-    late = [one for one in case.behind if (one.waiting_s or 0.0) > case.slow_after_s]
+    late = [queue for queue in case.behind if (queue.waiting_s or 0.0) > case.slow_after_s]
     if late and case.look.connections:
-        longest = max(one.waiting_s or 0.0 for one in late)
+        longest = max(queue.waiting_s or 0.0 for queue in late)
         yield Finding(
             kind="behind",
             severity=Severity.NOTE,
             text=f"{total(late)} messages wait, the oldest of them for {longest:.0f} s; the group "
             f"is given {case.look.consume_tps:.1f} messages a second",
             advice="add members (up to the number of queues) or threads if it does not get less",
-            queues=[one.queue for one in late],
+            queues=[queue.queue for queue in late],
         )
 
 

@@ -41,14 +41,14 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
     if told.master:
         replicas = [
             ReplicaInfo(
-                peer=one.addr.lstrip("/"),
-                acknowledged=one.slave_ack_offset,
-                lag=one.diff,
-                in_sync=one.in_sync,
-                lag_s=one.lag_millis / 1000 if one.standing else None,
-                standing=one.standing,
+                peer=connection.addr.lstrip("/"),
+                acknowledged=connection.slave_ack_offset,
+                lag=connection.diff,
+                in_sync=connection.in_sync,
+                lag_s=connection.lag_millis / 1000 if connection.standing else None,
+                standing=connection.standing,
             )
-            for one in told.ha_connection_info
+            for connection in told.ha_connection_info
         ]
         return ReplicationStatus(
             is_master=True, max_offset=told.master_commit_log_max_offset, replicas=replicas

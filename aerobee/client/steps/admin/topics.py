@@ -188,7 +188,7 @@ def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, Top
 
     Raises: RouteNotFoundError, BrokerError, TransportError.
     """
-    found = []
+    configs = []
     for target in (yield from readers_of(routes, name)):
         answered = yield from ask(
             routes,
@@ -201,8 +201,8 @@ def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, Top
         else:
             # 4.9 lacks this request: the route has nearly the same settings.
             config = yield from routed_config(routes, name, target.name)
-        found.append((target, config))
-    return found
+        configs.append((target, config))
+    return configs
 
 
 def described(broker: str, config: WireTopicConfig) -> TopicConfig:
@@ -247,24 +247,24 @@ def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:
     return TopicDescription(
         name=name,
         configs=[config for _, config in configs],
-        queues=sorted(queues, key=lambda one: one.queue),
+        queues=sorted(queues, key=lambda bounds: bounds.queue),
         groups=(yield from groups_at(routes, [target for target, _ in configs], name)),
     )
 
 
 def bounds_in(table: TopicStatsTable) -> list[QueueBounds]:
     """The bounds of each queue in a broker's response."""
-    found = []
-    for key, one in table.offset_table.items():
-        found.append(
+    bounds = []
+    for key, offsets in table.offset_table.items():
+        bounds.append(
             QueueBounds(
                 queue=from_wire(queue_of(key)),
-                first=one.min_offset,
-                end=one.max_offset,
-                last_stored_at=instant(one.last_update_timestamp),
+                first=offsets.min_offset,
+                end=offsets.max_offset,
+                last_stored_at=instant(offsets.last_update_timestamp),
             )
         )
-    return found
+    return bounds
 
 
 def instant(ms: int) -> datetime | None:
@@ -283,11 +283,11 @@ def topic_groups(routes: Routes, name: str) -> Steps[list[str]]:
 
 def groups_at(routes: Routes, targets: Collection[Broker], name: str) -> Steps[list[str]]:
     """The groups of a topic on any of these brokers. Raises: BrokerError."""
-    found: set[str] = set()
+    groups: set[str] = set()
     for target in targets:
         answered = yield from ask(routes, target, QueryTopicConsumeByWho(topic=name))
-        found |= set(answered.body(GroupList).group_list)
-    return sorted(found)
+        groups |= set(answered.body(GroupList).group_list)
+    return sorted(groups)
 
 
 # ── Listing and deletion ──

@@ -58,10 +58,10 @@ def users(routes: Routes, part: str | None = None, broker: str | None = None) ->
     Raises: UnsupportedRequestError where users are not known; PermissionDeniedError, BrokerError,
     TransportError.
     """
-    found: list[User] = []
+    accounts: list[User] = []
     for target in (yield from targets(routes, broker)):
         answered = yield from ask(routes, target, headers.ListUser(filter=part))
-        found += [
+        accounts += [
             User(
                 broker=target.name,
                 name=info.username,
@@ -70,7 +70,7 @@ def users(routes: Routes, part: str | None = None, broker: str | None = None) ->
             )
             for info in listed(answered, "users", UserTable).users
         ]
-    return found
+    return accounts
 
 
 def create_user(
@@ -143,28 +143,28 @@ def acl(
     Raises: UnsupportedRequestError where users are not known; PermissionDeniedError, BrokerError,
     TransportError.
     """
-    found: list[AclEntry] = []
+    acl_entries: list[AclEntry] = []
     subject = None if user is None else SUBJECT_PREFIX + user
     for target in (yield from targets(routes, broker)):
         header = headers.ListAcl(subject_filter=subject, resource_filter=resource)
         answered = yield from ask(routes, target, header)
         for info in listed(answered, "acls", AclTable).acls:
             if subject in (None, info.subject):
-                found += entries(target.name, info)
-    return found
+                acl_entries += entries(target.name, info)
+    return acl_entries
 
 
 def entries(broker: str, info: AclInfo) -> Iterator[AclEntry]:
     """The entries of an ACL as public values."""
     for policy in info.policies or ():
-        for one in policy.entries or ():
+        for entry in policy.entries or ():
             yield AclEntry(
                 broker=broker,
                 user=(info.subject or "").removeprefix(SUBJECT_PREFIX),
-                resource=one.resource or "",
-                actions=tuple(one.actions or ()),
-                allow=one.decision == "Allow",
-                sources=tuple(one.source_ips or ()),
+                resource=entry.resource or "",
+                actions=tuple(entry.actions or ()),
+                allow=entry.decision == "Allow",
+                sources=tuple(entry.source_ips or ()),
                 policy=policy.policy_type or CUSTOM,
             )
 
