@@ -102,9 +102,9 @@ class Writer:
         stored, status = self.put_run((draft,), now_ms, accepted=accepted)
         if not stored:
             return PutResult(status)
-        (one,) = stored
-        offsets = one.physical_offset, one.queue_offset
-        return PutResult(PUT_OK, *offsets, one.size, 1, one.store_timestamp)
+        (record,) = stored
+        offsets = record.physical_offset, record.queue_offset
+        return PutResult(PUT_OK, *offsets, record.size, 1, record.store_timestamp)
 
     def put_run(
         self, drafts: Sequence[MessageDraft], now_ms: int | None = None, *, accepted: bool = False
