@@ -7,12 +7,14 @@ python -m tests.kit.odd_broker waits:500 broker run …   each sync of the log t
 python -m tests.kit.odd_broker files:100 broker run …   the system gives it 100 descriptors
 python -m tests.kit.odd_broker allocates:900 broker run …  room on its disk takes 900 ms to be had
 python -m tests.kit.odd_broker saves broker run …       extents of few queues are worth a save
+python -m tests.kit.odd_broker clock:86400 broker run …  its wall clock is a day ahead
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
 few test clients can exceed many times over. In the fourth thousands of senders share one sync. The
 fifth runs out of descriptors. The sixth has a disk that is slow to make the next segment of the
-log. The seventh starts with a few queues as others do with thousands. `ODD_BROKER` in the
+log. The seventh starts with a few queues as others do with thousands. The clock of the eighth is
+off by so many seconds, fewer than none for one that is behind. `ODD_BROKER` in the
 environment says the same to `stall_watch` and `step_watch`.
 """
 
@@ -57,6 +59,11 @@ def few_files(count: int) -> tuple[str, str]:
 def allocating_for(milliseconds: int) -> str:
     """For `ODD_BROKER`: each allocation of a file takes so much longer."""
     return f"allocates:{milliseconds}"
+
+
+def clock_ahead(seconds: int) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` whose wall clock is ahead by so much; negative: behind."""
+    return (__name__, f"clock:{seconds}")
 
 
 LIES = (__name__, "lies")
@@ -138,6 +145,13 @@ def save_every_extent() -> None:
     setattr(extents, "SHARE", sys.maxsize)  # noqa: B010 - a constant, elsewhere
 
 
+def set_the_clock(seconds: int) -> None:
+    """Make the wall clock another one."""
+    now, now_ns = time.time, time.time_ns
+    setattr(time, "time", lambda: now() + seconds)  # noqa: B010  (as the others)
+    setattr(time, "time_ns", lambda: now_ns() + seconds * 1_000_000_000)  # noqa: B010  (as it)
+
+
 def become(way: str) -> None:
     """Change the world as the first word of the command line says."""
     name, _, count = way.partition(":")
@@ -151,6 +165,8 @@ def become(way: str) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
     elif name == "allocates":
         allocate_slowly(int(count))
+    elif name == "clock":
+        set_the_clock(int(count))
     elif name == "saves":
         save_every_extent()
     else:

@@ -151,11 +151,11 @@ def make_topics(address: str) -> None:
             assert answer.code == SUCCESS, answer
 
 
-def probe(address: str, *, waits: bool = True) -> int:
+def probe(address: str, *, waits: bool = True, body: bytes = b"probe|") -> int:
     """The code of a send to a topic that no history knows; `waits`: for slaves."""
     text = "" if waits else properties_text(WAIT="false")
     with RawConnection(address) as connection:
-        return connection.call(SEND, send_fields("probe", 0, i=text), b"probe|").code
+        return connection.call(SEND, send_fields("probe", 0, i=text), body).code
 
 
 def runtime(address: str) -> dict[str, Any]:
