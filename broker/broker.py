@@ -19,6 +19,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.core.role import OnceMaster, WhileSlave
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
+from aerobee.broker.grpc.feature import GrpcFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
 from aerobee.broker.metrics.feature import MetricsFeature
 from aerobee.broker.metrics.limits import LimitUses
@@ -114,6 +115,7 @@ class Broker:
             core, self.topics, consumers, sampling=sampling, delays=delays, timers=wheel
         )
         self.admin = add(admin)
+        self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
         self.consumers.group_requests.when_deleted += [f.group_deleted for f in self.features]
         if self.replication.tables is not None:
             self.replication.tables.when_topic_gone += [f.topic_deleted for f in self.features]

@@ -124,17 +124,21 @@ class BrokerController(Server):
             ("namesrv", "namesrvListenPort", namesrv.namesrv_listen_port if names else 0, names),
         ]
         used = [(name, key, port, served) for name, key, port, served in wanted if port]
+        grpc, port = self.broker.grpc, remoting.grpc_port
+        also = [] if grpc is None else [("grpc", "grpcPort", port, table)]
         sockets, metrics = self.bind(
             opened,
             [
                 Port(port, f"set {key} to another port", remoting.bind_address)
-                for _, key, port, _ in used
+                for _, key, port, _ in (*used, *also)
             ],
         )
         listeners = [
             Listener(name, sock, served)
-            for (name, _, _, served), sock in zip(used, sockets, strict=True)
+            for (name, _, _, served), sock in zip(used, sockets, strict=False)
         ]
+        if grpc is not None:
+            listeners.append(grpc.listener(sockets[-1], table))
         return listeners, metrics
 
     async def _recover(self) -> Recovery:

@@ -24,6 +24,9 @@ class RemotingConfig:
         "vipListenPort", 10_909, ge=0, le=65_535, own=True, derived="listenPort - 2"
     )
     """Second port of the broker, for clients that prefer it; 0: none."""
+    grpc_port: int = setting("grpcPort", 0, ge=0, le=65_535, own=True)
+    """Port of the RocketMQ 5.x clients (gRPC), which expect 8081; 0: none. It needs the extra
+    `grpc`."""
     bind_address: str = setting(
         "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with credentials or insecure"
     )

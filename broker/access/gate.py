@@ -35,6 +35,7 @@ from aerobee.remoting.wire.request_signature import (
     is_signed,
     is_signed_in_steps,
 )
+from aerobee.remoting.wire.typed_command import TypedCommand
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -100,7 +101,10 @@ class Gate:
             return None
         if len(command.body) > LONG_BYTES and SIGNATURE in fields:
             return self._check_long(account, fields, command, connection)
-        signed = is_signed(account.secret, fields, command.body, command.code)
+        if isinstance(command, TypedCommand):
+            signed = command.proof(account.secret)
+        else:
+            signed = is_signed(account.secret, fields, command.body, command.code)
         return self._decided(account if signed else None, fields, command, connection)
 
     def lets_pass(self, command: Command, connection: Connection) -> bool:

@@ -261,6 +261,7 @@ def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
     """The key and the port of each listener; port 0 is none."""
     yield "listenPort", config.remoting.listen_port
     yield "vipListenPort", config.remoting.vip_listen_port
+    yield "grpcPort", config.remoting.grpc_port
     if config.namesrv.embedded_namesrv:
         yield "namesrvListenPort", config.namesrv.namesrv_listen_port
     if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:

@@ -52,6 +52,7 @@ def member_ports(config: BrokerConfig, number: int) -> dict[str, int]:
     return replicated | {
         "listenPort": remoting.listen_port + above,
         "vipListenPort": remoting.vip_listen_port and remoting.vip_listen_port + above,
+        "grpcPort": remoting.grpc_port and remoting.grpc_port + above,
         "metricsPromExporterPort": http + above + PORT_STEP if served else 0,
     }
 

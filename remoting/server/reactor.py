@@ -44,6 +44,10 @@ class Listener(NamedTuple):
     sock: socket.socket
     served: Sequence[Route] | Serving[Any]
     """Routes of remoting, or the serving of another protocol."""
+    begin: Callable[[Worker], None] | None = None
+    """Called with the worker of `routes` before the serving of another protocol begins."""
+    routes: Sequence[Route] = ()
+    """The requests that the calls of another protocol become."""
 
 
 class Reactor:
@@ -189,8 +193,10 @@ class Reactor:
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
         for _ in range(self._selectors_wanted):
             nursery.start_soon(self.add_selector(EpollPoller()).run)
-        for name, sock, served in listeners:
+        for name, sock, served, begin, routes in listeners:
             serving = self._worker(served, nursery) if isinstance(served, Sequence) else served
+            if begin is not None:
+                begin(self._worker(routes, nursery))
             nursery.start_soon(self._accept, sock, name, serving)
 
     def _worker(self, routes: Sequence[Route], nursery: trio.Nursery) -> Worker:

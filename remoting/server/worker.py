@@ -7,7 +7,7 @@ What a turn does not reach stays in the connection: the request in progress, the
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -271,25 +271,10 @@ class Worker:
         if not connection.requests:
             connection.announce(command)
             context.shared.heard(connection)
-        rates = self._rates
-        if rates.per_s and not rates.take(source_of(connection.host), context.now * 1000):
-            self._stats.requests_too_fast += 1
-            connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
-            return 1
-        route = self._routes.get(command.code)
+        route = self._admitted(connection, command)
         if route is None:
-            connection.answer(command, self._unserved(command))
             return 1
         pool = route.pool
-        age = context.now - arrived
-        if pool.depth >= pool.capacity or (
-            age > AGE_CHECK_S
-            and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
-        ):
-            self._handlers.refuse(connection, command, pool, arrived, age)
-            return 1
-        if self._gate is not None and not passes(self._gate, command, connection, route):
-            return 1
         pool.served += 1
         run = None
         plain = not command.flag and encoding == JSON and not connection.announces
@@ -300,7 +285,7 @@ class Worker:
                 and self._join_run(command, connection, route, len(header))
             ):
                 return 1
-            rest = frames[at + 1 : at + RUN_MAX] if self._runs and not rates.per_s else ()
+            rest = frames[at + 1 : at + RUN_MAX] if self._runs and not self._rates.per_s else ()
             run = following(command, connection, route, rest, step, self._lets_pass)
         if context.run is not None:
             context.serve_run()
@@ -309,6 +294,49 @@ class Worker:
             self._stats.requests += count - 1
             pool.served += count - 1
         return count
+
+    def _admitted(
+        self, connection: Connection, command: Command, *, own: bool = False
+    ) -> PooledRoute | None:
+        """The route of a request that is served now. None: it was refused, or waits for the gate;
+        which does not look at our `own`.
+        """
+        rates, now, arrived = self._rates, connection.context.now, command.arrived
+        if rates.per_s and not rates.take(source_of(connection.host), now * 1000):
+            self._stats.requests_too_fast += 1
+            connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
+            return None
+        route = self._routes.get(command.code)
+        if route is None:
+            connection.answer(command, self._unserved(command))
+            return None
+        pool = route.pool
+        age = now - arrived
+        if pool.depth >= pool.capacity or (
+            age > AGE_CHECK_S
+            and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
+        ):
+            self._handlers.refuse(connection, command, pool, arrived, age)
+            return None
+        if self._gate is None or own or passes(self._gate, command, connection, route):
+            return route
+        return None
+
+    def request(self, caller: Any, command: Command, *, own: bool = False) -> None:
+        """Serve a request that came in another form than a frame. `caller` stands for its
+        connection, and gets the answer. `own`: it is ours, and needs no account.
+        """
+        self._stats.requests += 1
+        route = self._admitted(caller, command, own=own)
+        if route is None:
+            return
+        route.pool.served += 1
+        caller.context.serve_run()
+        self._call(caller, command, command.arrived, route)
+
+    def continued(self, caller: Any) -> None:
+        """Go on with the request of a caller for a step."""
+        self._handlers.go_on(caller)
 
     def _join_run(
         self, command: Command, connection: Connection, route: PooledRoute, header_bytes: int

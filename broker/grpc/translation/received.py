@@ -8,10 +8,10 @@ from __future__ import annotations
 from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aerobee.broker.grpc.bodies import as_read
-from aerobee.broker.grpc.handles import Handle
-from aerobee.broker.grpc.message_types import DELIVER_AT, GROUP, PRIORITY, type_of
-from aerobee.broker.grpc.system_properties import SYSTEM_PROPERTIES
+from aerobee.broker.grpc.translation.bodies import as_read
+from aerobee.broker.grpc.translation.handles import Handle
+from aerobee.broker.grpc.translation.message_types import DELIVER_AT, GROUP, PRIORITY, type_of
+from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.broker.pop.pop_records import Receipt, receipt_of
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.grpc import messages

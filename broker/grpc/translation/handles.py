@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.broker.grpc.refusal import CallRefused, quoted
+from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.broker.pop.pop_records import (
     RECEIPT_PARTS,
     Receipt,
@@ -66,7 +66,7 @@ class Handle(NamedTuple):
 
 
 def read_handle(text: str) -> Handle:
-    """Parse a handle. Raises: CallRefused."""
+    """Parse a handle. Raises: RpcRefused."""
     receipt, _, place = text.rpartition(" ")
     whole = text.count(" ") == RECEIPT_PARTS and PLACE.fullmatch(place) is not None
     try:
@@ -74,13 +74,13 @@ def read_handle(text: str) -> Handle:
     except BodyError:
         handle = None
     if handle is None or handle.receipt.retry not in TOPICS:
-        raise CallRefused(
+        raise RpcRefused(
             Code.INVALID_RECEIPT_HANDLE, f"{quoted(text)} is no receipt handle of this broker"
         )
     return handle
 
 
 def check_current(handle: Handle, now_ms: int) -> None:
-    """Refuse a handle whose message is visible again. Raises: CallRefused."""
+    """Refuse a handle whose message is visible again. Raises: RpcRefused."""
     if handle.visible_ms < now_ms:
-        raise CallRefused(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+        raise RpcRefused(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.grpc.queue_choice import chosen_queue
+from aerobee.broker.grpc.translation.queue_choice import chosen_queue
 
 GROUPS = [f"order-{number}" for number in range(2_000)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.grpc.names import found, group_of, is_internal, topic_of
-from aerobee.broker.grpc.refusal import CallRefused
+from aerobee.broker.grpc.translation.names import found, group_of, is_internal, topic_of
+from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.messages import Resource
 
@@ -30,7 +30,7 @@ def test_a_topic_is_its_name_whatever_its_namespace(name: str) -> None:
     ],
 )
 def test_a_topic_that_cannot_be_used_is_refused_with_the_reason(name: str, why: str) -> None:
-    with pytest.raises(CallRefused, match=why) as refused:
+    with pytest.raises(RpcRefused, match=why) as refused:
         topic_of(Resource(name=name))
     assert refused.value.code is Code.ILLEGAL_TOPIC
 
@@ -42,7 +42,7 @@ def test_a_group_is_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a.b", "x" * 121, "CID_RMQ_SYS_TRANS"])
 def test_a_group_that_cannot_be_used_is_refused(name: str) -> None:
-    with pytest.raises(CallRefused) as refused:
+    with pytest.raises(RpcRefused) as refused:
         group_of(Resource(name=name))
     assert refused.value.code is Code.ILLEGAL_CONSUMER_GROUP
 
@@ -53,6 +53,6 @@ def test_topics_of_groups_are_not_internal() -> None:
 
 
 def test_an_unknown_topic_says_that_it_must_be_created() -> None:
-    with pytest.raises(CallRefused, match=r"No topic route info.*Create it first") as refused:
+    with pytest.raises(RpcRefused, match=r"No topic route info.*Create it first") as refused:
         found("T", None)
     assert refused.value.code is Code.TOPIC_NOT_FOUND

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.grpc.names import GROUP_TOPICS
-from aerobee.broker.grpc.refusal import CallRefused
+from aerobee.broker.grpc.translation.names import GROUP_TOPICS
+from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.topics.attributes import MESSAGE_TYPE
 from aerobee.remoting.grpc.enums import Code, MessageType
 
@@ -64,12 +64,12 @@ def type_of(properties: Container[str]) -> MessageType:
 def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
     """Refuse a message of another type than its topic's. `topic` None: it is unknown.
 
-    Raises: CallRefused.
+    Raises: RpcRefused.
     """
     if name.startswith(GROUP_TOPICS):
         return
     if topic is None:
-        raise CallRefused(
+        raise RpcRefused(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"TopicMessageType validate failed, the expected type is UNSPECIFIED, but actual type"
             f" is {sent.name}: there is no topic {name}, create it with its message type",
@@ -78,7 +78,7 @@ def check_type(name: str, topic: TopicConfig | None, sent: MessageType) -> None:
     if sent in taken or topic.attributes.get(MESSAGE_TYPE) == MIXED:
         return
     wanted = taken[0].name if taken[0] else "UNSPECIFIED"
-    raise CallRefused(
+    raise RpcRefused(
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         f"TopicMessageType validate failed, the expected type is {wanted}, but actual type is"
         f" {sent.name}: topic {name} takes messages of its type alone",

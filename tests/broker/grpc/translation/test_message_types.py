@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.grpc.message_types import check_type, type_of, types_of
-from aerobee.broker.grpc.refusal import CallRefused
+from aerobee.broker.grpc.translation.message_types import check_type, type_of, types_of
+from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.remoting.grpc.enums import Code, MessageType
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 
@@ -34,14 +34,14 @@ def test_types_have_to_be_equal(kind: str, sent: str) -> None:
     if kind == sent:
         check_type("T", topic(kind), MessageType[sent])
         return
-    with pytest.raises(CallRefused, match=f"expected type is {kind}.*is {sent}") as refused:
+    with pytest.raises(RpcRefused, match=f"expected type is {kind}.*is {sent}") as refused:
         check_type("T", topic(kind), MessageType[sent])
     assert refused.value.code is Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
 
 def test_an_unknown_topic_and_one_without_a_type_take_nothing() -> None:
     for config in (None, topic("UNSPECIFIED")):
-        with pytest.raises(CallRefused, match="expected type is UNSPECIFIED"):
+        with pytest.raises(RpcRefused, match="expected type is UNSPECIFIED"):
             check_type("T", config, MessageType.NORMAL)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.grpc.handles import Handle
-from aerobee.broker.grpc.received import Popped, integer, message_of, numbers, received
+from aerobee.broker.grpc.translation.handles import Handle
+from aerobee.broker.grpc.translation.received import Popped, integer, message_of, numbers, received
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, Receipt
 from aerobee.remoting.grpc.enums import DigestType, Encoding, MessageType
 from aerobee.remoting.grpc.messages import Message, Resource

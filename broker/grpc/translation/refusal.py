@@ -48,7 +48,7 @@ CODES: Final[Mapping[int, Code]] = {
 NO_MESSAGE: Final = "no new message"
 
 
-class CallRefused(BrokerError):
+class RpcRefused(BrokerError):
     """Ends a call, or one entry of it, with a code and a text for the person who reads it."""
 
     def __init__(self, code: Code, text: str) -> None:

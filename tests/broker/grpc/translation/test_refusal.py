@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.access.authority import NOBODY, NOT_SIGNED
-from aerobee.broker.grpc.refusal import CODES, CallRefused, outcome, quoted
+from aerobee.broker.grpc.translation.refusal import CODES, RpcRefused, outcome, quoted
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -61,4 +61,4 @@ def test_only_overload_makes_clients_back_off() -> None:
 
 def test_long_texts_of_clients_are_cut() -> None:
     assert len(quoted("x" * 1_000)) == 102
-    assert str(CallRefused(Code.BAD_REQUEST, "why")) == "why"
+    assert str(RpcRefused(Code.BAD_REQUEST, "why")) == "why"

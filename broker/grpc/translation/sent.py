@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aerobee.broker.grpc.message_types import (
+from aerobee.broker.grpc.translation.message_types import (
     DELIVER_AT,
     GROUP,
     HALF,
@@ -16,9 +16,9 @@ from aerobee.broker.grpc.message_types import (
     check_type,
     type_of,
 )
-from aerobee.broker.grpc.queue_choice import chosen_queue
-from aerobee.broker.grpc.refusal import CallRefused, quoted
-from aerobee.broker.grpc.system_properties import SYSTEM_PROPERTIES
+from aerobee.broker.grpc.translation.queue_choice import chosen_queue
+from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
+from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.remoting.grpc.enums import Code, Encoding, MessageType
 from aerobee.remoting.wire.headers.send import SendMessageV2
 from aerobee.store.format.properties import encode
@@ -52,7 +52,7 @@ class Sender(NamedTuple):
 def header_of(message: Any, name: str, topic: TopicConfig | None, sender: Sender) -> SendMessageV2:
     """The header of the send of one message to the topic of this name; `topic` None: it is unknown.
 
-    Raises: CallRefused.
+    Raises: RpcRefused.
     """
     system = message.system_properties
     check_body(message.body, sender.body_bytes_max)
@@ -81,18 +81,18 @@ def header_of(message: Any, name: str, topic: TopicConfig | None, sender: Sender
 
 
 def check_body(body: bytes, bytes_max: int) -> None:
-    """Refuse an empty body, or one that is too long. Raises: CallRefused."""
+    """Refuse an empty body, or one that is too long. Raises: RpcRefused."""
     if not body:
-        raise CallRefused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+        raise RpcRefused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > bytes_max:
-        raise CallRefused(
+        raise RpcRefused(
             Code.MESSAGE_BODY_TOO_LARGE,
             f"message body has {len(body)} bytes, at most {bytes_max} are taken",
         )
 
 
 def properties_of(message: Any, sender: Sender) -> dict[str, str]:
-    """The properties of the record. Raises: CallRefused."""
+    """The properties of the record. Raises: RpcRefused."""
     system = message.system_properties
     user = message.user_properties
     check_user_properties(user)
@@ -128,16 +128,16 @@ def properties_of(message: Any, sender: Sender) -> dict[str, str]:
         properties["TRACE_CONTEXT"] = system.trace_context
     properties["PGROUP"] = message.topic.name
     if CONTROL.search(properties["__BORNHOST"]):
-        raise CallRefused(Code.BAD_REQUEST, "the born host has a control character")
+        raise RpcRefused(Code.BAD_REQUEST, "the born host has a control character")
     return properties
 
 
 def add_recovery(properties: dict[str, str], system: Any) -> None:
-    """When the producer of a half is asked for its end. Raises: CallRefused."""
+    """When the producer of a half is asked for its end. Raises: RpcRefused."""
     if system.HasField("orphaned_transaction_recovery_duration"):
         seconds = system.orphaned_transaction_recovery_duration.ToSeconds()
         if not 0 <= seconds <= RECOVERY_MAX_S:
-            raise CallRefused(
+            raise RpcRefused(
                 Code.BAD_REQUEST,
                 f"the transaction is to be recovered after {seconds} s,"
                 f" 0 to {RECOVERY_MAX_S} s are taken",
@@ -149,58 +149,58 @@ def add_recovery(properties: dict[str, str], system: Any) -> None:
 
 
 def check_text(text: str, code: Code, what: str) -> None:
-    """Refuse a blank text, or one with control characters. Raises: CallRefused."""
+    """Refuse a blank text, or one with control characters. Raises: RpcRefused."""
     if not text.strip():
-        raise CallRefused(code, f"{what} cannot be blank")
+        raise RpcRefused(code, f"{what} cannot be blank")
     if CONTROL.search(text):
-        raise CallRefused(code, f"{what} {quoted(text)} has a control character")
+        raise RpcRefused(code, f"{what} {quoted(text)} has a control character")
 
 
 def check_message_id(message_id: str) -> None:
-    """Refuse a message without an id of its own. Raises: CallRefused."""
+    """Refuse a message without an id of its own. Raises: RpcRefused."""
     check_text(message_id, Code.ILLEGAL_MESSAGE_ID, "message id")
 
 
 def check_tag(tag: str) -> None:
-    """Refuse a tag that no expression could name. Raises: CallRefused."""
+    """Refuse a tag that no expression could name. Raises: RpcRefused."""
     check_text(tag, Code.ILLEGAL_MESSAGE_TAG, "tag")
     if "|" in tag:
-        raise CallRefused(
+        raise RpcRefused(
             Code.ILLEGAL_MESSAGE_TAG, f"tag {quoted(tag)} has a '|', which separates tags"
         )
 
 
 def check_group(group: str) -> None:
-    """Refuse a message group that cannot be kept. Raises: CallRefused."""
+    """Refuse a message group that cannot be kept. Raises: RpcRefused."""
     check_text(group, Code.ILLEGAL_MESSAGE_GROUP, "message group")
     size = len(group.encode())
     if size > GROUP_BYTES_MAX:
-        raise CallRefused(
+        raise RpcRefused(
             Code.ILLEGAL_MESSAGE_GROUP,
             f"message group has {size} bytes, at most {GROUP_BYTES_MAX} are taken",
         )
 
 
 def check_property(name: str, value: str) -> None:
-    """Refuse what cannot be a part of the properties of a record. Raises: CallRefused."""
+    """Refuse what cannot be a part of the properties of a record. Raises: RpcRefused."""
     for text in (name, value):
         if CONTROL.search(text):
-            raise CallRefused(
+            raise RpcRefused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"property {quoted(name)} has a control character in its name or value",
             )
 
 
 def check_user_properties(user: Any) -> None:
-    """Refuse names that RocketMQ gives its own meaning, and too many. Raises: CallRefused."""
+    """Refuse names that RocketMQ gives its own meaning, and too many. Raises: RpcRefused."""
     if len(user) > PROPERTIES_MAX:
-        raise CallRefused(
+        raise RpcRefused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"message has {len(user)} properties, at most {PROPERTIES_MAX} are taken",
         )
     for name, value in user.items():
         if name in SYSTEM_PROPERTIES:
-            raise CallRefused(
+            raise RpcRefused(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"property {name} is one of RocketMQ's own: give yours another name",
             )
@@ -208,20 +208,20 @@ def check_user_properties(user: Any) -> None:
 
 
 def check_size(user: Any, properties: dict[str, str]) -> None:
-    """Refuse more text than a record has room for. Raises: CallRefused."""
+    """Refuse more text than a record has room for. Raises: RpcRefused."""
     size = sum(len(name.encode()) + len(value.encode()) for name, value in user.items())
     size += len(properties.get("TAGS", "").encode()) + len(properties.get("KEYS", "").encode())
     if size > PROPERTIES_BYTES_MAX:
-        raise CallRefused(
+        raise RpcRefused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"properties, tag and keys have {size} bytes, at most {PROPERTIES_BYTES_MAX} are taken",
         )
 
 
 def check_delay(delay_ms: int) -> None:
-    """Refuse a time of delivery that is too far away. Raises: CallRefused."""
+    """Refuse a time of delivery that is too far away. Raises: RpcRefused."""
     if delay_ms > DELAY_MAX_MS:
-        raise CallRefused(
+        raise RpcRefused(
             Code.ILLEGAL_DELIVERY_TIME,
             f"the message is to be delivered in {delay_ms} ms, at most {DELAY_MAX_MS} are taken",
         )

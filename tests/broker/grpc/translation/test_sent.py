@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.grpc.queue_choice import chosen_queue
-from aerobee.broker.grpc.refusal import CallRefused
-from aerobee.broker.grpc.sent import Sender, header_of
-from aerobee.broker.grpc.system_properties import SYSTEM_PROPERTIES
+from aerobee.broker.grpc.translation.queue_choice import chosen_queue
+from aerobee.broker.grpc.translation.refusal import RpcRefused
+from aerobee.broker.grpc.translation.sent import Sender, header_of
+from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.remoting.grpc.enums import Code, Encoding, MessageType
 from aerobee.remoting.grpc.messages import Message, Resource, SystemProperties
 from aerobee.remoting.wire.bodies.topic import TopicConfig
@@ -51,8 +51,8 @@ def properties(given_message: Any) -> dict[str, str]:
     return decode(sent(given_message).properties or "")
 
 
-def refused(given_message: Any) -> CallRefused:
-    with pytest.raises(CallRefused) as caught:
+def refused(given_message: Any) -> RpcRefused:
+    with pytest.raises(RpcRefused) as caught:
         sent(given_message)
     return caught.value
 
@@ -120,7 +120,7 @@ def test_priority_and_trace_context_are_kept() -> None:
 
 
 def test_the_type_that_the_client_says_does_not_count() -> None:
-    with pytest.raises(CallRefused, match="actual type is FIFO"):
+    with pytest.raises(RpcRefused, match="actual type is FIFO"):
         sent(message(message_group="g", message_type=MessageType.NORMAL), "NORMAL")
 
 
@@ -128,7 +128,7 @@ def test_bodies_have_limits() -> None:
     small = SENDER._replace(body_bytes_max=8)
     assert refused(message(b"")).code is Code.MESSAGE_BODY_EMPTY
     sent(message(b"x" * 8), sender=small)
-    with pytest.raises(CallRefused, match="9 bytes, at most 8") as caught:
+    with pytest.raises(RpcRefused, match="9 bytes, at most 8") as caught:
         sent(message(b"x" * 9), sender=small)
     assert caught.value.code is Code.MESSAGE_BODY_TOO_LARGE
 
@@ -186,6 +186,6 @@ def test_any_bytes_are_a_send_a_refusal_or_no_message(data: bytes) -> None:
         return
     try:
         header = sent(given_message)
-    except CallRefused:
+    except RpcRefused:
         return
     assert "\x01UNIQ_KEY" not in (header.properties or "")

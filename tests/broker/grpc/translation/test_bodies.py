@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 import zstandard
 
-from aerobee.broker.grpc.bodies import PLAIN_BYTES_MAX, as_read
+from aerobee.broker.grpc.translation.bodies import PLAIN_BYTES_MAX, as_read
 from aerobee.remoting.grpc.enums import Encoding
 
 BODY = b"a body of some length, " * 500

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.core.names import group_problem, is_sendable, topic_problem
-from aerobee.broker.grpc.refusal import CallRefused, quoted
+from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.remoting.grpc.enums import Code
 from aerobee.store.format.system_names import (
     AUTO_CREATE_TOPIC,
@@ -31,18 +31,18 @@ GROUP_TOPICS: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 def topic_of(resource: Any) -> str:
-    """The topic that a resource names. Raises: CallRefused."""
+    """The topic that a resource names. Raises: RpcRefused."""
     name: str = resource.name
     if problem := _topic_problem(name):
-        raise CallRefused(Code.ILLEGAL_TOPIC, problem)
+        raise RpcRefused(Code.ILLEGAL_TOPIC, problem)
     return name
 
 
 def group_of(resource: Any) -> str:
-    """The consumer group that a resource names. Raises: CallRefused."""
+    """The consumer group that a resource names. Raises: RpcRefused."""
     name: str = resource.name
     if problem := _group_problem(name):
-        raise CallRefused(Code.ILLEGAL_CONSUMER_GROUP, problem)
+        raise RpcRefused(Code.ILLEGAL_CONSUMER_GROUP, problem)
     return name
 
 
@@ -69,9 +69,9 @@ def is_internal(topic: str) -> bool:
 
 
 def found(name: str, config: TopicConfig | None) -> TopicConfig:
-    """The configuration of a topic. Raises: CallRefused when there is none."""
+    """The configuration of a topic. Raises: RpcRefused when there is none."""
     if config is None:
-        raise CallRefused(
+        raise RpcRefused(
             Code.TOPIC_NOT_FOUND,
             f"CODE: 17  DESC: No topic route info in name server for the topic: {name}."
             " Create it first: the 5.x clients create none, since it needs a message type",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.grpc.handles import Handle, check_current, read_handle
-from aerobee.broker.grpc.refusal import CallRefused
+from aerobee.broker.grpc.translation.handles import Handle, check_current, read_handle
+from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, Receipt
 from aerobee.remoting.grpc.enums import Code
 
@@ -29,7 +29,7 @@ def test_a_handle_names_the_topic_that_its_message_lies_in() -> None:
 
 @given(st.text(max_size=100))
 def test_no_text_is_worse_than_refused(text: str) -> None:
-    with suppress(CallRefused):
+    with suppress(RpcRefused):
         read_handle(text).topic("t", "g")
 
 
@@ -46,14 +46,14 @@ def test_no_text_is_worse_than_refused(text: str) -> None:
     ],
 )
 def test_an_unreadable_handle_is_refused(text: str) -> None:
-    with pytest.raises(CallRefused, match="no receipt handle") as refused:
+    with pytest.raises(RpcRefused, match="no receipt handle") as refused:
         read_handle(text)
     assert refused.value.code is Code.INVALID_RECEIPT_HANDLE
 
 
 def test_a_handle_ends_when_its_message_is_visible_again() -> None:
     check_current(HANDLE, 1_060_000)
-    with pytest.raises(CallRefused, match="expired"):
+    with pytest.raises(RpcRefused, match="expired"):
         check_current(HANDLE, 1_060_001)
 
 

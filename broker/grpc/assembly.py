@@ -1,0 +1,95 @@
+"""The parts of the gRPC port, joined. Importing this loads protobuf and the HTTP/2 engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.clients import Clients
+from aerobee.broker.grpc.door import Door
+from aerobee.broker.grpc.fates import Fates
+from aerobee.broker.grpc.producing import Producing
+from aerobee.broker.grpc.receiving import Receiving
+from aerobee.broker.grpc.service import MessagingService, Parts
+from aerobee.remoting.server.addresses import packed_host
+from aerobee.remoting.server.grpc_serving import GrpcServing
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.core.feature import Service
+    from aerobee.broker.grpc.clients import Client
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.worker import Worker
+
+
+class Assembly:
+    """Service, serving, and what runs in the background."""
+
+    def __init__(
+        self, core: Core, topics: TopicTable, consumers: ConsumerTables, address: str
+    ) -> None:
+        """`address`: the published one of the port."""
+        rounds = core.rounds
+        self.door = Door(rounds.held, rounds.flush)
+        self.clients = Clients(self._gone)
+        self._when_closed = rounds.when_closed
+        self._ours = Caller(self.door, OwnChannel(rounds.reactor.shared))
+        self.fates = Fates(core, self._own)
+        producing = Producing(core, topics, self.clients)
+        receiving = Receiving(
+            core, topics=topics, consumers=consumers, clients=self.clients, fates=self.fates
+        )
+        self.service = MessagingService(
+            core,
+            topics=topics,
+            consumers=consumers,
+            door=self.door,
+            parts=Parts(self.clients, producing, receiving, self.fates),
+            address=address,
+        )
+        limit = core.config.store.max_message_size_bytes
+        self.serving = GrpcServing(self.service, body_bytes_max=limit)
+        self.services: tuple[Service, ...] = (self.door, self.fates, self.serving)
+
+    def begin(self, worker: Worker) -> None:
+        """Serve requests by this worker."""
+        self.door.worker = worker
+
+    def _own(self) -> Caller | None:
+        return self._ours if hasattr(self.door, "worker") else None
+
+    def _gone(self, client: Client) -> None:
+        self.fates.client_gone(client.client_id)
+        for closed in self._when_closed:
+            closed(client)  # type: ignore[arg-type]  # it stands for its connection
+
+
+class OwnChannel:
+    """What our own requests come over: nothing. It only has what handlers look at."""
+
+    def __init__(self, shared: Any) -> None:
+        self.id = 0
+        self.host = packed_host(("127.0.0.1", 0))
+        self.address = self.local_address = "127.0.0.1:0"
+        self.listener = "grpc"
+        self.accounts: frozenset[str] = frozenset()
+        self.held = 0
+        self.paused = self.stalled = False
+        self.context = OwnContext(shared)
+
+    def touch(self) -> None:
+        """Have answers sent: there are none."""
+
+
+class OwnContext:
+    """Its time, and what all connections share."""
+
+    def __init__(self, shared: Any) -> None:
+        self.shared = shared
+        self.stats = shared.stats
+        self.now = 0.0
+        self.turn_ends = 0.0
+
+    def serve_run(self) -> None:
+        """Serve the requests that wait to be served together: none does here."""

@@ -1,0 +1,259 @@
+"""One RPC as the origin of the requests of the broker that it becomes.
+
+To the pools and handlers it is what a connection of remoting is: it has an address and accounts,
+and takes the answers. What it is asked beyond that, its channel knows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
+from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
+from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
+from aerobee.remoting.wire.typed_command import TypedCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.grpc.translation.signature import Signer
+    from aerobee.remoting.server.pools import Pool, Waiting
+    from aerobee.remoting.server.route_table import OpenRequest
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+VERSION: Final = 453
+"""V5_2_0: what the version of a 5.x client is shown as, since its own has no number."""
+
+
+class Caller:
+    """The origin of requests. `channel` is that of its connection."""
+
+    __slots__ = (
+        "__weakref__",
+        "_accounts",
+        "_held",
+        "channel",
+        "client_id",
+        "closed",
+        "current",
+        "door",
+        "language",
+        "on_close",
+        "postponed",
+        "queued",
+        "requests",
+        "signer",
+        "working",
+    )
+
+    def __init__(self, door: Any, channel: Any, *, signer: Signer = NOBODY_SIGNS) -> None:
+        self.door = door
+        self.channel = channel
+        self.signer = signer
+        self.client_id = ""
+        self.language = ""
+        # What another client of the connection has shown is not this one's.
+        self._accounts: frozenset[str] = channel.accounts & {signer.access_key}
+        self.closed = False
+        self.postponed = False
+        self.current: OpenRequest | None = None
+        self.working = 0
+        self.queued: deque[tuple[Waiting, Pool]] = deque()
+        self.on_close: list[Callable[[Any, str], None]] = []
+        self.requests = 1
+        self._held = 0
+
+    # ── What its channel knows ──
+
+    @property
+    def id(self) -> int:
+        """The number of its connection."""
+        number: int = self.channel.id
+        return number
+
+    @property
+    def address(self) -> str:
+        """The address of the client, with its port."""
+        address: str = self.channel.address
+        return address
+
+    @property
+    def local_address(self) -> str:
+        """Ours, at which it has connected."""
+        address: str = self.channel.local_address
+        return address
+
+    @property
+    def host(self) -> bytes:
+        """The address of the client as records have it."""
+        host: bytes = self.channel.host
+        return host
+
+    @property
+    def context(self) -> Any:
+        """What the connections of its selector share."""
+        return self.channel.context
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+        name: str = self.channel.listener
+        return name
+
+    @property
+    def paused(self) -> bool:
+        """Whether the client does not read what it was sent."""
+        paused: bool = self.channel.paused
+        return paused
+
+    @property
+    def stalled(self) -> bool:
+        """Whether anything is unsent that the kernel does not take."""
+        stalled: bool = self.channel.stalled
+        return stalled
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether the client would not read another answer now."""
+        return self.paused
+
+    @property
+    def accounts(self) -> frozenset[str]:
+        """Whose requests the gate has seen of it."""
+        return self._accounts
+
+    @accounts.setter
+    def accounts(self, accounts: frozenset[str]) -> None:
+        self._accounts = accounts
+        self.channel.accounts |= accounts
+
+    @property
+    def held(self) -> int:
+        """Requests held by long polling."""
+        return self._held
+
+    @held.setter
+    def held(self, count: int) -> None:
+        self.channel.held += count - self._held
+        self._held = count
+
+    def admit(self) -> None:
+        """Count what its connection sends with that of others who have shown an account."""
+        self.channel.admit()
+
+    # ── Requests ──
+
+    def ask(
+        self,
+        header: Header,
+        then: Callable[[Answer], None],
+        *,
+        body: bytes = b"",
+        own: bool = False,
+    ) -> None:
+        """Make a request of the broker; `then` gets its answer, now or later. `own`: it is ours."""
+        command = TypedCommand(
+            code=int(header.code),
+            language=self.language,
+            version=VERSION,
+            body=body,
+            typed=header,
+            reply=then,
+            access_key=self.signer.access_key,
+            proof=self.signer.proof,
+            arrived=monotonic(),
+        )
+        self.door.request(self, command, own=own)
+
+    def ask_or_refuse(
+        self,
+        header: Header,
+        then: Callable[[Answer], None],
+        refused: Callable[[RpcRefused], None],
+        *,
+        body: bytes = b"",
+    ) -> None:
+        """As `ask`, with other answers than success as what the client is told."""
+        self.ask(header, partial(_told, then, refused), body=body)
+
+    def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
+        """Give an answer to where the request came from. `held`: it waited for a message."""
+        command.answered = True
+        command.uncount()
+        context = self.context
+        result = UNSENT_RESULT if self.closed else SUCCESS_RESULT
+        context.stats.latencies.ended[command.code, answer.code, held, result].append(
+            command.arrived
+        )
+        assert isinstance(command, TypedCommand)
+        command.reply(answer)
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Have the connection written with the next flush."""
+        self.channel.touch()
+
+    def unanswered(self, command: Command) -> None:
+        """Hear of a request without an answer: a transaction whose end is not known has none."""
+
+    def failed(self, command: Command, error: Exception) -> None:
+        """Answer a held request that raised an error when it ran again."""
+        self.answer(command, self.door.failed(command, self, error), held=True)
+
+    def write(self) -> None:
+        """Send what is queued."""
+        self.channel.write()
+
+    # ── Requests that take several turns ──
+
+    def begin(self, request: OpenRequest) -> None:
+        """Go on with the steps of a request."""
+        self.current = request
+
+    def end(self) -> None:
+        """Release the request whose steps have ended."""
+        self.current = None
+        self.context.shared.long_requests.leave(self)
+
+    def postpone(self, request: OpenRequest | None = None, *, to_sweep: bool = False) -> None:
+        """Serve this request again, or go on with the current one: when the reactor resumes such
+        requests, or `to_sweep`, in the sweep of each second.
+        """
+        self.current = request or self.current
+        self.postponed = True
+        shared = self.context.shared
+        (shared.postponed_to_sweep if to_sweep else shared.postponed).append(self.resume)
+
+    def resume(self, now: float) -> None:
+        """Go on with the postponed request."""
+        self.postponed = False
+        if not self.closed:
+            self.door.go_on(self)
+
+    def close(self, reason: str) -> None:
+        """The RPC is over, or its client has gone: what is held for it is dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        self.current = None
+        self.context.shared.long_requests.leave(self)
+        while self.queued:
+            self.queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
+        self.door.drop_held(self)
+        for callback in self.on_close:
+            callback(self, reason)
+        self.on_close.clear()
+
+
+def _told(
+    then: Callable[[Answer], None], refused: Callable[[RpcRefused], None], answer: Answer
+) -> None:
+    if answer.code:
+        refused(RpcRefused(*outcome(answer)))
+    else:
+        then(answer)

@@ -1,0 +1,168 @@
+"""The clients of the gRPC port: one for each Telemetry stream, which stands for their connection.
+
+Their settings register them in the tables of clients, as a heartbeat of remoting does, so that
+administrators see them and requests of the broker reach them. A client whose stream ends is
+forgotten a while later, unless it is back. Source: grpc §2.3, §2.12.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.grpc.asked_clients import Questions, recovery_of
+from aerobee.broker.grpc.caller import Caller
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aerobee.broker.grpc.translation.refusal import RpcRefused
+    from aerobee.remoting.grpc.enums import Code
+    from aerobee.remoting.wire.bodies.client import HeartbeatData
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+BACK_WITHIN_S: Final = 10.0
+"""How long a client may be without its stream before it is forgotten."""
+GONE_TEXT: Final = "the client was unregistered"
+
+
+class Client(Caller):
+    """A client with settings. To the tables of clients it is a connection."""
+
+    __slots__ = ("data", "lost_at", "number", "questions", "settings", "stream", "table")
+
+    def __init__(self, table: Clients, caller: Caller, stream: Any) -> None:
+        super().__init__(caller.door, caller.channel, signer=caller.signer)
+        self.client_id = caller.client_id
+        self.language = caller.language
+        self.table = table
+        self.stream = stream
+        self.number: int = caller.context.shared.next_number()
+        self.settings: Any = None
+        """As they were answered last; None: they have not come."""
+        self.data: HeartbeatData | None = None
+        """What it is a member of."""
+        self.lost_at = 0.0
+        """When its stream ended; 0: it is open."""
+        self.questions = Questions()
+
+    @property
+    def id(self) -> int:
+        """Its own number: several clients may share a connection."""
+        return self.number
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing can be sent to it now."""
+        return self.lost_at > 0 or self.channel.paused
+
+    def renew(self, then: Callable[[], None], refused: Callable[[RpcRefused], None]) -> None:
+        """Register it again, or for the first time."""
+        assert self.data is not None
+        body = self.data.to_bytes()
+        self.ask_or_refuse(Heartbeat(), lambda _: then(), refused, body=body)
+
+    # ── What the broker tells and asks it ──
+
+    def tell(self, command: Any) -> None:
+        """Send it a command over its stream."""
+        if not self.lost_at:
+            self.stream.send(command.SerializeToString())
+            self.wrote()
+
+    def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
+        """Tell it of a half message whose end is not known. It needs no other notice: queues are
+        not assigned to members here, and offsets are the broker's.
+        """
+        if code == RequestCode.CHECK_TRANSACTION_STATE and not self.paused:
+            self.tell(recovery_of(header, body))
+
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command:
+        """Ask it, and wait for its answer. Raises: CallTimedOut, ChannelClosed."""
+        return await self.questions.ask(self, code, body, timeout_s)
+
+    def close(self, reason: str) -> None:
+        """End its stream, and forget it."""
+        if self.closed:
+            return
+        super().close(reason)
+        self.questions.end()
+        self.table.forget(self)
+        if not self.lost_at:
+            self.stream.finish(StatusCode.UNAVAILABLE, reason)
+            self.wrote()
+
+
+class Clients:
+    """All of them, by client id. `gone` is called for each that is forgotten."""
+
+    def __init__(self, gone: Callable[[Client], None]) -> None:
+        self.by_id: dict[str, Client] = {}
+        self._gone = gone
+
+    def get(self, caller: Caller) -> Client | None:
+        """The client that a call comes from, if it has settings. With accounts it is the one of
+        this account: anybody may write another one's id.
+        """
+        client = self.by_id.get(caller.client_id)
+        if client is None or client.data is None:
+            return None
+        same = not client.accounts or caller.signer.access_key in client.accounts
+        return client if same else None
+
+    def entered(self, client: Client) -> None:
+        """Note a client whose settings were taken; an older stream of it ends."""
+        before = self.by_id.get(client.client_id)
+        self.by_id[client.client_id] = client
+        if before is not None and before is not client:
+            before.close("the client has opened another stream")
+
+    def forget(self, client: Client) -> None:
+        """A client has gone: it is a member of no group any more."""
+        if self.by_id.get(client.client_id) is client:
+            del self.by_id[client.client_id]
+        self._gone(client)
+
+    def lost(self, client: Client) -> None:
+        """The stream of a client has ended; it may come back."""
+        client.lost_at = monotonic()
+        if client.data is None:
+            client.close("the stream ended before any settings")
+
+    def leave(self, client: Client, group: str, then: Callable[[Answer], None]) -> None:
+        """A client takes its leave. `group` is the consumer group that it names."""
+        data = client.data
+        consumers = [one.group_name for one in data.consumer_data_set] if data else []
+        producers = [one.group_name for one in data.producer_data_set] if data else []
+        left = [
+            *(UnregisterClient(client.client_id, None, one) for one in consumers or [group] if one),
+            *(UnregisterClient(client.client_id, one, None) for one in producers),
+        ]
+        for header in left[1:]:
+            client.ask(header, lambda _: None)
+        client.data = None
+        if left:
+            client.ask(left[0], then)
+        else:
+            then(Answer())
+
+    def expire(self) -> Iterator[None]:
+        """Forget the clients that have not come back."""
+        now = monotonic()
+        for client in list(self.by_id.values()):
+            if client.lost_at and now - client.lost_at > BACK_WITHIN_S:
+                client.close("the client has not come back")
+            yield
+
+
+def status_command(code: Code, text: str) -> Any:
+    """A command of Telemetry with a status alone."""
+    return messages.TelemetryCommand(status=messages.Status(code=code, message=text))

@@ -1,0 +1,248 @@
+"""What becomes of received messages: acknowledged, hidden for longer, or dead letters.
+
+Source: grpc §2.6, §2.8 (AckMessageActivity, ChangeInvisibleDurationActivity,
+ForwardMessageToDLQActivity, DefaultReceiptHandleManager).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.grpc.rpc import common_status, status_of
+from aerobee.broker.grpc.translation.handles import read_handle
+from aerobee.broker.grpc.translation.kept_handles import KeptHandles
+from aerobee.broker.grpc.translation.names import group_of, topic_of
+from aerobee.broker.grpc.translation.polling import checked_hidden
+from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.wire.headers.pop import (
+    AckMessage,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
+)
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.grpc.caller import Caller
+    from aerobee.broker.grpc.rpc import Rpc
+    from aerobee.broker.grpc.translation.handles import Handle
+    from aerobee.broker.grpc.translation.kept_handles import KeptHandle
+    from aerobee.broker.grpc.translation.received import Received
+    from aerobee.remoting.wire.answer import Answer
+
+GIVEN_BACK_MS: Final = 1_000
+"""After so long a message that nobody will read is visible again."""
+ENTRIES_MAX: Final = 1_024
+RENEW_EVERY_S: Final = 5.0
+RENEW_STEP: Final = 32
+"""Messages that are hidden again before others run."""
+DEAD: Final = -1
+"""The delay level of a dead letter."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Fates:
+    """The three calls, and the renewals of messages that somebody works on."""
+
+    def __init__(self, core: Core, own: Callable[[], Caller | None]) -> None:
+        """`own` gives the caller of our own requests; None: the port has served nobody yet."""
+        self._clock = core.clock
+        self._flush = core.rounds.flush
+        self._own = own
+        self.kept = KeptHandles()
+
+    # ── AckMessage ──
+
+    def acknowledge(self, rpc: Rpc, request: Any) -> None:
+        """Acknowledge every entry by itself. Raises: RpcRefused."""
+        group, topic = group_of(request.group), topic_of(request.topic)
+        entries = request.entries
+        if not entries:
+            raise RpcRefused(Code.BAD_REQUEST, "ack message result is empty: no entry was sent")
+        if len(entries) > ENTRIES_MAX:
+            raise RpcRefused(
+                Code.BAD_REQUEST, f"{len(entries)} entries, at most {ENTRIES_MAX} are acknowledged"
+            )
+        results: list[Any] = [None] * len(entries)
+        for number, entry in enumerate(entries):
+            then = partial(self._acknowledged, rpc, results, number, group, entry)
+            try:
+                handle = self.kept.current(group, entry.receipt_handle, self._clock.now_ms())
+            except RpcRefused as refused:
+                then((refused.code, refused.text))
+            else:
+                header = acknowledgement(group, topic, handle)
+                rpc.ask(header, partial(_with_outcome, then))
+
+    def _acknowledged(
+        self,
+        rpc: Rpc,
+        results: list[Any],
+        number: int,
+        group: str,
+        entry: Any,
+        said: tuple[Code, str],
+    ) -> None:
+        code, text = said
+        if code is Code.OK:
+            self.kept.drop(group, entry.receipt_handle)
+        results[number] = messages.AckMessageResultEntry(
+            message_id=entry.message_id,
+            receipt_handle=entry.receipt_handle,
+            status=status_of(code, text),
+        )
+        if None not in results:
+            status = common_status([result.status for result in results])
+            rpc.say(messages.AckMessageResponse(status=status, entries=results))
+
+    def acknowledge_silently(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+        """Acknowledge a message that its client did not want."""
+        caller.ask(acknowledgement(group, topic, handle), lambda _: None, own=True)
+
+    # ── ChangeInvisibleDuration ──
+
+    def change(self, rpc: Rpc, request: Any) -> None:
+        """Hide a message for so long from now on. Raises: RpcRefused."""
+        group, topic = group_of(request.group), topic_of(request.topic)
+        hidden_ms = checked_hidden(request.invisible_duration.ToMilliseconds())
+        text = request.receipt_handle
+        handle = self.kept.current(group, text, self._clock.now_ms())
+
+        def changed(answer: Answer) -> None:
+            after = hidden_again(handle, answer)
+            kept = self.kept.find(group, text)
+            if kept is None:
+                # The client may come with the old handle once more: it is the same message.
+                kept = self.kept.keep(rpc.client_id, group, topic, handle, renewed=False)
+            if kept is not None:
+                kept.renewed = False
+                kept.became(after)
+            rpc.done(receipt_handle=after.text())
+
+        rpc.request(change_of(group, topic, handle, hidden_ms), changed)
+
+    def give_back(self, caller: Caller, group: str, topic: str, unread: Iterable[Received]) -> None:
+        """Make messages visible again that their client has not got."""
+        for one in unread:
+            self.kept.drop(group, one.handle.text())
+            header = change_of(group, topic, one.handle, GIVEN_BACK_MS)
+            caller.ask(header, lambda _: None, own=True)
+
+    # ── ForwardMessageToDeadLetterQueue ──
+
+    def forward(self, rpc: Rpc, request: Any) -> None:
+        """Make a message a dead letter of its group. Raises: RpcRefused."""
+        group, topic = group_of(request.group), topic_of(request.topic)
+        text = request.receipt_handle
+        kept = self.kept.find(group, text)
+        # Its time may be over: in order, a client works on it for as long as it wants.
+        handle = kept.current if kept is not None else read_handle(text)
+
+        def stored(_: Answer) -> None:
+            self.kept.drop(group, text)
+            rpc.ask(acknowledgement(group, topic, handle), lambda _: rpc.done())
+
+        rpc.request(dead_letter(group, topic, handle, request.message_id), stored)
+
+    def bury(self, caller: Caller, group: str, topic: str, handle: Handle) -> None:
+        """Make a message a dead letter that was delivered too often."""
+
+        def stored(answer: Answer) -> None:
+            if answer.code:
+                log.warning("grpc.not_buried", group=group, topic=topic, reason=answer.remark)
+            else:
+                self.acknowledge_silently(caller, group, topic, handle)
+
+        caller.ask(dead_letter(group, topic, handle, ""), stored, own=True)
+
+    # ── Renewals ──
+
+    def client_gone(self, client_id: str) -> None:
+        """Nobody works on the messages of a client any more."""
+        caller = self._own()
+        for kept in self.kept.of_client(client_id):
+            self.kept.drop(*kept.key)
+            if caller is not None:
+                header = change_of(kept.group, kept.topic, kept.current, GIVEN_BACK_MS)
+                caller.ask(header, lambda _: None, own=True)
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Hide messages again for as long as their clients work on them."""
+        task_status.started()
+        while True:
+            await trio.sleep(RENEW_EVERY_S)
+            caller = self._own()
+            if caller is None:
+                continue
+            for number, kept in enumerate(self.kept.due(self._clock.now_ms()), 1):
+                self._renew(caller, kept)
+                if number % RENEW_STEP == 0:
+                    self._flush()
+                    await trio.lowlevel.checkpoint()
+            self._flush()
+
+    def _renew(self, caller: Caller, kept: KeptHandle) -> None:
+        hidden_ms = kept.next_ms(self._clock.now_ms())
+        if hidden_ms is None:
+            self.kept.drop(*kept.key)
+            return
+        handle = kept.current
+
+        def changed(answer: Answer) -> None:
+            if answer.code:
+                kept.failures += 1
+            else:
+                kept.became(hidden_again(handle, answer))
+
+        caller.ask(change_of(kept.group, kept.topic, handle, hidden_ms), changed, own=True)
+
+
+def _with_outcome(then: Callable[[tuple[Code, str]], None], answer: Answer) -> None:
+    then(outcome(answer))
+
+
+def acknowledgement(group: str, topic: str, handle: Handle) -> AckMessage:
+    """The request that acknowledges a message."""
+    receipt = handle.receipt
+    return AckMessage(
+        group, handle.topic(topic, group), receipt.queue_id, receipt.text(), receipt.offset
+    )
+
+
+def change_of(group: str, topic: str, handle: Handle, hidden_ms: int) -> ChangeInvisibleTime:
+    """The request that hides a message for so long from now on."""
+    receipt = handle.receipt
+    real = handle.topic(topic, group)
+    return ChangeInvisibleTime(
+        group, real, receipt.queue_id, receipt.text(), receipt.offset, hidden_ms
+    )
+
+
+def hidden_again(handle: Handle, answer: Answer) -> Handle:
+    """The handle that a message has after a change."""
+    said = answer.header
+    assert isinstance(said, ChangeInvisibleTimeResponse)
+    return handle.hidden_again(said.pop_time, said.invisible_time, said.revive_qid)
+
+
+def dead_letter(group: str, topic: str, handle: Handle, message_id: str) -> ConsumerSendMsgBack:
+    """The request that makes a message a dead letter."""
+    return ConsumerSendMsgBack(
+        handle.physical_offset,
+        group,
+        DEAD,
+        origin_msg_id=message_id,
+        origin_topic=topic,
+        max_reconsume_times=0,
+    )

@@ -1,0 +1,74 @@
+"""gRPC: the RocketMQ 5.x clients, at a port of their own. Without `grpcPort` nothing of it is
+loaded.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.errors import BrokerError
+from aerobee.remoting.server.reactor import Listener
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+
+
+class GrpcMissing(BrokerError):
+    """The port is set, and what it needs is not installed."""
+
+
+class GrpcFeature(Feature):
+    """The port, its clients, and the messages that they work on."""
+
+    def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
+        """Load what the port needs. Raises: GrpcMissing."""
+        try:
+            assembly = import_module("aerobee.broker.grpc.assembly")
+        except ModuleNotFoundError as error:
+            raise GrpcMissing(
+                f"grpcPort is set, and {error.name} is not installed: pip install 'aerobee[grpc]'"
+            ) from error
+        port = core.config.remoting.grpc_port
+        host = core.address.rpartition(":")[0]
+        self._core = core
+        self._parts: Any = assembly.Assembly(core, topics, consumers, with_port(host, port))
+        self.services = self._parts.services
+
+    @staticmethod
+    def wanted(core: Core) -> bool:
+        """Whether the port is to be opened."""
+        return core.config.remoting.grpc_port > 0
+
+    def listener(self, sock: socket.socket, routes: Sequence[Route]) -> Listener:
+        """What is served at the socket of the port. `routes`: of the broker."""
+        parts = self._parts
+        # A broker with a name server answers this one itself; here the topic's own table counts.
+        others = [route for route in routes if route.header is not GetRouteInfo]
+        about_topics = Route(GetRouteInfo, parts.service.route, "client_manager")
+        return Listener("grpc", sock, parts.serving, parts.begin, [*others, about_topics])
+
+    def scan(self) -> Iterator[None]:
+        """Forget the clients that have not come back."""
+        yield from self._parts.clients.expire()
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget which messages of the topic somebody works on."""
+        self._parts.fates.kept.delete_topic(topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget which messages the group works on."""
+        self._parts.fates.kept.delete_group(group)
+
+    async def leave(self) -> None:
+        """End the streams of the clients, who come back later or go elsewhere."""
+        self._parts.serving.leave("the broker is stopping")

@@ -1,0 +1,209 @@
+"""ReceiveMessage: a pop whose answer is a stream, and what happens to each message of it.
+
+A message whose tag only has the same hash is acknowledged, one that was delivered too often becomes
+a dead letter, and what a client does not read any more is visible again a second later. Source:
+grpc §2.5, §2.8 (ReceiveMessageActivity, ReceiveMessageResponseStreamWriter).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aerobee.broker.grpc.rpc import status_of
+from aerobee.broker.grpc.translation.names import found, group_of, topic_of
+from aerobee.broker.grpc.translation.polling import (
+    REQUEST_TIMEOUT_MS,
+    hidden_ms,
+    polling_ms,
+    version_of,
+)
+from aerobee.broker.grpc.translation.received import (
+    Popped,
+    Received,
+    message_of,
+    received,
+    set_time,
+)
+from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
+from aerobee.broker.grpc.translation.settings import attempts_of, expression_of
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.wire.headers.pop import PopMessage, PopMessageResponse
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.grpc.clients import Clients
+    from aerobee.broker.grpc.fates import Fates
+    from aerobee.broker.grpc.rpc import Rpc
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.answer import Answer
+
+BATCH_MAX: Final = 32
+ANY_QUEUE: Final = -1
+FROM_END: Final = 1
+"""Where a new group begins, unless its queue is short and in memory: then from its start."""
+GIVEN_BACK_MS: Final = 1_000
+
+
+class Wanted(NamedTuple):
+    """What a receive asks for, checked."""
+
+    group: str
+    topic: str
+    tags: frozenset[str]
+    """Those that it wants; empty: all, or they are chosen by SQL."""
+    attempts_max: int
+    resource: Any
+    auto_renew: bool
+
+
+class Receiving:
+    """The call."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        clients: Clients,
+        fates: Fates,
+    ) -> None:
+        self._broker = core.config.broker
+        self._clock = core.clock
+        self._topics = topics
+        self._groups = consumers.groups
+        self._clients = clients
+        self._fates = fates
+
+    def receive(self, rpc: Rpc, request: Any) -> None:
+        """Pop messages, or wait for them. Raises: RpcRefused."""
+        group, queue = group_of(request.group), request.message_queue
+        name = topic_of(queue.topic)
+        found(name, self._topics.get(name))
+        if request.batch_size <= 0:
+            raise RpcRefused(Code.BAD_REQUEST, f"batch size is {request.batch_size}, not above 0")
+        kind, expression = expression_of(request.filter_expression)
+        config = self._groups.get(group)
+        header = PopMessage(
+            consumer_group=group,
+            topic=name,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(request.batch_size, BATCH_MAX),
+            invisible_time=hidden_ms(request),
+            poll_time=self._polling_ms(rpc, request),
+            born_time=self._clock.now_ms(),
+            init_mode=FROM_END,
+            exp_type=kind,
+            exp=expression,
+            order=config is not None and config.consume_message_orderly,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+        )
+        tags = expression.split("||") if kind == "TAG" and expression != "*" else ()
+        wanted = Wanted(
+            group,
+            name,
+            frozenset(filter(None, (tag.strip() for tag in tags))),
+            attempts_of(config),
+            queue.topic,
+            request.auto_renew,
+        )
+        rpc.ask(header, partial(self._answered, rpc, wanted))
+
+    def _polling_ms(self, rpc: Rpc, request: Any) -> int:
+        asked_ms = None
+        if request.HasField("long_polling_timeout"):
+            asked_ms = request.long_polling_timeout.ToMilliseconds()
+        deadline_ms = rpc.call.deadline_ms
+        left_ms = deadline_ms - monotonic() * 1000
+        client = self._clients.get(rpc)
+        timeout_ms = REQUEST_TIMEOUT_MS
+        if client is not None and client.settings is not None:
+            timeout_ms = client.settings.request_timeout.ToMilliseconds() or timeout_ms
+        version = version_of(rpc.call.head.text(b"x-mq-client-version"))
+        return polling_ms(asked_ms, left_ms, timeout_ms, version)
+
+    # ── The answer ──
+
+    def _answered(self, rpc: Rpc, wanted: Wanted, answer: Answer) -> None:
+        said = answer.header
+        if answer.code or not isinstance(said, PopMessageResponse):
+            self.end(rpc, *outcome(answer))
+            return
+        popped = Popped.of(said, self._broker.broker_name)
+        views = answer.body if not isinstance(answer.body, bytes | memoryview) else [answer.body]
+        deliverable = [one for one in received(views, popped) if self._is_for(rpc, wanted, one)]
+        if rpc.closed:
+            self._fates.give_back(rpc, wanted.group, wanted.topic, deliverable)
+        elif deliverable:
+            self._keep(rpc, wanted, deliverable)
+            rpc.left = (wanted, deque(deliverable))
+            rpc.call.send(answer_of(status=status_of(Code.OK)))
+            self.go_on(rpc)
+        else:
+            self.end(rpc, Code.MESSAGE_NOT_FOUND, "no match message")
+
+    def _is_for(self, rpc: Rpc, wanted: Wanted, one: Received) -> bool:
+        """Whether a message is delivered; the others are dealt with."""
+        if wanted.tags and one.properties.get("TAGS") not in wanted.tags:
+            self._fates.acknowledge_silently(rpc, wanted.group, wanted.topic, one.handle)
+            return False
+        if one.attempt > wanted.attempts_max:
+            self._fates.bury(rpc, wanted.group, wanted.topic, one.handle)
+            return False
+        return True
+
+    def _keep(self, rpc: Rpc, wanted: Wanted, deliverable: list[Received]) -> None:
+        if wanted.auto_renew:
+            for one in deliverable:
+                self._fates.kept.keep(
+                    rpc.client_id, wanted.group, wanted.topic, one.handle, renewed=True
+                )
+
+    def go_on(self, rpc: Rpc) -> None:
+        """Send messages for which there is room in the stream; the rest when there is again."""
+        wanted, left = rpc.left
+        while left:
+            one = left.popleft()
+            message = message_of(
+                one.record,
+                one.properties,
+                wanted.resource,
+                handle=one.handle,
+                attempt=one.attempt,
+            )
+            if not rpc.call.send(answer_of(message=message)) and left:
+                rpc.wrote()
+                return
+        rpc.left = None
+        self._finish(rpc)
+
+    def end(self, rpc: Rpc, code: Code, text: str) -> None:
+        """Answer without a message."""
+        if not rpc.closed:
+            rpc.call.send(answer_of(status=status_of(code, text)))
+            self._finish(rpc)
+
+    def _finish(self, rpc: Rpc) -> None:
+        last = messages.ReceiveMessageResponse()
+        set_time(last.delivery_timestamp, self._clock.now_ms())
+        rpc.call.send(last.SerializeToString())
+        rpc.call.finish()
+        rpc.wrote()
+
+    def over(self, rpc: Rpc) -> None:
+        """The client reads no more: what it has not got goes to another consumer soon."""
+        if rpc.left is not None:
+            wanted, left = rpc.left
+            rpc.left = None
+            self._fates.give_back(rpc, wanted.group, wanted.topic, list(left))
+
+
+def answer_of(**content: Any) -> bytes:
+    """One answer of the stream."""
+    sent: bytes = messages.ReceiveMessageResponse(**content).SerializeToString()
+    return sent

@@ -1,0 +1,61 @@
+"""One RPC being served: what it was asked, and the forms of its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.grpc.door import Door
+    from aerobee.broker.grpc.translation.signature import Signer
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.header import Header
+
+
+class Rpc(Caller):
+    """An RPC with one request; `call` is where its answer goes, of the class `answers`."""
+
+    __slots__ = ("answers", "call", "left")
+
+    def __init__(self, door: Door, channel: Any, signer: Signer, call: Any, answers: Any) -> None:
+        super().__init__(door, channel, signer=signer)
+        self.call = call
+        self.answers = answers
+        self.left: Any = None
+        """What has no room in its stream yet."""
+
+    def done(self, **fields: Any) -> None:
+        """Answer with success."""
+        self.say(self.answers(status=status_of(Code.OK), **fields))
+
+    def refused(self, error: RpcRefused) -> None:
+        """Answer with what is wrong."""
+        self.say(self.answers(status=status_of(error.code, error.text)))
+
+    def say(self, answer: Any) -> None:
+        """Give the only answer."""
+        self.call.answer(answer.SerializeToString())
+        self.wrote()
+
+    def request(self, header: Header, then: Callable[[Answer], None], *, body: bytes = b"") -> None:
+        """Make a request of the broker whose refusal ends the RPC."""
+        self.ask_or_refuse(header, then, self.refused, body=body)
+
+
+def status_of(code: Code, text: str = OK_TEXT) -> Any:
+    """A status with a text for the person who reads it."""
+    return messages.Status(code=code, message=text)
+
+
+def common_status(statuses: list[Any]) -> Any:
+    """The status of a request by those of its entries: the one that they share, if they do."""
+    codes = {status.code for status in statuses}
+    if len(codes) == 1:
+        return statuses[0]
+    return status_of(Code.MULTIPLE_RESULTS, "mixed results")

@@ -1,0 +1,313 @@
+"""The calls of the 5.x clients: who sends each, which one it is, and what serves it.
+
+The order is that of the proxy: metadata, account, client id, then the request itself. Source: grpc
+§1.2, §2.1 (GrpcMessagingApplication).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from aerobee.broker.grpc.clients import Client, status_command
+from aerobee.broker.grpc.rpc import Rpc, status_of
+from aerobee.broker.grpc.translation.names import found, group_of, topic_of
+from aerobee.broker.grpc.translation.refusal import RpcRefused
+from aerobee.broker.grpc.translation.routes import (
+    assignments_of,
+    broker_of,
+    endpoints_of,
+    queues_of,
+)
+from aerobee.broker.grpc.translation.settings import check_kind, heartbeat_of, merged
+from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS, signer_of
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.calls import Shape
+from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.grpc.fields import RPCS
+from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import LANGUAGE_CODES
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.grpc.caller import Caller
+    from aerobee.broker.grpc.clients import Clients
+    from aerobee.broker.grpc.door import Door
+    from aerobee.broker.grpc.fates import Fates
+    from aerobee.broker.grpc.producing import Producing
+    from aerobee.broker.grpc.receiving import Receiving
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.grpc.calls import Call
+    from aerobee.remoting.server.grpc_serving import GrpcChannel
+    from aerobee.remoting.wire.command import Command
+
+ID_CHARS_MAX: Final = 255
+OTHER: Final = "OTHER"
+BAD_SETTINGS: Final = "process client telemetryCommand failed. "
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Parts:
+    """What serves the calls."""
+
+    __slots__ = ("clients", "fates", "producing", "receiving")
+
+    def __init__(
+        self, clients: Clients, producing: Producing, receiving: Receiving, fates: Fates
+    ) -> None:
+        self.clients = clients
+        self.producing = producing
+        self.receiving = receiving
+        self.fates = fates
+
+
+class MessagingService:
+    """What calls mean."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        door: Door,
+        parts: Parts,
+        address: str,
+    ) -> None:
+        """`address`: the published one of this port, for clients that ask for no other."""
+        self._config = core.config
+        self._clock = core.clock
+        self._topics = topics
+        self._groups = consumers.groups
+        self._door = door
+        self._clients = parts.clients
+        self._receiving = parts.receiving
+        self._address = address
+        self.own: Caller | None = None
+        producing, fates = parts.producing, parts.fates
+        self._served: Mapping[str, Callable[[Rpc, Any], None]] = {
+            "QueryRoute": self._query_route,
+            "QueryAssignment": self._query_assignment,
+            "Heartbeat": self._heartbeat,
+            "NotifyClientTermination": self._terminated,
+            "SendMessage": producing.send,
+            "EndTransaction": producing.end,
+            "RecallMessage": producing.recall,
+            "ReceiveMessage": parts.receiving.receive,
+            "AckMessage": fates.acknowledge,
+            "ChangeInvisibleDuration": fates.change,
+            "ForwardMessageToDeadLetterQueue": fates.forward,
+        }
+
+    # ── Calls ──
+
+    def opened(self, channel: GrpcChannel, call: Call) -> None:
+        """A Telemetry stream has begun; its settings come next."""
+        channel.context.shared.heard(channel)
+        caller = Rpc(self._door, channel, NOBODY_SIGNS, call, messages.TelemetryCommand)
+        try:
+            self._introduce(caller, call.head)
+        except RpcRefused as refused:
+            self._end_stream(caller, refused)
+        else:
+            call.owner = Client(self._clients, caller, call)
+
+    def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
+        """A request has come, or the next command of a client."""
+        if call.method.shape is Shape.BOTH_STREAM:
+            client = call.owner
+            if isinstance(client, Client):
+                self._command(client, message)
+            return
+        channel.context.shared.heard(channel)
+        served = self._served.get(call.method.name)
+        if served is None:
+            path = call.head.method
+            call.finish(StatusCode.UNIMPLEMENTED, f"Method {path} is unimplemented")
+            return
+        kinds = RPCS[call.method.name]
+        rpc = Rpc(self._door, channel, NOBODY_SIGNS, call, getattr(messages, kinds.answer))
+        call.owner = rpc
+        try:
+            request = getattr(messages, kinds.request).FromString(message)
+            self._introduce(rpc, call.head)
+            served(rpc, request)
+        except DecodeError:
+            call.finish(StatusCode.INTERNAL, f"the request is no {kinds.request}")
+        except RpcRefused as refused:
+            self._refuse(rpc, refused)
+
+    def half_closed(self, call: Call) -> None:
+        """A client sends no more commands: its stream ends."""
+        self.over(call)
+        call.finish()
+
+    def room_again(self, call: Call) -> None:
+        """There is room for more messages."""
+        if isinstance(call.owner, Rpc) and call.owner.left is not None:
+            self._receiving.go_on(call.owner)
+
+    def over(self, call: Call) -> None:
+        """The client has cancelled a call, or is gone."""
+        owner, call.owner = call.owner, None
+        if isinstance(owner, Rpc):
+            owner.close("the call is over")
+            self._receiving.over(owner)
+        elif isinstance(owner, Client) and not owner.closed:
+            self._clients.lost(owner)
+
+    def _introduce(self, caller: Caller, head: Any) -> None:
+        """Note who sends a call. Raises: RpcRefused."""
+        caller.signer = signer_of(head)
+        caller.accounts = caller.channel.accounts & {caller.signer.access_key}
+        caller.client_id = head.text(b"x-mq-client-id").strip()
+        language = head.text(b"x-mq-language")
+        caller.language = language if language in LANGUAGE_CODES else OTHER
+        if not caller.client_id:
+            raise RpcRefused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        if len(caller.client_id) > ID_CHARS_MAX:
+            raise RpcRefused(
+                Code.BAD_REQUEST,
+                f"client id of {len(caller.client_id)} characters, {ID_CHARS_MAX} are taken",
+            )
+
+    def _refuse(self, rpc: Rpc, refused: RpcRefused) -> None:
+        if rpc.call.method.name == "ReceiveMessage":
+            self._receiving.end(rpc, refused.code, refused.text)
+        else:
+            rpc.refused(refused)
+
+    # ── Telemetry ──
+
+    def _command(self, client: Client, message: bytes) -> None:
+        try:
+            command = messages.TelemetryCommand.FromString(message)
+        except DecodeError:
+            client.stream.finish(StatusCode.INTERNAL, "the command is no TelemetryCommand")
+            self.over(client.stream)
+            return
+        kind = command.WhichOneof("command")
+        if kind == "settings":
+            self._settings(client, command.settings)
+        elif kind in ("thread_stack_trace", "verify_message_result"):
+            client.questions.answer(command)
+
+    def _settings(self, client: Client, settings: Any) -> None:
+        before = client.data
+        try:
+            check_kind(settings)
+            client.data = heartbeat_of(settings, client.client_id, self._clock.now_ms())
+        except RpcRefused as refused:
+            client.data = before
+            self._end_client(client, refused)
+            return
+        group = None
+        if settings.HasField("subscription"):
+            group = self._groups.get(settings.subscription.group.name)
+        body_bytes_max = self._config.store.max_message_size_bytes
+        answer = merged(settings, group, body_bytes_max=body_bytes_max)
+
+        def taken() -> None:
+            client.settings = answer
+            self._clients.entered(client)
+            said = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
+            client.tell(said)
+
+        def not_taken(error: RpcRefused) -> None:
+            client.data = before
+            self._end_stream(client, error)
+
+        client.renew(taken, not_taken)
+
+    def _end_client(self, client: Client, refused: RpcRefused) -> None:
+        """End the stream of a client whose settings cannot be taken."""
+        code = StatusCode.INVALID_ARGUMENT
+        if refused.code is Code.UNRECOGNIZED_CLIENT_TYPE:
+            code = StatusCode.INTERNAL
+        client.stream.finish(code, BAD_SETTINGS + refused.text)
+        client.wrote()
+        self.over(client.stream)
+
+    def _end_stream(self, caller: Any, refused: RpcRefused) -> None:
+        """Tell a client that it is not served: by a command, as clients expect."""
+        stream = caller.stream if isinstance(caller, Client) else caller.call
+        stream.send(status_command(refused.code, refused.text).SerializeToString())
+        stream.finish()
+        caller.wrote()
+        if isinstance(caller, Client):
+            self.over(stream)
+
+    # ── Unary calls about clients and routes ──
+
+    def _heartbeat(self, rpc: Rpc, request: Any) -> None:
+        client = self._known(rpc)
+        assert client.data is not None
+        if client.data.consumer_data_set:
+            group_of(
+                request.group if request.HasField("group") else client.settings.subscription.group
+            )
+        client.renew(rpc.done, rpc.refused)
+
+    def _terminated(self, rpc: Rpc, request: Any) -> None:
+        client = self._known(rpc)
+        group = request.group.name if request.HasField("group") else ""
+        self._clients.leave(client, group, lambda _: rpc.done())
+
+    def _known(self, rpc: Rpc) -> Client:
+        client = self._clients.get(rpc)
+        if client is None:
+            raise RpcRefused(
+                Code.UNRECOGNIZED_CLIENT_TYPE, "the client has sent no settings over Telemetry"
+            )
+        return client
+
+    def _query_route(self, rpc: Rpc, request: Any) -> None:
+        name = topic_of(request.topic)
+
+        def known(_: Answer) -> None:
+            topic = found(name, self._topics.get(name))
+            broker = self._broker(request)
+            rpc.done(message_queues=queues_of(topic, request.topic, broker))
+
+        self._about_topic(rpc, name, known)
+
+    def _query_assignment(self, rpc: Rpc, request: Any) -> None:
+        name, group = topic_of(request.topic), group_of(request.group)
+
+        def known(_: Answer) -> None:
+            topic = found(name, self._topics.get(name))
+            config = self._groups.get(group)
+            fifo = config is not None and config.consume_message_orderly
+            broker = self._broker(request)
+            rpc.done(assignments=assignments_of(topic, request.topic, broker, fifo=fifo))
+
+        self._about_topic(rpc, name, known)
+
+    def _about_topic(self, rpc: Rpc, topic: str, then: Callable[[Answer], None]) -> None:
+        """Answer a question about a topic, to whom may ask it."""
+
+        def allowed(answer: Answer) -> None:
+            try:
+                then(answer)
+            except RpcRefused as refused:
+                rpc.refused(refused)
+
+        rpc.request(GetRouteInfo(topic=topic), allowed)
+
+    def route(self, header: GetRouteInfo, command: Command, caller: Any) -> Answer:
+        """The request behind both: its sender may know the topic."""
+        return Answer()
+
+    def _broker(self, request: Any) -> Any:
+        """This broker at the endpoints that the client asked for."""
+        asked = request.endpoints
+        endpoints = asked if asked.addresses else endpoints_of(self._address)
+        return broker_of(self._config.broker.broker_name, endpoints)

@@ -1,0 +1,1 @@
+"""The messages of the 5.x clients ↔ the requests, records and answers of the broker. Pure."""

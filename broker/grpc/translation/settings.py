@@ -1,0 +1,176 @@
+"""What a client is told in answer to its settings, and what it registers as.
+
+Source: grpc §2.3 (ClientActivity, GrpcClientSettingsManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.grpc.translation.names import group_of, topic_of
+from aerobee.broker.grpc.translation.received import set_time
+from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
+from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import ClientType, Code, FilterType
+from aerobee.remoting.wire.bodies.client import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from aerobee.store.format.tags import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+
+CUSTOMIZED_MS: Final = tuple(
+    1_000 * seconds
+    for seconds in (
+        *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800),
+        *(3_600, 7_200),
+    )
+)
+"""After how long a message is delivered again, for the first time, the second, and so on."""
+EXPONENTIAL_MS: Final = (5_000, 7_200_000, 2)
+"""The first wait, the longest, and by what each is multiplied."""
+PRODUCER_ATTEMPTS: Final = 3
+PRODUCER_BACKOFF_MS: Final = (10, 1_000, 2)
+RECEIVE_BATCH: Final = 32
+LONG_POLLING_MS: Final = 20_000
+CONSUMERS: Final = {
+    ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY",
+    ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
+}
+"""What kinds of consumers are shown as."""
+SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
+EXPRESSIONS: Final = {
+    FilterType.FILTER_TYPE_UNSPECIFIED: "TAG",
+    FilterType.TAG: "TAG",
+    FilterType.SQL: "SQL92",
+}
+
+
+# ── What is sent back ──
+
+
+def merged(settings: Any, group: SubscriptionGroupConfig | None, *, body_bytes_max: int) -> Any:
+    """The settings of a client with what the broker decides. `group` None: it has defaults."""
+    answer = messages.Settings()
+    answer.CopyFrom(settings)
+    answer.metric.on = False
+    answer.metric.ClearField("endpoints")
+    if answer.HasField("publishing"):
+        answer.publishing.max_body_size = body_bytes_max
+        answer.publishing.validate_message_type = True
+        answer.backoff_policy.max_attempts = PRODUCER_ATTEMPTS
+        set_backoff(answer.backoff_policy.exponential_backoff, *PRODUCER_BACKOFF_MS)
+    elif answer.HasField("subscription"):
+        subscription = answer.subscription
+        subscription.fifo = group is not None and group.consume_message_orderly
+        subscription.receive_batch_size = RECEIVE_BATCH
+        set_time(subscription.long_polling_timeout, LONG_POLLING_MS)
+        set_policy(answer.backoff_policy, group)
+    return answer
+
+
+def attempts_of(group: SubscriptionGroupConfig | None) -> int:
+    """How often a message is delivered, before it is a dead letter."""
+    return (16 if group is None else group.retry_max_times) + 1
+
+
+def set_policy(policy: Any, group: SubscriptionGroupConfig | None) -> None:
+    """When messages that were not consumed are delivered again: the policy of the group."""
+    policy.ClearField("strategy")
+    policy.max_attempts = attempts_of(group)
+    said = {} if group is None else group.group_retry_policy
+    exponential = said.get("exponentialRetryPolicy")
+    if said.get("type") == "EXPONENTIAL":
+        numbers = exponential if isinstance(exponential, dict) else {}
+        names = ("initial", "max", "multiplier")
+        given = (numbers.get(name) for name in names)
+        chosen = (
+            number if isinstance(number, int | float) and number > 0 else default
+            for number, default in zip(given, EXPONENTIAL_MS, strict=True)
+        )
+        set_backoff(policy.exponential_backoff, *chosen)
+        return
+    customized = said.get("customizedRetryPolicy")
+    listed = customized.get("next") if isinstance(customized, dict) else None
+    waits: Sequence[Any] = listed if isinstance(listed, list) and listed else CUSTOMIZED_MS
+    for wait_ms in waits:
+        if isinstance(wait_ms, int) and wait_ms >= 0:
+            set_time(policy.customized_backoff.next.add(), wait_ms)
+
+
+def set_backoff(backoff: Any, initial_ms: float, max_ms: float, multiplier: float) -> None:
+    """Set an exponential back-off."""
+    set_time(backoff.initial, int(initial_ms))
+    set_time(backoff.max, int(max_ms))
+    backoff.multiplier = multiplier
+
+
+# ── What is registered ──
+
+
+def check_kind(settings: Any) -> None:
+    """Refuse a kind of client that is not served. Raises: RpcRefused."""
+    kind = settings.client_type
+    if kind not in SERVED:
+        name = ClientType(kind).name if kind in set(ClientType) else kind
+        raise RpcRefused(
+            Code.UNRECOGNIZED_CLIENT_TYPE,
+            f"client type {name} is not served: use a producer, a push consumer or a simple"
+            " consumer",
+        )
+
+
+def heartbeat_of(settings: Any, client_id: str, now_ms: int) -> HeartbeatData:
+    """What a client with these settings is a member of. Producers have the group of each topic
+    that they send to. Raises: RpcRefused.
+    """
+    if settings.HasField("publishing"):
+        topics = dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics)
+        return HeartbeatData(
+            client_id=client_id, producer_data_set=[ProducerData(topic) for topic in topics]
+        )
+    if not settings.HasField("subscription"):
+        raise RpcRefused(
+            Code.BAD_REQUEST, "there is no publishing or subscription data in settings"
+        )
+    subscription = settings.subscription
+    consumer = ConsumerData(
+        consume_type=CONSUMERS.get(settings.client_type, "CONSUME_PASSIVELY"),
+        group_name=group_of(subscription.group),
+        subscription_data_set=[subscribed(entry, now_ms) for entry in subscription.subscriptions],
+    )
+    return HeartbeatData(client_id=client_id, consumer_data_set=[consumer])
+
+
+def subscribed(entry: Any, now_ms: int) -> SubscriptionData:
+    """One subscription. Raises: RpcRefused."""
+    kind, text = expression_of(entry.expression)
+    return SubscriptionData(
+        topic=topic_of(entry.topic), expression_type=kind, sub_string=text, sub_version=now_ms
+    )
+
+
+def expression_of(expression: Any) -> tuple[str, str]:
+    """Kind and text of a filter expression; an empty one is for everything. Raises: RpcRefused."""
+    kind = EXPRESSIONS.get(expression.type)
+    text: str = expression.expression or "*"
+    if kind is None:
+        raise RpcRefused(
+            Code.ILLEGAL_FILTER_EXPRESSION, f"filter type {expression.type} is not known"
+        )
+    if kind == "TAG":
+        try:
+            TagFilter.parse(text)
+        except ValueError:
+            raise RpcRefused(
+                Code.ILLEGAL_FILTER_EXPRESSION,
+                f"subString split error: {quoted(text)} names no tag, expression format is not"
+                " correct",
+            ) from None
+    return kind, text

@@ -1,0 +1,421 @@
+"""The whole port, with raw calls: answers, codes and texts as a proxy's, without its faults."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from aerobee.admin import GroupConfig
+from aerobee.admin import MessageType as TopicType
+from aerobee.blocking import AdminClient
+from aerobee.remoting.grpc.enums import AddressScheme, ClientType, Code, FilterType, MessageType
+from aerobee.remoting.grpc.messages import (
+    AckMessageEntry,
+    Address,
+    Endpoints,
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+    SystemProperties,
+)
+from tests.kit.grpc_client import GrpcClient
+from tests.kit.ports import HOST, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import AnyBroker, StartBroker
+
+pytestmark = pytest.mark.service
+
+PORT = free_port()
+NUMBERS = count()
+KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "half": "TRANSACTION"}
+BACK_WITHIN_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    broker = start_broker(grpcPort=PORT, recallMessageEnable="true")
+    with AdminClient(broker.namesrv_address) as admin:
+        for topic, kind in KINDS.items():
+            admin.create_topic(topic, queues=2, message_type=TopicType[kind])
+    return broker
+
+
+@pytest.fixture
+def client(broker: AnyBroker) -> Iterator[GrpcClient]:
+    with GrpcClient(f"{HOST}:{PORT}", f"client-{next(NUMBERS)}") as client:
+        yield client
+
+
+@pytest.fixture
+def topic(broker: AnyBroker) -> str:
+    """A topic that no other test uses."""
+    name = f"t{next(NUMBERS)}"
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_topic(name, queues=1)
+    return name
+
+
+def named(name: str) -> Any:
+    return Resource(name=name)
+
+
+def message(topic: str, body: bytes = b"body", **system: Any) -> Any:
+    system.setdefault("message_id", f"id-{next(NUMBERS)}")
+    return Message(topic=named(topic), system_properties=SystemProperties(**system), body=body)
+
+
+def send(client: GrpcClient, *sent: Any) -> Any:
+    return client.call("SendMessage", messages=sent)
+
+
+def receive(
+    client: GrpcClient, topic: str, group: str = "g", *, hidden_s: float = 15, **fields: Any
+) -> list[Any]:
+    """The answers of one receive, which waits 5 s."""
+    expression = fields.pop("expression", FilterExpression(type=FilterType.TAG, expression="*"))
+    if "auto_renew" not in fields:
+        fields["invisible_duration"] = {"seconds": int(hidden_s)}
+    answers: list[Any] = client.call(
+        "ReceiveMessage",
+        group=named(group),
+        message_queue=MessageQueue(topic=named(topic)),
+        filter_expression=expression,
+        batch_size=fields.pop("batch_size", 32),
+        long_polling_timeout={"seconds": 5},
+        **fields,
+    )
+    assert answers[-1].HasField("delivery_timestamp")
+    return answers[:-1]
+
+
+def received(client: GrpcClient, topic: str, group: str = "g", **fields: Any) -> list[Any]:
+    status, *answers = receive(client, topic, group, **fields)
+    assert status.status.code == Code.OK, status
+    return [answer.message for answer in answers]
+
+
+def ack(client: GrpcClient, topic: str, handle: str, group: str = "g") -> Any:
+    entry = AckMessageEntry(message_id="id", receipt_handle=handle)
+    return client.call("AckMessage", group=named(group), topic=named(topic), entries=[entry])
+
+
+def change(client: GrpcClient, topic: str, handle: str, seconds: int, group: str = "g") -> Any:
+    return client.call(
+        "ChangeInvisibleDuration",
+        group=named(group),
+        topic=named(topic),
+        receipt_handle=handle,
+        invisible_duration={"seconds": seconds},
+        message_id="id",
+    )
+
+
+def consumer_settings(group: str, topic: str, kind: ClientType = ClientType.PUSH_CONSUMER) -> Any:
+    entry = SubscriptionEntry(topic=named(topic), expression=FilterExpression(expression="*"))
+    return Settings(
+        client_type=kind, subscription=Subscription(group=named(group), subscriptions=[entry])
+    )
+
+
+def producer_settings(*topics: str) -> Any:
+    publishing = Publishing(topics=[named(topic) for topic in topics])
+    return Settings(client_type=ClientType.PRODUCER, publishing=publishing)
+
+
+# ── Every call ──
+
+
+@pytest.mark.parametrize("name", ["QueryRoute", "SendMessage", "Heartbeat", "AckMessage"])
+def test_a_call_without_a_client_id_is_refused(broker: AnyBroker, name: str) -> None:
+    with GrpcClient(f"{HOST}:{PORT}", "") as nobody:
+        assert nobody.call(name).status.code == Code.CLIENT_ID_REQUIRED
+
+
+def test_what_is_not_offered_says_so(client: GrpcClient) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        client.call("SyncLiteSubscription")
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "SyncLiteSubscription is unimplemented" in refused.value.details()
+
+
+# ── Routes ──
+
+
+def test_a_route_has_the_endpoints_that_were_asked_for(client: GrpcClient) -> None:
+    asked = Endpoints(
+        scheme=AddressScheme.DOMAIN_NAME, addresses=[Address(host="outside.example", port=9)]
+    )
+    answer = client.call("QueryRoute", topic=named("fifo"), endpoints=asked)
+    assert answer.status.code == Code.OK
+    assert len(answer.message_queues) == 2
+    for queue in answer.message_queues:
+        assert queue.broker.endpoints == asked
+        assert list(queue.accept_message_types) == [MessageType.FIFO]
+    ours = client.call("QueryRoute", topic=named("fifo")).message_queues[0].broker.endpoints
+    assert ours.addresses[0].port == PORT
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [("none", Code.TOPIC_NOT_FOUND), ("", Code.ILLEGAL_TOPIC), ("TBW102", Code.ILLEGAL_TOPIC)],
+)
+def test_a_topic_that_is_not_there_has_no_route(client: GrpcClient, topic: str, code: Code) -> None:
+    assert client.call("QueryRoute", topic=named(topic)).status.code == code
+
+
+def test_a_member_is_assigned_any_queue(client: GrpcClient) -> None:
+    answer = client.call("QueryAssignment", topic=named("normal"), group=named("g"))
+    assert [one.message_queue.id for one in answer.assignments] == [-1]
+
+
+# ── Clients ──
+
+
+def test_settings_register_a_client_whom_administrators_see(
+    broker: AnyBroker, client: GrpcClient
+) -> None:
+    stream = client.telemetry()
+    answer = stream.settings(consumer_settings("seen", "normal"))
+    assert answer.status.code == Code.OK
+    assert answer.settings.subscription.receive_batch_size == 32
+    assert client.call("Heartbeat", client_type=ClientType.PUSH_CONSUMER).status.code == Code.OK
+    with AdminClient(broker.namesrv_address) as admin:
+        (member,) = admin.consumers("seen").members
+    assert member.client_id == dict(client.metadata)["x-mq-client-id"]
+    gone = client.call("NotifyClientTermination", group=named("seen"))
+    assert gone.status.code == Code.OK
+    after = client.call("Heartbeat", client_type=ClientType.PUSH_CONSUMER)
+    assert after.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+    stream.end()
+
+
+def test_a_client_without_settings_has_no_heartbeat(client: GrpcClient) -> None:
+    answer = client.call("Heartbeat", client_type=ClientType.PRODUCER)
+    assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (producer_settings("a b"), grpc.StatusCode.INVALID_ARGUMENT),
+        (Settings(client_type=ClientType.PRODUCER), grpc.StatusCode.INVALID_ARGUMENT),
+        (consumer_settings("g", "t", ClientType.PULL_CONSUMER), grpc.StatusCode.INTERNAL),
+    ],
+)
+def test_bad_settings_end_the_stream(client: GrpcClient, settings: Any, code: Any) -> None:
+    stream = client.telemetry()
+    with pytest.raises(grpc.RpcError) as refused:
+        stream.settings(settings)
+    assert refused.value.code() is code
+    stream.end()
+
+
+def test_a_stream_without_a_client_id_is_told_so(broker: AnyBroker) -> None:
+    with GrpcClient(f"{HOST}:{PORT}", "") as nobody:
+        stream = nobody.telemetry()
+        assert stream.next().status.code == Code.CLIENT_ID_REQUIRED
+        with pytest.raises(StopIteration):
+            stream.next()
+        stream.end()
+
+
+# ── Messages ──
+
+
+def test_a_message_comes_as_it_was_sent(client: GrpcClient, topic: str) -> None:
+    sent = message(topic, b"hello", tag="a", keys=["k1", "k2"])
+    sent.user_properties["colour"] = "red"
+    answer = send(client, sent)
+    assert answer.status.code == Code.OK
+    (entry,) = answer.entries
+    assert entry.message_id == entry.transaction_id == sent.system_properties.message_id
+    (got,) = received(client, topic)
+    assert (got.body, dict(got.user_properties)) == (b"hello", {"colour": "red"})
+    assert (got.system_properties.tag, list(got.system_properties.keys)) == ("a", ["k1", "k2"])
+    assert ack(client, topic, got.system_properties.receipt_handle).status.code == Code.OK
+
+
+def test_several_messages_have_a_result_each(client: GrpcClient, topic: str) -> None:
+    answer = send(client, message(topic, b"1"), message(topic, b"2"))
+    assert [entry.offset for entry in answer.entries] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([], Code.MESSAGE_CORRUPTED),
+        ([message("normal"), message("fifo")], Code.MESSAGE_CORRUPTED),
+        ([message("normal", b"")], Code.MESSAGE_BODY_EMPTY),
+        ([message("normal", message_id="")], Code.ILLEGAL_MESSAGE_ID),
+        ([message("fifo")], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ([message("unknown")], Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+        ([message("RMQ_SYS_TRACE_TOPIC")], Code.ILLEGAL_TOPIC),
+    ],
+)
+def test_bad_sends_are_refused(client: GrpcClient, messages: list[Any], code: Code) -> None:
+    answer = send(client, *messages)
+    assert (answer.status.code, len(answer.entries)) == (code, 0)
+
+
+def test_only_wanted_tags_come(client: GrpcClient, topic: str) -> None:
+    send(client, message(topic, b"1", tag="a"), message(topic, b"2", tag="b"))
+    wanted = FilterExpression(type=FilterType.TAG, expression="b || c")
+    assert [one.body for one in received(client, topic, expression=wanted)] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "none"}, Code.TOPIC_NOT_FOUND),
+        ({"group": "a b"}, Code.ILLEGAL_CONSUMER_GROUP),
+        ({"hidden_s": 9}, Code.ILLEGAL_INVISIBLE_TIME),
+        ({"batch_size": 0}, Code.BAD_REQUEST),
+        ({"timeout_s": 4}, Code.ILLEGAL_POLLING_TIME),
+        (
+            {"expression": FilterExpression(type=FilterType.TAG, expression="||")},
+            Code.ILLEGAL_FILTER_EXPRESSION,
+        ),
+        (
+            {"expression": FilterExpression(type=FilterType.SQL, expression="a >")},
+            Code.ILLEGAL_FILTER_EXPRESSION,
+        ),
+    ],
+)
+def test_bad_receives_are_refused(client: GrpcClient, fields: dict[str, Any], code: Code) -> None:
+    (refused,) = receive(client, **{"topic": "normal", **fields})
+    assert refused.status.code == code
+
+
+def test_a_receive_does_not_wait_for_ever(client: GrpcClient, topic: str) -> None:
+    (nothing,) = receive(client, topic)
+    assert (nothing.status.code, nothing.status.message) == (
+        Code.MESSAGE_NOT_FOUND,
+        "no new message",
+    )
+
+
+def test_an_acknowledged_handle_may_come_again_and_a_wrong_one_may_not(
+    client: GrpcClient, topic: str
+) -> None:
+    send(client, message(topic))
+    (got,) = received(client, topic)
+    handle = got.system_properties.receipt_handle
+    assert ack(client, topic, handle).status.code == Code.OK
+    assert ack(client, topic, handle).status.code == Code.OK
+    assert ack(client, topic, "nonsense").status.code == Code.INVALID_RECEIPT_HANDLE
+    old = handle.split(" ")
+    old[1] = str(int(old[1]) - 100_000)
+    assert ack(client, topic, " ".join(old)).status.message == "receipt handle is expired"
+    empty = client.call("AckMessage", group=named("g"), topic=named(topic))
+    assert empty.status.code == Code.BAD_REQUEST
+
+
+def test_a_change_gives_a_new_handle_and_the_old_one_is_the_same_message(
+    client: GrpcClient, topic: str
+) -> None:
+    send(client, message(topic))
+    (got,) = received(client, topic)
+    first = got.system_properties.receipt_handle
+    second = change(client, topic, first, 30)
+    assert second.status.code == Code.OK
+    assert second.receipt_handle != first
+    third = change(client, topic, first, 1)
+    assert third.status.code == Code.OK
+    again = until_received(client, topic)
+    assert [one.system_properties.delivery_attempt for one in again] == [2]
+    assert change(client, topic, first, 50_000).status.code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def until_received(client: GrpcClient, topic: str, group: str = "g") -> list[Any]:
+    """What comes, when it comes."""
+    end = time.monotonic() + BACK_WITHIN_S
+    while time.monotonic() < end:
+        status, *answers = receive(client, topic, group)
+        if answers:
+            return [answer.message for answer in answers]
+        assert status.status.code == Code.MESSAGE_NOT_FOUND, status
+    raise AssertionError("nothing has come")
+
+
+def test_a_message_that_failed_too_often_is_a_dead_letter(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    group = f"g{next(NUMBERS)}"
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_group(GroupConfig(name=group, retry_max=1))
+    send(client, message(topic, b"bad"))
+    for attempt in (1, 2):
+        (got,) = until_received(client, topic, group)
+        assert got.system_properties.delivery_attempt == attempt
+        change(client, topic, got.system_properties.receipt_handle, 1, group)
+    end = time.monotonic() + BACK_WITHIN_S
+    dead: list[Any] = []
+    while not dead and time.monotonic() < end:
+        assert not receive(client, topic, group)[1:], "it was delivered once more"
+        answers = receive(client, f"%DLQ%{group}", "undertaker")
+        dead = [answer.message for answer in answers[1:]]
+    assert [one.body for one in dead] == [b"bad"]
+
+
+def test_a_message_may_be_made_a_dead_letter(client: GrpcClient, topic: str) -> None:
+    group = f"g{next(NUMBERS)}"
+    send(client, message(topic, b"given up"))
+    (got,) = received(client, topic, group)
+    answer = client.call(
+        "ForwardMessageToDeadLetterQueue",
+        group=named(group),
+        topic=named(topic),
+        receipt_handle=got.system_properties.receipt_handle,
+        message_id=got.system_properties.message_id,
+        delivery_attempt=1,
+        max_delivery_attempts=16,
+    )
+    assert answer.status.code == Code.OK
+    (dead,) = until_received(client, f"%DLQ%{group}", "undertaker")
+    assert dead.body == b"given up"
+
+
+def test_a_transaction_is_ended_by_its_id_and_again(client: GrpcClient) -> None:
+    half = message("half", message_type=MessageType.TRANSACTION)
+    (entry,) = send(client, half).entries
+    for _ in range(2):
+        ended = client.call(
+            "EndTransaction",
+            topic=named("half"),
+            message_id=entry.message_id,
+            transaction_id=entry.transaction_id,
+            resolution=1,
+            source=1,
+        )
+        assert ended.status.code == Code.OK
+    assert [one.body for one in until_received(client, "half")] == [b"body"]
+    unknown = client.call("EndTransaction", topic=named("half"), transaction_id="x", resolution=1)
+    assert unknown.status.code == Code.INVALID_TRANSACTION_ID
+
+
+def test_a_delayed_message_may_be_recalled(client: GrpcClient) -> None:
+    late = message("delay")
+    late.system_properties.delivery_timestamp.FromMilliseconds(int(time.time() * 1000) + 60_000)
+    (entry,) = send(client, late).entries
+    for _ in range(2):
+        recalled = client.call(
+            "RecallMessage", topic=named("delay"), recall_handle=entry.recall_handle
+        )
+        assert recalled.status.code == Code.OK
+        assert recalled.message_id == entry.message_id
+    wrong = client.call("RecallMessage", topic=named("delay"), recall_handle="x")
+    assert wrong.status.code == Code.INTERNAL_SERVER_ERROR
+    other = client.call("RecallMessage", topic=named("normal"), recall_handle="x")
+    assert other.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE

@@ -1,0 +1,93 @@
+"""The official Python client of RocketMQ 5 at our gRPC port, every feature once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.admin import MessageType
+from aerobee.blocking import AdminClient
+from tests.kit import python_client
+from tests.kit.ports import HOST, free_port
+from tests.kit.source_tree import ROOT
+
+if TYPE_CHECKING:
+    from tests.conftest import AnyBroker, StartBroker
+
+pytestmark = pytest.mark.interop
+
+MEMBER = ROOT / "tests" / "interop" / "python" / "member.py"
+TYPES = {name: MessageType[name.upper()] for name in ("Normal", "Fifo", "Delay", "Transaction")}
+WITHIN_S = 120.0
+PORT = free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    broker = start_broker(
+        grpcPort=PORT,
+        recallMessageEnable="true",
+        transactionTimeOut=1_000,
+        transactionCheckInterval=1_000,
+    )
+    with AdminClient(broker.namesrv_address) as admin:
+        for topic, kind in TYPES.items():
+            admin.create_topic(topic, queues=2, message_type=kind)
+    return broker
+
+
+def told(feature: str, *account: str, port: int = PORT) -> list[list[Any]]:
+    """What the client says of one feature."""
+    command = [str(python_client.interpreter()), str(MEMBER), f"{HOST}:{port}", feature, *account]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN_S, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert lines[-1] == ["end"], done.stdout
+    return lines[:-1]
+
+
+def test_a_simple_consumer_gets_what_it_asks_for(broker: AnyBroker) -> None:
+    lines = told("simple")
+    got = sorted(line[1:] for line in lines if line[0] == "got")
+    assert got == [
+        [f"body-{number}", "a", [f"key-{number}"], {"colour": "red"}] for number in range(3)
+    ]
+    assert [line for line in lines if line[0] != "got"] == [
+        *[["sent", True]] * 3,
+        ["in time", True],
+    ]
+
+
+def test_a_push_consumer_gets_again_what_it_refused(broker: AnyBroker) -> None:
+    lines = told("push")
+    assert ["in time", True] in lines
+    mine = [line for line in lines if line[:2] == ["got", "twice"]]
+    assert mine == [["got", "twice", 1], ["got", "twice", 2]]
+
+
+def test_the_messages_of_a_group_come_in_their_order(broker: AnyBroker) -> None:
+    lines = told("fifo")
+    assert lines == [*(["got", str(number), 1] for number in range(5)), ["in time", True]]
+
+
+def test_delayed_messages_come_in_time_and_recalled_ones_never(broker: AnyBroker) -> None:
+    lines = told("delay")
+    assert lines == [
+        ["recalled", True],
+        ["got", "late", 1],
+        ["in time", True],
+        ["not before", True],
+    ]
+
+
+def test_transactions_end_as_their_producer_says_or_answers(broker: AnyBroker) -> None:
+    lines = told("transactions")
+    assert ["in time", True] in lines
+    assert ["check", "open"] in lines
+    assert Counter(line[1] for line in lines if line[0] == "got") == Counter(["commit", "open"])
