@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
 
+LISTEN_PORT = 10_911
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -64,6 +65,20 @@ def log_setting(level: str | None) -> list[str]:
     return [] if level is None else [f"logLevel={level.upper()}"]
 
 
+def shadow_settings(address: str) -> tuple[str, ...]:
+    """The settings that `--shadow-of` stands for; the log is at the port above listenPort.
+
+    Raises: UsageError.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(LISTEN_PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_535:
+        raise click.UsageError(f"--shadow-of {address}: give HOST or HOST:PORT of its listenPort")
+    master = f"haMasterAddress={host}:{int(port) + 1}"
+    return "brokerRole=SLAVE", "brokerId=1", "shadow=true", master
+
+
 @click.group(
     cls=LazyGroup,
     table={
@@ -95,6 +110,11 @@ def broker() -> None:
 @click.option("-n", "--namesrv", metavar="HOST:PORT", help="Also register at these name servers.")
 @data_option(help="Data directory (storePathRootDir).")
 @set_option
+@click.option(
+    "--shadow-of",
+    metavar="HOST[:PORT]",
+    help="Follow the broker with this listenPort, 10911 unless given, unnoticed; read only.",
+)
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @log_level_option
 @click.option("--member", multiple=True, hidden=True, help="KEY=VALUE, from a supervisor.")
@@ -103,6 +123,7 @@ def run(
     namesrv: str | None,
     data: Path | None,
     overrides: tuple[str, ...],
+    shadow_of: str | None,
     ephemeral: bool,
     log_level: str | None,
     member: tuple[str, ...],
@@ -124,7 +145,13 @@ def run(
     from aerobee.broker.process import host
     from aerobee.cli.config import or_problems
 
-    given = (*overrides, *(("ephemeral=true",) if ephemeral else ()), *log_setting(log_level))
+    shadow = () if shadow_of is None else shadow_settings(shadow_of)
+    given = (
+        *shadow,
+        *overrides,
+        *(("ephemeral=true",) if ephemeral else ()),
+        *log_setting(log_level),
+    )
 
     def read() -> BrokerConfig:
         return load_config(
@@ -140,6 +167,9 @@ def run(
         )
 
     environ = dict(os.environ)
+    if shadow:
+        # Clients of these name servers would read from it: that takes -n.
+        environ.pop("NAMESRV_ADDR", None)
     config = or_problems(read) if not member else _or_logged(read, member)
 
     def again(number: int) -> list[str]:

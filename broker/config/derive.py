@@ -164,6 +164,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             )
     if config.is_slave:
         yield from slave_objections(config)
+    elif config.replication.shadow:
+        yield "shadow", "only a slave is a shadow: set brokerRole: SLAVE, or use --shadow-of"
     if config.needed_slaves and not config.replication.is_on:
         yield "inSyncReplicas", "sends would wait for slaves that may not connect: set haPeers"
     if config.metrics.metrics_exporter_type in (
@@ -189,6 +191,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """What a slave lacks."""
     broker, replication = config.broker, config.replication
+    if replication.shadow and not replication.ha_master_address:
+        yield "shadow", "a shadow is told whom it follows: set haMasterAddress, or use --shadow-of"
     if not broker.broker_id:
         yield (
             "brokerId",

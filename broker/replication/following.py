@@ -32,6 +32,8 @@ AGAIN_S: Final = 5.0
 """The longest of these pauses, as in Java."""
 STUCK_S: Final = 60.0
 """After so long without anything from a master that has more, something is wrong."""
+MARGIN_S: Final = 1.0
+"""How much longer than slaveTimeout a shadow stays away."""
 SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
 
@@ -65,6 +67,7 @@ class Following:
         self._core = core
         self._log_in = core.store.log_in
         self._log_in.pace = pace_of(core)
+        self._log_in.shadow = core.config.replication.shadow
         self._master = master
         self._connect = connect
         self._connect_s = core.config.remoting.connect_timeout_ms / 1000
@@ -85,6 +88,8 @@ class Following:
     ) -> NoReturn:
         """Follow until cancelled."""
         task_status.started()
+        if self._log_in.shadow:
+            await self._until_nobody_waits()
         pause_s = AGAIN_FIRST_S
         while True:
             master = self._master() or self.address
@@ -103,8 +108,18 @@ class Following:
             if self._log_in.heard_at > heard_at:
                 # Under SYNC_MASTER, sends fail for as long as this takes.
                 pause_s = AGAIN_FIRST_S
+            if self._log_in.shadow:
+                await self._until_nobody_waits()
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S)
+
+    async def _until_nobody_waits(self) -> None:
+        """Let the master answer the sends that wait for slaves and are in this log already.
+
+        Where a shadow begins is a report, too, and would acknowledge them.
+        """
+        if self._core.store.commit_log.max_offset:
+            await trio.sleep(self._core.config.replication.slave_timeout_ms / 1000 + MARGIN_S)
 
     async def _follow(self, master: MasterAddress) -> None:
         """One connection, from the comparison to its end. Raises: ReplicationRefused."""

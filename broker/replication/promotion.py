@@ -60,6 +60,8 @@ class Promotion:
             following = self._following
             if following is None or not self._core.role.is_slave:
                 raise refused("this broker is a master already")
+            if self._core.config.replication.shadow:
+                raise refused("this broker is a shadow: no master waits for it, so it lacks some")
             passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
             for name, reason in await self._objections(following):
                 if name not in passed:

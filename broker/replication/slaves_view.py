@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.store.replication.transfer import Standing
 
@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from aerobee.store.replication.log_out import Follower
 
 
+SHADOW: Final = "shadow"
+
+
 class SlaveFigures(NamedTuple):
     """One connection of a slave."""
 
     host: str
     peer: str
     """Host and port."""
-    standing: Standing
+    standing: str
+    """As its transfer says, or `shadow`."""
     acknowledged: int
     """The end of what it has; 0 while it does not follow."""
     next_offset: int
@@ -50,9 +54,14 @@ class SlavesView:
             yield self._of(follower, end, now)
 
     def of_hosts(self) -> dict[str, SlaveFigures]:
-        """Each slave once, by its address: of several connections the one that is furthest."""
+        """Each slave once, by its address: of several connections the one that is furthest.
+
+        Shadows are no slaves: what they have counts for nothing.
+        """
         best: dict[str, SlaveFigures] = {}
         for slave in self.figures():
+            if slave.standing == SHADOW:
+                continue
             other = best.get(slave.host)
             if other is None or slave.acknowledged > other.acknowledged:
                 best[slave.host] = slave
@@ -60,12 +69,12 @@ class SlavesView:
 
     def _of(self, follower: Follower, end: int, now: float) -> SlaveFigures:
         transfer = follower.transfer
-        follows = transfer.standing is Standing.FOLLOWS
+        follows = transfer.standing is Standing.FOLLOWS and not transfer.shadow
         acknowledged = transfer.acknowledged if follows else 0
         return SlaveFigures(
             follower.host,
             follower.peer,
-            transfer.standing,
+            SHADOW if transfer.shadow else str(transfer.standing),
             acknowledged,
             max(0, transfer.next_offset),
             end - acknowledged,

@@ -24,6 +24,12 @@ FRAME_DATA_BYTES_MAX: Final = (4 << 20) - FRAME_HEAD_BYTES
 OFFSET_MAX: Final = (1 << 63) - 1
 
 
+NEVER_COUNTS = -(1 << 40)
+"""What a shadow reports once it gets the log: no master takes it for an acknowledgement, and by the
+difference to the end of the log it is never in sync.
+"""
+
+
 class FrameHead(NamedTuple):
     """What a frame begins with: where its bytes belong, and how many there are."""
 

@@ -8,13 +8,13 @@ Source: store format §8 (DefaultHAClient).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
 from aerobee.store.errors import ReplicationRefused, SegmentLate
-from aerobee.store.format.ha import FrameReader, encode_report
+from aerobee.store.format.ha import NEVER_COUNTS, FrameReader, encode_report
 from aerobee.store.replication.arriving import (
     Arriving,
     Begin,
@@ -63,6 +63,9 @@ class LogIn:
         self._stats = stats
         self.queue_begins = queue_begins
         self.pace = Pace()
+        self.shadow = False
+        """Whether no master may count this copy: it reports where to begin, and then nothing that
+        is an acknowledgement."""
         self.master_offset = 0
         """One past the last byte that the master has sent or announced, whether it is here or
         not."""
@@ -70,6 +73,8 @@ class LogIn:
         """When the master was heard last, by the loop's clock."""
         self._wanted = trio.Event()
         """There may be more to report."""
+        self._heard = trio.Event()
+        """The master has sent a frame over this connection."""
 
     @property
     def reportable(self) -> int:
@@ -122,6 +127,7 @@ class LogIn:
                 return "disk"
             self.heard_at = trio.current_time()
             for frame in frames.feed(data):
+                self._heard.set()
                 self._stats.replicated_in_bytes += len(frame.data)
                 for step in arriving.take(frame):
                     await self._do(step)
@@ -183,6 +189,8 @@ class LogIn:
         """Report the end of the log at once, whenever it has moved, and as a heartbeat."""
         reported = -1
         try:
+            if self.shadow:
+                await self._report_nothing(stream)
             while True:
                 self._wanted = trio.Event()
                 reported = max(reported, self.reportable)
@@ -193,3 +201,19 @@ class LogIn:
                         self._wanted = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
+
+    async def _report_nothing(self, stream: trio.abc.Stream) -> NoReturn:
+        """Report where to begin; when the master has answered, that this copy never counts.
+
+        The first of two reports that a Java master reads at once would be lost as the second.
+        Raises: BrokenResourceError, ClosedResourceError.
+        """
+        self._heard = trio.Event()
+        report = self.reportable
+        while True:
+            await stream.send_all(encode_report(report))
+            with trio.move_on_after(self.pace.heartbeat_s):
+                if report == NEVER_COUNTS:
+                    await trio.sleep_forever()
+                await self._heard.wait()
+                report = NEVER_COUNTS

@@ -58,9 +58,11 @@ class Transfer:
     does not is sent nothing and counts for nothing, as long as the connection lasts.
     """
 
-    __slots__ = ("acknowledged", "next_offset", "standing")
+    __slots__ = ("acknowledged", "next_offset", "shadow", "standing")
 
     def __init__(self) -> None:
+        self.shadow = False
+        """Whether it has reported a negative offset: it gets the log, and never counts."""
         self.standing = Standing.SILENT
         self.next_offset = 0
         """What is sent next; of a slave that does not follow, what it has asked for."""
@@ -76,6 +78,11 @@ class Transfer:
             self._start(max_offset, log)
             return True
         if self.standing is not Standing.FOLLOWS:
+            return False
+        if max_offset < 0 and not self.shadow:
+            self.shadow, self.acknowledged = True, -1
+            return True
+        if self.shadow:
             return False
         # What was not sent cannot have been received, whatever a slave says.
         if not self.acknowledged < max_offset <= self.next_offset:

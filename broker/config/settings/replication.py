@@ -65,6 +65,11 @@ class ReplicationConfig:
     force_empty_master: bool = setting("forceEmptyMaster", False, own=True)
     """Start a master without messages although name servers know a slave of its name that has some.
     """
+    shadow: bool = setting("shadow", False, own=True)
+    """A slave that no master counts: it follows a broker in production and changes nothing for it.
+    slaveTimeout has to be at least that of the master: a second longer than that it stays away
+    after each connection.
+    """
     slave_read_enable: bool = setting("slaveReadEnable", True, live=True)
     """Let consumers pull from a slave; Java's default is false."""
     offset_check_in_slave: bool = setting("offsetCheckInSlave", False, live=True)

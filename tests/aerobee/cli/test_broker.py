@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.broker import broker as broker_group
+from aerobee.cli.broker import shadow_settings
 from aerobee.cli.nameserver import nameserver
 from tests.aerobee.cli.conftest import command
 from tests.kit.broker_process import BrokerProcess
@@ -84,3 +85,28 @@ def test_data_that_is_no_directory_is_wrong_usage(
     assert done.exit_code == 2
     assert said in done.output
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [
+        ("10.0.0.1", "10.0.0.1:10912"),
+        ("prod:9000", "prod:9001"),
+        ("[::1]:9000", "[::1]:9001"),
+        ("[::1]", "[::1]:10912"),
+    ],
+)
+def test_a_shadow_follows_the_port_above_listen_port(address: str, port: str) -> None:
+    settings = dict(pair.split("=") for pair in shadow_settings(address))
+    assert settings == {
+        "brokerRole": "SLAVE",
+        "brokerId": "1",
+        "shadow": "true",
+        "haMasterAddress": port,
+    }
+
+
+@pytest.mark.parametrize("address", ["", ":10911", "h:", "h:x", "h:0", "h:65535", "h:99999"])
+def test_whom_a_shadow_follows_is_checked(address: str) -> None:
+    with pytest.raises(click.UsageError, match="give HOST or HOST:PORT"):
+        shadow_settings(address)

@@ -271,6 +271,16 @@ def test_a_slave_has_a_number_and_one_master() -> None:
         load(overrides=[*slave, "haMasterAddress=10.0.0.2:10912", "brokers=2"])
 
 
+def test_a_shadow_is_a_slave_that_is_told_whom_it_follows() -> None:
+    slave = ["brokerRole=SLAVE", "brokerId=1", "shadow=true"]
+    config = load(overrides=[*slave, "haMasterAddress=10.0.0.2:10912"])
+    assert config.replication.shadow
+    with pytest.raises(ConfigurationError, match="a shadow is told whom it follows"):
+        load(overrides=slave)
+    with pytest.raises(ConfigurationError, match="only a slave is a shadow"):
+        load(overrides=["shadow=true"])
+
+
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:
     config = load(overrides=["storePathRootDir=~/data"])
     assert config.store.store_path_root_dir == "./~/data"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.replication.slaves_view import SlavesView
+from aerobee.store.format.ha import NEVER_COUNTS
 from aerobee.store.replication.log_out import Follower
 from aerobee.store.replication.transfer import LogSpan, Standing
 
@@ -54,3 +55,11 @@ def test_a_slave_that_cannot_follow_lacks_everything_and_is_not_in_sync() -> Non
     span = LogSpan(0, 1_000, 1_000, 20_000, 1_000)
     (shown,) = view_of(span, follower("10.0.0.2:1", span, 9_000)).figures()
     assert (shown.standing, shown.in_sync, shown.lag_bytes) == (Standing.AHEAD, False, 1_000)
+
+
+def test_a_shadow_is_shown_and_is_no_slave() -> None:
+    span = LogSpan(0, 1_000, 1_000, 20_000, 1_000)
+    view = view_of(span, follower("10.0.0.2:1", span, 1_000, NEVER_COUNTS))
+    (shown,) = view.figures()
+    assert (shown.standing, shown.in_sync, shown.acknowledged) == ("shadow", False, 0)
+    assert not view.of_hosts()

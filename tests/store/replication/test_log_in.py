@@ -12,7 +12,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.ha import ReportReader, encode_frame
+from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame
 from aerobee.store.format.record import encode
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
@@ -303,3 +303,39 @@ async def test_a_slave_that_becomes_the_master_has_what_other_slaves_got_from_th
         store.dispatch()
         store.be_master()
         assert store.log_out.span().known == end
+
+
+@pytest.mark.trio
+async def test_a_shadow_says_where_to_begin_and_never_what_it_has(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        store.log_in.shadow = True
+        async with master_of(store) as master:
+            await wait_all_tasks_blocked()
+            assert master.reports == [0]
+            # As long as the master has not answered, it may not have read that.
+            mock_clock.jump(5.1)
+            await wait_all_tasks_blocked()
+            assert master.reports == [0, 0]
+            await master.send(encode_frame(0, RECORD))
+            await until(lambda: store.commit_log.max_offset == len(RECORD))
+            assert master.reports == [0, 0, NEVER_COUNTS]
+            mock_clock.jump(5.1)
+            await wait_all_tasks_blocked()
+            assert master.reports[3:] == [NEVER_COUNTS]
+
+
+@pytest.mark.trio
+async def test_a_master_counts_no_shadow(tmp_path: Path, mock_clock: MockClock) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running_store(one, Disk()) as master, running_store(two, Disk()) as slave:
+        slave.log_in.shadow = True
+        async with joined(master, slave):
+            end = put(master, 5)
+            await until(lambda: slave.commit_log.max_offset == end)
+            await until(lambda: master.log_out.held_by(1) < 0)
+            end = put(master, 5, 5)
+            await until(lambda: slave.commit_log.max_offset == end)
+            assert master.log_out.held_by(1) == -1
+            assert log_bytes(two) == log_bytes(one)

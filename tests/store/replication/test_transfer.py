@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.store.format.ha import NEVER_COUNTS
 from aerobee.store.replication.transfer import LogSpan, Piece, Standing, Transfer, held_by
 
 SEGMENT = 1_000
@@ -104,3 +105,20 @@ def test_so_many_peers_hold_what_the_least_of_them_holds() -> None:
     ends = {"a": 10, "b": 30, "c": 20}
     assert [held_by(count, ends) for count in range(5)] == [-1, 30, 20, 10, -1]
     assert held_by(1, {}) == -1
+
+
+def test_a_shadow_gets_everything_and_has_acknowledged_nothing() -> None:
+    transfer = started(4_321)
+    assert transfer.reported(NEVER_COUNTS, LOG)
+    assert (transfer.standing, transfer.acknowledged, transfer.shadow) == (
+        Standing.FOLLOWS,
+        -1,
+        True,
+    )
+    piece = transfer.piece(LOG, 100)
+    assert piece == Piece(4_321, 100)
+    transfer.sent(piece)
+    # Nor does it become a slave again over this connection.
+    assert not transfer.reported(4_400, LOG)
+    assert not transfer.reported(NEVER_COUNTS, LOG)
+    assert transfer.acknowledged == -1
