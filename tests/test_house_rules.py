@@ -335,7 +335,8 @@ def test_nothing_swallows_every_exception() -> None:
 
 def test_catching_every_exception_is_for_borders_only() -> None:
     broad = [f"{m.place}:{handler.lineno}" for m, handler in handlers() if catches_all(handler)]
-    assert len(broad) <= 3, lines(*broad)
+    # Handlers of remoting, at once and awaited; calls of gRPC; the thread that syncs.
+    assert len(broad) <= 4, lines(*broad)
 
 
 def test_s10_nothing_runs_what_it_reads() -> None:

@@ -18,6 +18,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+import structlog
 import trio
 
 from aerobee.remoting.grpc.calls import (
@@ -31,6 +32,7 @@ from aerobee.remoting.grpc.calls import (
     Shape,
 )
 from aerobee.remoting.grpc.fields import PACKAGE, RPCS, SERVICE
+from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.http2.engine import Engine
 from aerobee.remoting.http2.limits import Http2Limits
 from aerobee.remoting.server.channel import Channel
@@ -38,7 +40,7 @@ from aerobee.remoting.server.states import Event
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from aerobee.remoting.grpc.calls import Call, CallEvent
     from aerobee.remoting.grpc.fields import Rpc
@@ -59,6 +61,8 @@ stream may be silent for hours, and a peer that has vanished says nothing either
 EVENTS: Final = "events"
 """What stands in `left` of a channel: the events themselves wait in its calls."""
 
+log = structlog.stdlib.get_logger(__name__)
+
 
 def shape_of(rpc: Rpc) -> Shape:
     """The kind of a call."""
@@ -74,7 +78,7 @@ METHODS: Final[Mapping[bytes, Method]] = {
 
 
 class CallService(Protocol):
-    """What calls mean. Nothing of it waits, and nothing of it raises.
+    """What calls mean. Nothing of it waits; an error that it raises is our fault and ends a call.
 
     Answers go by the call (`answer`, `send`, `finish`), now or later; behind those that come later,
     `GrpcChannel.touch` is called, and the flush of the reactor sends them.
@@ -153,17 +157,27 @@ class GrpcChannel(Channel):
     def _serve(self, event: CallEvent) -> None:
         service = self._service
         if isinstance(event, MessageReceived):
-            service.received(self, event.call, event.message)
+            self._tell(event.call, service.received, self, event.call, event.message)
         elif isinstance(event, Opened):
-            service.opened(self, event.call)
+            self._tell(event.call, service.opened, self, event.call)
         elif isinstance(event, HalfClosed):
-            service.half_closed(event.call)
+            self._tell(event.call, service.half_closed, event.call)
         elif isinstance(event, RoomAgain):
-            service.room_again(event.call)
+            self._tell(event.call, service.room_again, event.call)
         elif isinstance(event, CallOver):
-            service.over(event.call)
+            self._tell(event.call, service.over, event.call)
         else:
             self.leaving = event.reason or "the client has ended the connection"
+
+    def _tell(self, call: Call, tell: Callable[..., None], *what: object) -> None:
+        """Tell the service something of a call, which alone ends where that is a fault of ours."""
+        try:
+            tell(*what)
+        except Exception as error:
+            self.context.stats.requests_failed += 1
+            name = call.method.name
+            log.error("call.failed", method=name, address=self.address, exc_info=error)
+            call.finish(StatusCode.INTERNAL, f"{type(error).__name__} in the broker")
 
     # ── Bytes out ──
 
@@ -243,7 +257,7 @@ class GrpcChannel(Channel):
         self._watched.pop(self, None)
         for call in list(self.calls.open.values()):
             self.calls.end(call)
-            self._service.over(call)
+            self._tell(call, self._service.over, call)
 
 
 class GrpcServing:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from aerobee.remoting.grpc.calls import Shape
 from aerobee.remoting.grpc.framing import MessageDecoder, framed
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 DEADLINE_EXCEEDED: Final = "4"
+INTERNAL: Final = "13"
 
 
 class Echoes:
@@ -54,6 +56,8 @@ class Echoes:
             self.room_again(call)
         elif call.method.name == "Heartbeat":
             self.kept.append(call)
+        elif message == b"fault":
+            raise ZeroDivisionError("a fault of ours")
         else:
             call.answer(message)
 
@@ -160,6 +164,15 @@ def test_an_answer_that_comes_later_is_sent_with_the_next_flush(
     line.channel.touch()
     line.client.pump()
     assert (line.messages(stream), line.status(stream)) == ([b"now"], "0")
+
+
+def test_a_fault_of_ours_ends_its_call_alone(connect: Callable[..., Line]) -> None:
+    line = connect()
+    with capture_logs() as logs:
+        bad, good = line.call("QueryRoute", b"fault"), line.call("QueryRoute", b"fine")
+    assert (line.status(bad), line.status(good)) == (INTERNAL, "0")
+    assert [entry["method"] for entry in logs if entry["event"] == "call.failed"] == ["QueryRoute"]
+    assert line.stage.reactor.stats.requests_failed == 1
 
 
 def test_many_calls_of_one_peer_take_no_turn_of_another(
