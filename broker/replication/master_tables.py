@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, offsets_of
+from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
     answered,
@@ -98,7 +99,10 @@ class MasterTables:
         try:
             while True:
                 master = self._master()
-                copied = master is not None and await self._try(master)
+                if master is None:
+                    await trio.sleep(SEARCH_S)
+                    continue
+                copied = await self._try(master)
                 await trio.sleep(UNKNOWN_S)
                 wait_s = (self._period_s if copied else AGAIN_S) - UNKNOWN_S
                 with trio.move_on_after(max(0.0, wait_s)):
