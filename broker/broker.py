@@ -106,9 +106,18 @@ class Broker:
         )
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
-        slaves = self.replication.slaves.of_hosts
+        replication = self.replication
         self.metrics = add(
-            MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, slaves=slaves)
+            MetricsFeature(
+                core,
+                topics,
+                consumers,
+                halves,
+                limits,
+                timers=wheel,
+                slaves=replication.slaves.of_hosts,
+                slave_state=replication.slave_state,
+            )
         )
         sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(

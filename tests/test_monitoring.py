@@ -112,6 +112,8 @@ CASES = {
     "AerobeeSlaveBehind": one(
         "aerobee_replication_slave_lag_seconds", "90x60", f'{NODE},slave="10.0.0.2"'
     ),
+    "AerobeeSlaveStopped": one("aerobee_replication_state", "1x60", f'{NODE},state="diverged"'),
+    "AerobeeSlaveAlone": one("aerobee_replication_state", "1x60", f'{NODE},state="unreachable"'),
     "AerobeeTimersLate": one("rocketmq_timer_dequeue_latency_milliseconds", "60x60"),
     "AerobeeGroupFallsBehind": one("rocketmq_consumer_lag_latency_milliseconds", "600000x60", PAIR),
     "AerobeeGroupHasNoMembers": one("rocketmq_consumer_lag_messages", "7x60", PAIR),

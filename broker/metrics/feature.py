@@ -33,6 +33,7 @@ class MetricsFeature(Feature):
         *,
         timers: TimerFigures | None,
         slaves: Callable[[], Mapping[str, SlaveFigures]],
+        slave_state: Callable[[], str],
     ) -> None:
         remoting = core.rounds.reactor.stats
         self.sampling = Sampling(
@@ -52,6 +53,7 @@ class MetricsFeature(Feature):
             transactions=transactions,
             timers=timers,
             slaves=slaves,
+            slave_state=slave_state,
             limits=limits,
         )
 

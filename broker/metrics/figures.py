@@ -190,6 +190,8 @@ class Sources(ServerSources):
     """None without the wheel."""
     slaves: Callable[[], Mapping[str, SlaveFigures]]
     """The slaves by their addresses."""
+    slave_state: Callable[[], str]
+    """How this slave stands to its master; empty of a master."""
     read_backlog: Callable[[], Awaitable[Backlog]]
     """It takes a while, and others run meanwhile."""
     backlog: Backlog = field(default_factory=Backlog)

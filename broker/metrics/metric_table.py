@@ -38,6 +38,7 @@ from aerobee.broker.metrics.readings import (
     send_stages,
     set_aside,
     sizes,
+    slave_states,
     timers_due,
     timing,
     topic_creations,
@@ -329,6 +330,14 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         "counter",
         "Bytes of the log that came from the master of this slave.",
         lambda s: s.store.replicated_in_bytes,
+    ),
+    Metric(
+        "aerobee_replication_state",
+        "gauge",
+        ("state",),
+        "Of a slave, 1 for how it stands to its master: searching, unreachable, following, stuck or"
+        " diverged.",
+        slave_states,
     ),
     Metric(
         "rocketmq_storage_message_reserve_time_milliseconds",

@@ -314,3 +314,13 @@ def per_slave(read: Callable[[SlaveFigures], float]) -> Callable[[Sources], Iter
             yield (host,), read(slave)
 
     return read_each
+
+
+SLAVE_STATES: Final = ("searching", "unreachable", "following", "stuck", "diverged")
+
+
+def slave_states(sources: Sources) -> Iterator[Reading]:
+    """1 for the state of this slave and 0 for the others; a master has none."""
+    if now := sources.slave_state():
+        for state in SLAVE_STATES:
+            yield (state,), float(state == now)

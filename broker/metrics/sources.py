@@ -48,6 +48,7 @@ def make_sources(
     transactions: Transactions,
     timers: TimerFigures | None,
     slaves: Callable[[], Mapping[str, SlaveFigures]],
+    slave_state: Callable[[], str],
     limits: LimitUses,
 ) -> Sources:
     """The sources of the metrics."""
@@ -79,6 +80,7 @@ def make_sources(
         half_messages=lambda: transactions.open.items(),
         timers=timers,
         slaves=slaves,
+        slave_state=slave_state,
         read_backlog=backlog_reader(core, LagReader(core, topics, consumers)),
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,

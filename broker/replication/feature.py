@@ -111,6 +111,12 @@ class ReplicationFeature(Feature):
         reads = core.config.replication
         return SlaveGuard(core.role, reads=lambda: reads.slave_read_enable).routes(routes)
 
+    def slave_state(self) -> str:
+        """How this slave stands to its master; empty of a master."""
+        if self.following is None or not self._core.role.is_slave:
+            return ""
+        return str(self.following.state)
+
     def trouble(self) -> str | None:
         """What keeps this slave from its master until a person mends it."""
         return None if self.following is None else self.following.trouble()

@@ -14,6 +14,7 @@ from aerobee.broker.counters.broker_stats import BrokerStats
 from aerobee.broker.metrics import metric_table, metrics
 from aerobee.broker.metrics.figures import Backlog, ClientKind, GroupLag, Sources
 from aerobee.broker.process.host import Build
+from aerobee.broker.replication.following import State
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
 from aerobee.remoting.wire.answer import Answer
@@ -91,6 +92,7 @@ def make_sources() -> Sources:
         dispatch_behind_bytes=lambda: 128,
         half_messages=list,
         slaves=dict,
+        slave_state=str,
         space=lambda: Space(2**41, 2**40, 2**39),
         refuses_puts=lambda: True,
         read_backlog=nothing_stored,
@@ -344,6 +346,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         consumers=lambda: [(ClientKind("JAVA", 479, "g", "push"), 1)],
         backlog=Backlog([GroupLag("g", "orders", is_retry=False)], earliest_ms=2_000),
         slaves=lambda: {"10.0.0.2": OneSlave()},
+        slave_state=lambda: "stuck",
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
@@ -520,3 +523,13 @@ def test_each_slave_has_a_series_while_it_is_connected(sources: Sources) -> None
         ("aerobee_replication_received_bytes_total", None): 0,
     }
     assert not any("slave_lag" in name for name, _ in scrape(sources))
+
+
+def test_a_slave_shows_its_state_and_a_master_has_none(sources: Sources) -> None:
+    shown = {
+        dict(labels)["state"]: value
+        for (name, labels), value in scrape(replace(sources, slave_state=lambda: "stuck")).items()
+        if name == "aerobee_replication_state"
+    }
+    assert shown == {str(state): float(state is State.STUCK) for state in State}
+    assert not any(name == "aerobee_replication_state" for name, _ in scrape(sources))
