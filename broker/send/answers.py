@@ -114,12 +114,7 @@ class SendAnswers:
 
     def of_run(self, stored: list[DispatchRequest], sends: Sends) -> None:
         """Count and answer sends whose answers are alike but for the numbers and keys in them."""
-        topic, counters = "", None
-        for request in stored:
-            if counters is None or request.queue.topic != topic:
-                topic = request.queue.topic
-                counters = self._stats.topic_in(topic)
-            counters.put(1, request.size)
+        self._count(stored)
         first, peer, _ = sends[0]
         frames = _frames(self._templates[PutOutcome.DURABLE], stored, sends)
         if not self._waits:
@@ -138,6 +133,16 @@ class SendAnswers:
 
         pool.depth += count
         self._when_durable(last.physical_offset + last.size, first, peer, durable)
+
+    def _count(self, stored: list[DispatchRequest]) -> None:
+        """Count the messages of a run; those of one size and topic at once. Hot."""
+        topic, size, count = stored[0].queue.topic, stored[0].size, 0
+        for request in stored:
+            if request.size != size or request.queue.topic != topic:
+                self._stats.topic_in(topic).put(count, count * size)
+                topic, size, count = request.queue.topic, request.size, 0
+            count += 1
+        self._stats.topic_in(topic).put(count, count * size)
 
     # ── One send ──
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
 
 WRITE_BIT: Final = 2
+GROUP_MARK: Final = "%"
+"""The first character of topics that belong to a group."""
 INVALID_PARAMETER: Final = int(ResponseCode.INVALID_PARAMETER)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 
@@ -48,9 +50,12 @@ class Destinations:
         self._clock = clock
         self._random_queue = random_queue
 
-    def place(self, header: SendMessage | SendMessageV2) -> tuple[TopicConfig, int]:
+    def place(self, header: SendMessage | SendMessageV2) -> tuple[TopicConfig, int, bool]:
         """Checks 2 to 8, in this order: time gate, ordered topic, name, sendable, existence, the
         queue, the group of a retry topic. Raises: Refusal. Hot.
+
+        The topic, the queue, and whether the topic is an ordinary one: it was there before this
+        send, belongs to no group, and has no attributes.
         """
         name, queue_id, options = header.topic, header.queue_id, self.options
         gate_ms = options.start_accept_send_request_time_stamp_ms
@@ -58,12 +63,17 @@ class Destinations:
             raise Refusal(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
         if not options.broker_permission & WRITE_BIT:
             self._refuse_ordered(name)
-        topic = self._topics.sendable(name) or self._made(header)
+        topic = self._topics.sendable(name)
+        ordinary = topic is not None and not topic.attributes
+        if topic is None:
+            topic = self._made(header)
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._queue_id(queue_id, topic)
-        if name.startswith(RETRY_PREFIX):
-            self._groups.require(name.removeprefix(RETRY_PREFIX), self._clock.now_ms())
-        return topic, queue_id
+        if name[0] == GROUP_MARK:
+            ordinary = False
+            if name.startswith(RETRY_PREFIX):
+                self._groups.require(name.removeprefix(RETRY_PREFIX), self._clock.now_ms())
+        return topic, queue_id, ordinary
 
     def _made(self, header: SendMessage | SendMessageV2) -> TopicConfig:
         """Create an unknown topic if that is allowed. Raises: Refusal."""

@@ -59,7 +59,7 @@ class ReplyProcessor:
         connection: Connection,
     ) -> Answer:
         """Push the reply to the requester, keep it, and answer whether the push arrived."""
-        _, queue_id = self._destinations.place(header)
+        _, queue_id, _ = self._destinations.place(header)
         body = bytes(command.body)
         remark = await self._push(header, body, connection)
         response = SendMessageResponse(

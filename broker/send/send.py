@@ -16,7 +16,6 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.send.answers import Put
 from aerobee.broker.send.known_properties import KnownProperties
 from aerobee.broker.send.special_sends import (
-    GROUP_MARK,
     HOOKED,
     MESSAGE_ILLEGAL,
     TRANSACTION_BITS,
@@ -45,12 +44,13 @@ if TYPE_CHECKING:
     """A send that no common check refuses: its unique key and its draft if it is plain, or what
     makes it special."""
 
+CLIENT_BITS: Final = ~BROKER_BITS
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
 """Properties that the broker sets itself; those of a client are dropped."""
 ASKING: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
 """Properties of which a send has to be looked at by itself."""
 RUN_BYTES: Final = 64 << 10
-"""A run ends with the message that takes its bodies and properties to this size: a millisecond."""
+"""A run ends with the message that takes its bodies to this size: a millisecond."""
 
 
 class Send:
@@ -101,9 +101,10 @@ class Send:
         sends: Sends = []
         drafts: list[MessageDraft] = []
         size, waits, pool = 0, self._waits, self._answers.pool
+        check, saved = self._checked, self._topic_file.clean
         for command, header, connection in requests:
             try:
-                unique, draft, special = self._checked(header, command, connection, header.batch)
+                unique, draft, special = check(header, command, connection, header.batch, saved)
             except Refusal:
                 if drafts:
                     break
@@ -114,7 +115,7 @@ class Send:
                 return special.way.serve(draft, special, header, command, connection)
             sends.append((command, connection, unique))
             drafts.append(draft)
-            size += len(draft.body) + len(draft.properties)
+            size += len(draft.body)
             if size > RUN_BYTES or (waits and pool.depth + len(sends) >= pool.capacity):
                 break
         stored, status = self._store.writer.put_run(drafts)
@@ -128,7 +129,8 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
         """Store one message, whose answer is not as those of others (codes 10 and 310)."""
-        unique, draft, special = self._checked(header, command, connection, header.batch)
+        saved = self._topic_file.clean
+        unique, draft, special = self._checked(header, command, connection, header.batch, saved)
         if special is not None:
             return special.way.serve(draft, special, header, command, connection)
         put = Put(self._store.put(draft), draft, draft.queue_id, unique.decode(), self._waits)
@@ -138,7 +140,7 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
-        _, draft, special = self._checked(header, command, connection, True)
+        _, draft, special = self._checked(header, command, connection, True, False)
         assert special is not None
         return special.way.serve(draft, special, header, command, connection)
 
@@ -150,62 +152,59 @@ class Send:
         command: Command,
         connection: Connection,
         batch: bool | None,
+        saved: bool,
     ) -> Checked:
-        """Check a send. Raises: Refusal. Hot."""
+        """Check a send; `saved`: whether all topics are. Raises: Refusal. Hot."""
         name, sys_flag, text = header.topic, header.sys_flag, header.properties or ""
         try:
-            topic, queue_id = self._destinations.place(header)
+            topic, queue_id, ordinary = self._destinations.place(header)
             if not command.body and not batch:
                 raise Refusal(MESSAGE_ILLEGAL, "the message body is empty")
         except Refusal as refused:
             raise self._answers.refused(refused) from None
+        plain = (
+            ordinary
+            and saved
+            and not batch
+            and not sys_flag & TRANSACTION_BITS
+            and name not in self._deduped
+        )
+        special = None
+        known = self._known.find(text) if plain else None
+        if known is None:
+            properties = decode(text)
+            waits = self._waits and properties.get("WAIT", "true").lower() == "true"
+            asks = not ASKING.isdisjoint(properties)
+            kept = _without(properties, REGION_FIELDS) if asks else text
+            key = properties.get("UNIQ_KEY")
+            if key is None and not batch:
+                key = self._new_unique_key()
+                kept = append(kept, f"UNIQ_KEY\x01{key}\x02")
+            known = (key or "").encode(), b"", 0
+            # Of letters and digits: no JSON has to escape it.
+            if plain and not asks and waits == self._waits and known[0].isalnum():
+                stored = append(kept, self._added).encode()
+                known = known[0], stored, tags_code(properties.get("TAGS"))
+                self._known.note(text, *known)
+            else:
+                way = self._batches if batch else self._specials
+                special = Special(way, topic, properties, waits, asks, key, kept, self._added)
+        unique, stored, code = known
         draft = MessageDraft(
             name,
             queue_id,
             command.body,
-            b"",
+            stored,
             connection.host,
             self._store_host,
             header.flag,
-            sys_flag & ~BROKER_BITS,
+            sys_flag & CLIENT_BITS,
             header.born_timestamp,
             header.reconsume_times or 0,
+            0,
+            code,
         )
-        plain = (
-            not topic.attributes
-            and name[0] != GROUP_MARK
-            and not batch
-            and not sys_flag & TRANSACTION_BITS
-            and name not in self._deduped
-            # A topic that is not saved yet may be that of this send.
-            and self._topic_file.clean
-        )
-        known = self._known.find(text) if plain else None
-        if known is not None:
-            unique, draft.properties, draft.tags_code = known
-            return unique, draft, None
-        properties = decode(text)
-        waits = self._waits and properties.get("WAIT", "true").lower() == "true"
-        if batch:
-            return b"", draft, Special(self._batches, topic, properties, waits)
-        asks = not ASKING.isdisjoint(properties)
-        given = properties.get("UNIQ_KEY")
-        kept = _without(properties, REGION_FIELDS) if asks else text
-        if given is None:
-            given = self._new_unique_key()
-            kept = append(kept, f"UNIQ_KEY\x01{given}\x02")
-        unique = given.encode()
-        # Of letters and digits: no JSON has to escape it.
-        if not plain or asks or waits != self._waits or not unique.isalnum():
-            return (
-                unique,
-                draft,
-                Special(self._specials, topic, properties, waits, kept, self._added, given, asks),
-            )
-        draft.properties = append(kept, self._added).encode()
-        draft.tags_code = tags_code(properties.get("TAGS"))
-        self._known.note(text, unique, draft.properties, draft.tags_code)
-        return unique, draft, None
+        return unique, draft, special
 
 
 def _without(properties: dict[str, str], names: frozenset[str]) -> str:

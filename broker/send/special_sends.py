@@ -12,6 +12,7 @@ from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.errors import NoPermission, Refusal
 from aerobee.broker.send.answers import Put
 from aerobee.broker.send.dead_letters import never_delayed
+from aerobee.broker.send.destinations import GROUP_MARK
 from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
 from aerobee.remoting.wire.codes import ResponseCode
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
 """Properties that send a message through the hooks."""
 TRANSACTION_BITS: Final = 0x0C
-GROUP_MARK: Final = "%"
-"""The first character of topics that belong to a group."""
 MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 
 
@@ -67,14 +66,14 @@ class Special(NamedTuple):
     """As they came."""
     waits: bool
     """Whether the answer waits for the disk."""
-    text: str = ""
-    """The properties as they are to be stored, but for what the broker adds; not of a batch, whose
-    messages have their own."""
-    added: str = ""
-    """What the broker adds."""
-    unique: str = ""
-    asks: bool = False
+    asks: bool
     """Whether a property asks the broker for something, or is one that only a broker sets."""
+    unique: str | None
+    """The unique key; a batch needs none, as its messages have their own properties."""
+    text: str
+    """The properties as they are to be stored, but for what the broker adds."""
+    added: str
+    """What the broker adds."""
 
 
 class SpecialSends:
@@ -108,7 +107,7 @@ class SpecialSends:
         connection: Connection,
     ) -> Outcome:
         """Put the message where it belongs, and answer. Raises: Refusal."""
-        _, topic, properties, waits, text, added, unique, asks = special
+        _, topic, properties, waits, asks, unique, text, added = special
         queue_id, kind, handle = draft.queue_id, NORMAL, None
         try:
             if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:

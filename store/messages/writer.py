@@ -123,7 +123,8 @@ class Writer:
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
         # No await from here to the end: queue offsets and records must match.
-        physical, room = commit_log.max_offset, commit_log.room
+        physical = commit_log.max_offset
+        room_ends = physical + commit_log.room
         status: PutStatus | None = None
         ends: dict[ConsumeQueue, int] = {}
         records: list[bytes] = []
@@ -142,10 +143,11 @@ class Writer:
                 status = _status_of(error)
                 break
             size = len(record)
-            if size > room:
+            if physical + size > room_ends:
                 if records or (status := self._roll(size)) is not None:
                     break
-                physical, room = commit_log.max_offset, commit_log.room
+                physical = commit_log.max_offset
+                room_ends = physical + commit_log.room
                 record = encode(draft, queue_offset, physical, stored)
             if queued:
                 ends[queue] = queue_offset + 1
@@ -157,7 +159,6 @@ class Writer:
                 )
             )
             physical += size
-            room -= size
         if not records:
             return PutRun([], PUT_OK if status is None else self._refused(status))
         data = b"".join(records)
