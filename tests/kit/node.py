@@ -1,4 +1,4 @@
-"""A member of a consumer group in Node: the real client, installed once from `tests/interop/node`.
+"""Clients in Node: the real ones, installed once from `tests/interop/node` and `node5`.
 
 Its packages come by npm, as pinned in package-lock.json. Where Node, npm or the network is missing
 the test is skipped with the reason; with AEROBEE_CI=1 it fails.
@@ -13,20 +13,20 @@ from pathlib import Path
 from tests.kit.java import CACHE, run_tool, unavailable
 from tests.kit.piped_member import PipedMember
 
-SOURCES = Path(__file__).parents[1] / "interop" / "node"
-FILES = ("member.js", "package.json", "package-lock.json")
+INTEROP = Path(__file__).parents[1] / "interop"
 INSTALL = ("npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund")
 INSTALL_WITHIN_S = 300
 
 
 @functools.cache
-def program() -> Path:
-    """The member beside its packages; skips where that cannot be."""
+def program(name: str = "member.js", *, folder: str = "node") -> Path:
+    """A program of a folder of `tests/interop`, beside its packages; skips where that cannot be."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             unavailable(f"{tool} is not installed")
-    content = hashlib.sha256(b"".join((SOURCES / one).read_bytes() for one in FILES)).hexdigest()
-    installed = CACHE.with_name("node") / f"member-{content[:16]}"
+    files = [INTEROP / folder / one for one in (name, "package.json", "package-lock.json")]
+    content = hashlib.sha256(b"".join(one.read_bytes() for one in files)).hexdigest()
+    installed = CACHE.with_name("node") / f"{Path(name).stem}-{content[:16]}"
     installed.parent.mkdir(parents=True, exist_ok=True)
     with (installed.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,11 +34,11 @@ def program() -> Path:
             half = installed.with_suffix(".part")
             shutil.rmtree(half, ignore_errors=True)
             half.mkdir()
-            for one in FILES:
-                shutil.copy(SOURCES / one, half)
+            for one in files:
+                shutil.copy(one, half)
             run_tool(INSTALL, INSTALL_WITHIN_S, at=half)
             half.rename(installed)
-    return installed / "member.js"
+    return installed / name
 
 
 class NodeMember(PipedMember):
