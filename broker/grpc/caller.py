@@ -11,6 +11,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
+from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 VERSION: Final = 453
 """V5_2_0: what the version of a 5.x client is shown as, since its own has no number."""
+
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Caller:
@@ -191,8 +197,16 @@ class Caller:
             command.arrived
         )
         assert isinstance(command, TypedCommand)
-        command.reply(answer)
+        try:
+            command.reply(answer)
+        except (ValueError, *CONTENT_ERRORS) as error:
+            # An answer that cannot be told must not end what woke its request.
+            log.error("grpc.answer_failed", code=command.code, address=self.address, exc_info=error)
+            self.broken(str(error))
         self.wrote()
+
+    def broken(self, text: str) -> None:
+        """End without the answer: it cannot be told."""
 
     def wrote(self) -> None:
         """Have the connection written with the next flush."""

@@ -8,6 +8,7 @@ from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.enums import Code
+from aerobee.remoting.grpc.status import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,9 @@ class Rpc(Caller):
         """Give the only answer."""
         self.call.answer(answer.SerializeToString())
         self.wrote()
+
+    def broken(self, text: str) -> None:
+        self.call.finish(StatusCode.INTERNAL, text)
 
     def request(self, header: Header, then: Callable[[Answer], None], *, body: bytes = b"") -> None:
         """Make a request of the broker whose refusal ends the RPC."""

@@ -140,8 +140,9 @@ class MessagingService:
             request = getattr(messages, kinds.request).FromString(message)
             self._introduce(rpc, call.head)
             served(rpc, request)
-        except DecodeError:
-            call.finish(StatusCode.INTERNAL, f"the request is no {kinds.request}")
+        except (DecodeError, ValueError) as error:
+            text = f"the request is no {kinds.request}, or has a time out of range: {error}"
+            call.finish(StatusCode.INVALID_ARGUMENT, text)
         except RpcRefused as refused:
             self._refuse(rpc, refused)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.pop import PopMessageResponse
 
 SPACE: Final = " "
+INT32_MAX: Final = 2**31 - 1
+"""Of producers over remoting, numbers may be any."""
 
 
 class Popped(NamedTuple):
@@ -135,7 +137,7 @@ def message_of(
         store_host=host_text(record.store_host),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
-        delivery_attempt=attempt,
+        delivery_attempt=min(attempt, INT32_MAX),
     )
     set_time(system.born_timestamp, record.born_timestamp)
     set_time(system.store_timestamp, record.store_timestamp)
@@ -162,7 +164,8 @@ def add_optional(system: Any, properties: dict[str, str]) -> None:
         system.message_group = group
     if (trace := properties.get("TRACE_CONTEXT")) is not None:
         system.trace_context = trace
-    if (priority := integer(properties.get(PRIORITY))) is not None:
+    priority = integer(properties.get(PRIORITY))
+    if priority is not None and abs(priority) <= INT32_MAX:
         system.priority = priority
     if (deliver_ms := integer(properties.get(DELIVER_AT))) is not None:
         set_time(system.delivery_timestamp, deliver_ms)

@@ -419,3 +419,12 @@ def test_a_delayed_message_may_be_recalled(client: GrpcClient) -> None:
     assert wrong.status.code == Code.INTERNAL_SERVER_ERROR
     other = client.call("RecallMessage", topic=named("normal"), recall_handle="x")
     assert other.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+def test_a_time_out_of_range_is_refused_and_ends_nothing(client: GrpcClient) -> None:
+    one = message("normal")
+    one.system_properties.born_timestamp.seconds = 1 << 60
+    with pytest.raises(grpc.RpcError) as refused:
+        send(client, one)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert send(client, message("normal")).status.code == Code.OK

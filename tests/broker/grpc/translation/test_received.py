@@ -117,3 +117,10 @@ def test_numbers_of_others_are_not_read() -> None:
         -3,
         *(None, None),
     ]
+
+
+def test_numbers_that_no_field_takes_are_bounded() -> None:
+    told = {"_SYS_MSG_PRIORITY_": "99999999999", "TIMER_DELIVER_MS": "999999999999999"}
+    system = one(record(properties=told, reconsume_times=2**31 - 1)).system_properties
+    assert not system.HasField("priority")
+    assert system.delivery_attempt == 2**31 - 1

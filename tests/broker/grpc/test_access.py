@@ -1,0 +1,119 @@
+"""Accounts at the gRPC port: the same users and policies as everywhere."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee import Credentials
+from aerobee.blocking import AdminClient
+from aerobee.remoting.grpc.enums import ClientType, Code
+from aerobee.remoting.grpc.messages import (
+    FilterExpression,
+    Message,
+    MessageQueue,
+    Publishing,
+    Resource,
+    Settings,
+    SystemProperties,
+)
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.grpc_client import GrpcClient
+from tests.kit.ports import HOST, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.service
+
+PORT = free_port()
+SECRET = "a-long-secret"
+DATE = "20261122T035000Z"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    first = json.dumps({"username": "the-admin", "password": SECRET})
+    settings = {
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": first,
+        "grpcPort": PORT,
+    }
+    data = tmp_path_factory.mktemp("guarded") / "data"
+    with BrokerProcess(data=data, settings=settings) as broker:
+        account = Credentials("the-admin", SECRET)
+        with AdminClient(broker.namesrv_address, credentials=account) as admin:
+            admin.create_topic("mine", queues=1)
+            admin.create_topic("other", queues=1)
+            admin.create_user("shop", SECRET)
+            admin.grant("shop", "Topic:mine", ["Pub", "Sub"])
+            admin.grant("shop", "Group:shoppers", ["Sub"])
+        yield broker
+
+
+def client(user: str, secret: str = SECRET) -> GrpcClient:
+    """A client that signs as this user; without a name it does not sign."""
+    signature = hmac.digest(secret.encode(), DATE.encode(), "sha1").hex()
+    signed = (
+        f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    )
+    metadata = {"x-mq-date-time": DATE, "authorization": signed if user else ""}
+    return GrpcClient(f"{HOST}:{PORT}", f"client-{user}", **metadata)
+
+
+def sent(client: GrpcClient, topic: str) -> Any:
+    message = Message(
+        topic=Resource(name=topic), system_properties=SystemProperties(message_id="1"), body=b"x"
+    )
+    return client.call("SendMessage", messages=[message]).status
+
+
+def test_an_account_with_the_rights_is_served(broker: BrokerProcess) -> None:
+    with client("shop") as shop:
+        assert shop.call("QueryRoute", topic=Resource(name="mine")).status.code == Code.OK
+        assert sent(shop, "mine").code == Code.OK
+        status, got, _ = shop.call(
+            "ReceiveMessage",
+            group=Resource(name="shoppers"),
+            message_queue=MessageQueue(topic=Resource(name="mine")),
+            filter_expression=FilterExpression(expression="*"),
+            batch_size=1,
+            invisible_duration={"seconds": 10},
+            long_polling_timeout={"seconds": 5},
+        )
+        assert (status.status.code, got.message.body) == (Code.OK, b"x")
+
+
+def test_rights_end_where_they_end(broker: BrokerProcess) -> None:
+    with client("shop") as shop:
+        refused = sent(shop, "other")
+        assert refused.code == Code.FORBIDDEN
+        assert "User:shop has no permission to access Topic:other" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("user", "secret", "why"),
+    [
+        ("", "", "username cannot be null."),
+        ("shop", "wrong", "check signature failed."),
+        ("nobody", SECRET, "check signature failed."),
+    ],
+)
+def test_a_stranger_is_refused_and_told_why(
+    broker: BrokerProcess, user: str, secret: str, why: str
+) -> None:
+    with client(user, secret) as stranger:
+        for status in (
+            sent(stranger, "mine"),
+            stranger.call("QueryRoute", topic=Resource(name="mine")).status,
+        ):
+            assert (status.code, status.message) == (Code.UNAUTHORIZED, why)
+        stream = stranger.telemetry()
+        publishing = Publishing(topics=[Resource(name="mine")])
+        answer = stream.settings(Settings(client_type=ClientType.PRODUCER, publishing=publishing))
+        assert (answer.status.code, answer.HasField("settings")) == (Code.UNAUTHORIZED, False)
+        stream.end()
