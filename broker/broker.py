@@ -106,18 +106,9 @@ class Broker:
         )
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
-        replication = self.replication
+        figures = self.replication
         self.metrics = add(
-            MetricsFeature(
-                core,
-                topics,
-                consumers,
-                halves,
-                limits,
-                timers=wheel,
-                slaves=replication.slaves.of_hosts,
-                slave_state=replication.slave_state,
-            )
+            MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, copies=figures)
         )
         sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(

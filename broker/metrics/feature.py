@@ -10,11 +10,9 @@ from aerobee.broker.metrics.sources import make_sources
 from aerobee.store.files.local_time import local_day
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
-    from aerobee.broker.metrics.figures import SlaveFigures, TimerFigures
+    from aerobee.broker.metrics.figures import ReplicationFigures, TimerFigures
     from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -32,8 +30,7 @@ class MetricsFeature(Feature):
         limits: LimitUses,
         *,
         timers: TimerFigures | None,
-        slaves: Callable[[], Mapping[str, SlaveFigures]],
-        slave_state: Callable[[], str],
+        copies: ReplicationFigures,
     ) -> None:
         remoting = core.rounds.reactor.stats
         self.sampling = Sampling(
@@ -52,8 +49,8 @@ class MetricsFeature(Feature):
             consumers=consumers,
             transactions=transactions,
             timers=timers,
-            slaves=slaves,
-            slave_state=slave_state,
+            slaves=copies.slave_figures,
+            slave_state=copies.slave_state,
             limits=limits,
         )
 

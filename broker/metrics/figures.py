@@ -144,6 +144,18 @@ class SlaveFigures(Protocol):
         ...
 
 
+class ReplicationFigures(Protocol):
+    """The figures of the replication, of a master and of a slave."""
+
+    def slave_figures(self) -> Mapping[str, SlaveFigures]:
+        """The slaves by their addresses."""
+        ...
+
+    def slave_state(self) -> str:
+        """How this slave stands to its master; empty of a master."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSources:
     """What a scrape reads of each process that serves, a broker or a name server alone."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
     from aerobee.broker.replication.master_calls import Connect, MasterAddress
     from aerobee.broker.replication.master_tables import Copies
+    from aerobee.broker.replication.slaves_view import SlaveFigures
     from aerobee.store.results import Recovery
 
 
@@ -110,6 +111,10 @@ class ReplicationFeature(Feature):
             return iter(routes)
         reads = core.config.replication
         return SlaveGuard(core.role, reads=lambda: reads.slave_read_enable).routes(routes)
+
+    def slave_figures(self) -> dict[str, SlaveFigures]:
+        """The slaves of this broker by their addresses."""
+        return self.slaves.of_hosts()
 
     def slave_state(self) -> str:
         """How this slave stands to its master; empty of a master."""
