@@ -77,8 +77,8 @@ class TopicConfig:
     @property
     def message_type(self) -> MessageType | None:
         """The message type, if the broker stores one."""
-        said = self.attributes.get("message.type", "")
-        return MessageType[said] if said in MessageType.__members__ else None
+        kind = self.attributes.get("message.type", "")
+        return MessageType[kind] if kind in MessageType.__members__ else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

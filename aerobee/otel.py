@@ -121,7 +121,7 @@ class OpenTelemetry(Hook):
 def sent_attributes(send: SendContext) -> Mapping[str, AttributeValue]:
     """The attributes of a send that are known before it starts."""
     first = send.messages[0]
-    found: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         **SYSTEM,
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -130,11 +130,11 @@ def sent_attributes(send: SendContext) -> Mapping[str, AttributeValue]:
         "messaging.rocketmq.message.type": message_type(first, half=send.half),
     }
     if first.delay_level:
-        found["messaging.rocketmq.message.delay_time_level"] = first.delay_level
+        attributes["messaging.rocketmq.message.delay_time_level"] = first.delay_level
     if len(send.messages) > 1:
-        return {**found, "messaging.batch.message_count": len(send.messages)}
+        return {**attributes, "messaging.batch.message_count": len(send.messages)}
     return {
-        **found,
+        **attributes,
         "messaging.message.id": send.message_ids[0],
         **of_message(first.tag, first.keys, len(first.body), first.ordering_key),
     }
@@ -143,7 +143,7 @@ def sent_attributes(send: SendContext) -> Mapping[str, AttributeValue]:
 def consumed_attributes(consume: ConsumeContext, operation: str) -> Mapping[str, AttributeValue]:
     """The attributes of received messages."""
     first = consume.messages[0]
-    found: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         **SYSTEM,
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
@@ -152,9 +152,9 @@ def consumed_attributes(consume: ConsumeContext, operation: str) -> Mapping[str,
         "messaging.consumer.group.name": consume.group,
     }
     if len(consume.messages) > 1:
-        return {**found, "messaging.batch.message_count": len(consume.messages)}
+        return {**attributes, "messaging.batch.message_count": len(consume.messages)}
     return {
-        **found,
+        **attributes,
         "messaging.message.id": first.message_id,
         **of_message(first.tag, first.keys, len(first.body), first.ordering_key),
     }
@@ -164,14 +164,14 @@ def of_message(
     tag: str | None, keys: object, size_bytes: int, group: str | None
 ) -> Mapping[str, AttributeValue]:
     """The attributes of one message, without those that it does not have."""
-    found: dict[str, AttributeValue] = {"messaging.message.body.size": size_bytes}
+    attributes: dict[str, AttributeValue] = {"messaging.message.body.size": size_bytes}
     if tag:
-        found["messaging.rocketmq.message.tag"] = tag
+        attributes["messaging.rocketmq.message.tag"] = tag
     if keys:
-        found["messaging.rocketmq.message.keys"] = tuple(cast("tuple[str, ...]", keys))
+        attributes["messaging.rocketmq.message.keys"] = tuple(cast("tuple[str, ...]", keys))
     if group:
-        found["messaging.rocketmq.message.group"] = group
-    return found
+        attributes["messaging.rocketmq.message.group"] = group
+    return attributes
 
 
 def message_type(message: Message, *, half: bool) -> str:

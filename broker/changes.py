@@ -40,13 +40,13 @@ def change(name: str, before: Fields, after: Fields) -> str:
     if before is None and after is None:
         return ""
     old, new = dict(fields(before)), dict(fields(after))
-    said = quoted(name)
+    subject = quoted(name)
     if before is None:
         pairs = (f"{key} {shown(key, new[key])}" for key in sorted(new))
-        return cut(f"{said} created: {', '.join(pairs)}", CHARS)
+        return cut(f"{subject} created: {', '.join(pairs)}", CHARS)
     if after is None:
         pairs = (f"{key} {shown(key, old[key])}" for key in sorted(old))
-        return cut(f"{said} deleted: {', '.join(pairs)}", CHARS)
+        return cut(f"{subject} deleted: {', '.join(pairs)}", CHARS)
     pairs = (
         f"{key} {HIDDEN}"
         if SECRET.search(key)
@@ -55,21 +55,21 @@ def change(name: str, before: Fields, after: Fields) -> str:
         if old.get(key) != new.get(key)
     )
     text = ", ".join(pairs)
-    return cut(f"{said}: {text}", CHARS) if text else ""
+    return cut(f"{subject}: {text}", CHARS) if text else ""
 
 
 def changes_of(things: Sequence[tuple[str, Fields, Fields]]) -> str:
     """The changes of several things; those without room are counted, and not looked at."""
-    said: list[str] = []
+    changes: list[str] = []
     size = 0
     for done, (name, before, after) in enumerate(things):
         text = change(name, before, after)
         size += len(text)
-        if said and size > CHARS:
-            said.append(f"and {len(things) - done} more")
+        if changes and size > CHARS:
+            changes.append(f"and {len(things) - done} more")
             break
-        said.append(text)
-    return "; ".join(filter(None, said))
+        changes.append(text)
+    return "; ".join(filter(None, changes))
 
 
 def fields(of: Fields, path: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:

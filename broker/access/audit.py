@@ -155,32 +155,32 @@ class Audit:
         def follow(header: Header, command: Command, connection: Connection) -> Outcome:
             if not changes and not self._every():
                 return handler(header, command, connection)
-            asked = self._asked(command, connection)
-            with AuditedBlock(self._tell, asked):
+            request = self._asked(command, connection)
+            with AuditedBlock(self._tell, request):
                 outcome = handler(header, command, connection)
             if is_steps(outcome):
-                return self._steps(outcome, asked)
-            return self._end(outcome, asked)
+                return self._steps(outcome, request)
+            return self._end(outcome, request)
 
         return follow
 
-    def _steps(self, steps: Steps, asked: AuditedRequest) -> Steps:
-        with AuditedBlock(self._tell, asked):
+    def _steps(self, steps: Steps, request: AuditedRequest) -> Steps:
+        with AuditedBlock(self._tell, request):
             outcome = yield from steps
-        return self._end(outcome, asked)
+        return self._end(outcome, request)
 
-    def _end(self, outcome: Plain, asked: AuditedRequest) -> Plain:
+    def _end(self, outcome: Plain, request: AuditedRequest) -> Plain:
         if isinstance(outcome, Begun):
-            return Begun(self._later(outcome.work, asked))
+            return Begun(self._later(outcome.work, request))
         if outcome is None or outcome is HELD or isinstance(outcome, Answer):
-            self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
+            self._tell(request, outcome if isinstance(outcome, Answer) else Answer())
             return outcome
-        return self._later(outcome, asked)
+        return self._later(outcome, request)
 
-    async def _later(self, work: Awaitable[Later], asked: AuditedRequest) -> Later:
-        with AuditedBlock(self._tell, asked):
+    async def _later(self, work: Awaitable[Later], request: AuditedRequest) -> Later:
+        with AuditedBlock(self._tell, request):
             outcome = await work
-        self._tell(asked, outcome if isinstance(outcome, Answer) else Answer())
+        self._tell(request, outcome if isinstance(outcome, Answer) else Answer())
         return outcome
 
     def _asked(self, command: Command, connection: Connection) -> AuditedRequest:
@@ -188,42 +188,42 @@ class Audit:
             fields = command.ext_fields()
         except HeaderError:
             fields = {}
-        said = [
+        names = [
             f"{name}={text[:VALUE_CHARS]}"
             for name, text in sorted(fields.items())
             if name not in NOT_SAID
         ]
-        said += names_in_body(command)
+        names += names_in_body(command)
         # Elsewhere, as from a white address, it may be anybody's name.
         user = fields.get(ACCESS_KEY, "")
         user = user if user in connection.accounts else ""
         name, changes = RequestCode(command.code).name, command.code in CHANGES
-        return AuditedRequest(name, user or "-", connection.address, " ".join(said), changes)
+        return AuditedRequest(name, user or "-", connection.address, " ".join(names), changes)
 
-    def _tell(self, asked: AuditedRequest, answer: Answer) -> None:
-        line = line_of(asked, answer)
-        if asked.changes:
+    def _tell(self, request: AuditedRequest, answer: Answer) -> None:
+        line = line_of(request, answer)
+        if request.changes:
             changes = answer.changes if isinstance(answer, ChangeAnswer) else ""
             log.info("admin.changed", **line, changes=changes or None)
         else:
             log.info("admin.asked", **line)
 
 
-def line_of(asked: AuditedRequest, answer: Answer) -> dict[str, str | None]:
+def line_of(request: AuditedRequest, answer: Answer) -> dict[str, str | None]:
     """What a line says of a request and its end."""
     result = RESULTS.get(answer.code, str(answer.code))
     reason = answer.remark if answer.code else None
-    return dict(zip(LINE, (*asked[:-1], result, reason), strict=True))
+    return dict(zip(LINE, (*request[:-1], result, reason), strict=True))
 
 
 class AuditedBlock:
     """A block whose error is the end of a request."""
 
     def __init__(
-        self, tell: Callable[[AuditedRequest, Answer], None], asked: AuditedRequest
+        self, tell: Callable[[AuditedRequest, Answer], None], request: AuditedRequest
     ) -> None:
         self._tell = tell
-        self._asked = asked
+        self._asked = request
 
     def __enter__(self) -> None:
         return None

@@ -144,16 +144,16 @@ def heartbeat(body: bytes | memoryview) -> Iterator[Need]:
 
 def client_config(body: bytes | memoryview) -> Iterator[Need]:
     """The subscription whose expression is to be checked."""
-    asked = CheckClientConfigBody.from_client(body)
-    yield Need(Kind.GROUP, asked.group, SUB)
-    yield Need(Kind.TOPIC, asked.subscription_data.topic, SUB)
+    request = CheckClientConfigBody.from_client(body)
+    yield Need(Kind.GROUP, request.group, SUB)
+    yield Need(Kind.TOPIC, request.subscription_data.topic, SUB)
 
 
 def queue_locks(body: bytes | memoryview) -> Iterator[Need]:
     """The group and the topics of its queues."""
-    asked = LockBatchRequest.from_client(body)
-    yield Need(Kind.GROUP, asked.consumer_group, SUB)
-    for topic in dict.fromkeys(queue.topic for queue in asked.mq_set):
+    request = LockBatchRequest.from_client(body)
+    yield Need(Kind.GROUP, request.consumer_group, SUB)
+    for topic in dict.fromkeys(queue.topic for queue in request.mq_set):
         yield Need(Kind.TOPIC, topic, SUB)
 
 
@@ -166,9 +166,9 @@ def acknowledgements(body: bytes | memoryview) -> Iterator[Need]:
 
 def assignment(body: bytes | memoryview) -> Iterator[Need]:
     """The group and the topic whose queues are to be assigned."""
-    asked = AssignmentRequest.from_client(body)
-    yield Need(Kind.GROUP, asked.consumer_group, SUB)
-    yield Need(Kind.TOPIC, asked.topic, SUB)
+    request = AssignmentRequest.from_client(body)
+    yield Need(Kind.GROUP, request.consumer_group, SUB)
+    yield Need(Kind.TOPIC, request.topic, SUB)
 
 
 def request_mode(body: bytes | memoryview) -> Iterator[Need]:

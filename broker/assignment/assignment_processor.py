@@ -81,8 +81,8 @@ class AssignmentProcessor:
         assigned = self._assigned(request, mode, share)
         if assigned is None:
             return Answer(body=AssignmentResponse().to_bytes())
-        found = [MessageQueueAssignment(queue, mode) for queue in assigned]
-        return Answer(body=AssignmentResponse(found).to_bytes())
+        assignments = [MessageQueueAssignment(queue, mode) for queue in assigned]
+        return Answer(body=AssignmentResponse(assignments).to_bytes())
 
     def set_mode(
         self, header: SetMessageRequestMode, command: Command, connection: Connection

@@ -195,7 +195,7 @@ def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield "configOverlayPath", f"{overlay} is the file of kvConfigPath already"
     root, log = config.store.store_path_root_dir, config.store.store_path_commit_log
     taken = [root, *(f"{root.rstrip('/')}/{name}" for name in OWN_DIRECTORIES)]
-    if log and log.rstrip("/") in (one.rstrip("/") for one in taken):
+    if log and log.rstrip("/") in (directory.rstrip("/") for directory in taken):
         yield "storePathCommitLog", f"{log} holds other files of the store: give it one of its own"
 
 

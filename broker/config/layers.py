@@ -155,7 +155,7 @@ def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:
 
 def environment_entries(environ: Mapping[str, str]) -> tuple[list[Entry], list[str]]:
     """The entries of the environment, and warnings about unknown variables."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     warnings: list[str] = []
     for variable, text in sorted(environ.items()):
         name = variable.removeprefix("AEROBEE_") if variable.startswith("AEROBEE_") else ""
@@ -170,27 +170,27 @@ def environment_entries(environ: Mapping[str, str]) -> tuple[list[Entry], list[s
             hint = f"; did you mean {env(near)}?" if near else ""
             warnings.append(f"environment: {variable}: no such setting{hint}")
             continue
-        found.append(Entry(name, Scalar(text, "str"), f"{ENVIRONMENT}{variable}", Form.TEXT))
-    return found, warnings
+        entries.append(Entry(name, Scalar(text, "str"), f"{ENVIRONMENT}{variable}", Form.TEXT))
+    return entries, warnings
 
 
 def command_line_entries(
     overrides: Sequence[str], namesrv: str | None, data: str | None
 ) -> tuple[list[Entry], list[str]]:
     """The entries of `--set key=value`, `-n` and `--data`, and problems of the first."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     problems: list[str] = []
     for option, name, text in (
         ("-n", "namesrvAddr", namesrv),
         ("--data", "storePathRootDir", data),
     ):
         if text is not None:
-            found.append(Entry(name, Scalar(text, "str"), f"{COMMAND_LINE}{option}", Form.TEXT))
+            entries.append(Entry(name, Scalar(text, "str"), f"{COMMAND_LINE}{option}", Form.TEXT))
     for override in overrides:
         name, equals, text = override.partition("=")
         if equals and name.strip():
             entry = Entry(name.strip(), Scalar(text, "str"), f"{COMMAND_LINE}--set", Form.TEXT)
-            found.append(entry)
+            entries.append(entry)
         else:
             problems.append(f"{COMMAND_LINE}--set {override}: the form is key=value")
-    return found, problems
+    return entries, problems

@@ -68,9 +68,10 @@ def name_servers(config: BrokerConfig, addresses: Sequence[str]) -> str:
     own = with_port(LOOPBACKS[0] if wide else bound, port)
     given = filter(None, config.broker.namesrv_addr.split(";"))
     outside = (
-        one
-        for one in given
-        if one.rpartition(":")[2] != str(port) or one.rpartition(":")[0].strip("[]") not in local
+        address
+        for address in given
+        if address.rpartition(":")[2] != str(port)
+        or address.rpartition(":")[0].strip("[]") not in local
     )
     return ";".join([own, *outside])
 
@@ -163,8 +164,8 @@ def member_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             "several brokers register with their name server as an account: name it",
         )
     through_tls = tls.use_tls or tls.tls_server_mode is TlsMode.ENFORCING
-    asked = through_tls and tls.tls_server_need_client_auth is ClientAuth.REQUIRE
-    if asked and not tls.tls_client_cert_path:
+    certificate_needed = through_tls and tls.tls_server_need_client_auth is ClientAuth.REQUIRE
+    if certificate_needed and not tls.tls_client_cert_path:
         yield (
             "tlsClientCertPath",
             "several brokers register with their name server, which asks for a certificate"

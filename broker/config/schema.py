@@ -81,8 +81,12 @@ class Key:
     @property
     def hint(self) -> Any:
         """The type with its range, as msgspec takes it."""
-        said = self.declaration
-        limits = Meta(pattern=said.pattern) if said.ge is None else Meta(ge=said.ge, le=said.le)
+        declaration = self.declaration
+        limits = (
+            Meta(pattern=declaration.pattern)
+            if declaration.ge is None
+            else Meta(ge=declaration.ge, le=declaration.le)
+        )
         return Annotated[self.type, limits]
 
     @property
@@ -104,10 +108,11 @@ class Key:
             return ", ".join(str(choice) for choice in self.choices)
         if self.type is bool:
             return "true, false"
-        said = self.declaration
-        if said.ge is None:
+        declaration = self.declaration
+        if declaration.ge is None:
             return "text"
-        return f"{said.ge}\N{EN DASH}{said.le}{said.unit and ' ' + said.unit}"
+        unit = declaration.unit and f" {declaration.unit}"
+        return f"{declaration.ge}\N{EN DASH}{declaration.le}{unit}"
 
 
 def declared(part: str, cls: type[Any]) -> Iterator[Key]:
@@ -160,5 +165,5 @@ def nearest(name: str) -> str:
     if len(words) > 1 and longer:
         return min(longer, key=len)
     names = {key: setting.name for key, setting in SCHEMA.items()} | dict(KNOWN)
-    found = get_close_matches(canon(name), names, n=1, cutoff=0.7)
-    return snake(names[found[0]]) if found else ""
+    matches = get_close_matches(canon(name), names, n=1, cutoff=0.7)
+    return snake(names[matches[0]]) if matches else ""

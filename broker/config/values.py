@@ -220,8 +220,8 @@ def brokers(text: str) -> str:
     count = text.lower()
     number = int(count) if re.fullmatch(r"[1-9]\d?", count, re.ASCII) else 0
     if count != AUTO and not 0 < number <= BROKERS_MAX:
-        said = text or "nothing"
-        raise ValueError(f"{said} is no number of brokers: 1 to {BROKERS_MAX}, or {AUTO}")
+        shown = text or "nothing"
+        raise ValueError(f"{shown} is no number of brokers: 1 to {BROKERS_MAX}, or {AUTO}")
     return count
 
 

@@ -267,8 +267,8 @@ class ClientProcessor:
         self, header: headers.CheckClientConfig, command: Command, connection: Connection
     ) -> Answer:
         """CHECK_CLIENT_CONFIG: whether the expression of a subscription is supported."""
-        asked = CheckClientConfigBody.from_client(command.body)
-        subscription = asked.subscription_data
+        request = CheckClientConfigBody.from_client(command.body)
+        subscription = request.subscription_data
         if is_tag_type(subscription.expression_type):
             return DONE
         if not self.options.enable_property_filter:
@@ -277,7 +277,7 @@ class ClientProcessor:
         if isinstance(found, SqlFilter) and found.ignored:
             log.warning(
                 "filter.text_ignored",
-                group=asked.group,
+                group=request.group,
                 topic=subscription.topic,
                 ignored=found.ignored[:SHOWN_CHARACTERS],
             )

@@ -352,20 +352,20 @@ class ClientTable:
         """Where a reply is pushed to: the newest connection whose producer has this client id, of
         the account that has had it for the longest. Anybody may register as a producer.
         """
-        found = [
+        connections = [
             client
             for number, client in self.holders.get(client_id, {}).items()
             if not all(consumes for _, consumes in self.groups_of[number])
         ]
-        for client in reversed(found):
-            if not are_strangers(client.connection, found[0].connection):
+        for client in reversed(connections):
+            if not are_strangers(client.connection, connections[0].connection):
                 return client
         return None
 
 
-def are_strangers(one: ClientConnection, other: ClientConnection) -> bool:
+def are_strangers(connection: ClientConnection, other: ClientConnection) -> bool:
     """Whether two connections have no account in common. Without accounts they are all alike."""
-    return one.accounts != other.accounts and one.accounts.isdisjoint(other.accounts)
+    return connection.accounts != other.accounts and connection.accounts.isdisjoint(other.accounts)
 
 
 def refresh(clients: dict[int, Client], client: Client) -> Client | None:

@@ -156,10 +156,10 @@ class GroupProcessor:
                 await when_saved(self.saved, "group")
         readable = self.groups.may_read(header.group, header.topic)
         body = GroupForbidden(group=header.group, topic=header.topic, readable=readable)
-        said = change(
+        answer = change(
             f"{header.group}/{header.topic}", {"readable": before}, {"readable": readable}
         )
-        return ChangeAnswer(body=body.to_bytes(), changes=said)
+        return ChangeAnswer(body=body.to_bytes(), changes=answer)
 
     def delete(
         self, header: headers.DeleteGroup, command: Command, connection: Connection
@@ -197,8 +197,8 @@ class GroupProcessor:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or one page of them."""
         document = self.groups.document()
         table = document.pop("subscriptionGroupTable")
-        asked = PageRequest(header.group_seq, header.data_version, header.max_group_num)
-        configs = page_of(table, asked, self.groups.version, self.page)
+        page = PageRequest(header.group_seq, header.data_version, header.max_group_num)
+        configs = page_of(table, page, self.groups.version, self.page)
         total = headers.GetAllGroupConfigResponse(total_group_num=len(table))
         around = msgspec.json.encode(document)
         body = yield from encoded_table(configs)

@@ -86,9 +86,9 @@ class Core:
 def _resolved(host: str, port: int) -> tuple[str, int]:
     """Host name or address → address, IPv4 if there is one. Raises: OSError naming the key."""
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, ValueError) as error:
         number, reason = getattr(error, "errno", None), getattr(error, "strerror", None) or error
         raise OSError(number, f"brokerIP1 is {host}: {reason}") from error
-    preferred = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
+    preferred = sorted(addresses, key=lambda entry: entry[0] != socket.AF_INET)
     return str(preferred[0][4][0]), port

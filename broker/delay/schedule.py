@@ -112,16 +112,16 @@ class Schedule:
             return False
         try:
             try:
-                found = self._due(level, queue, at)
+                due = self._due(level, queue, at)
             except NotInMemory:
-                found = await self._store.complete(partial(self._due, level, queue, at))
+                due = await self._store.complete(partial(self._due, level, queue, at))
         except OSError as error:
             self._block(level, f"its messages cannot be read: {error}")
             return False
-        if found is None:
+        if due is None:
             return False
         began = trio.current_time()
-        went_on = self._hand_over(level, at, found)
+        went_on = self._hand_over(level, at, due)
         self._puts.finish_round()
         # Slices keep to a schedule: one that woke late does not delay the next. But never use more
         # than half of the loop, however slow the machine is.
@@ -175,21 +175,21 @@ class Schedule:
         self, level: int, queue: ConsumeQueue, at: int, now_ms: int, waited: int | None
     ) -> GetResult | None:
         """As `_due`, for units without a due time; reads more than one when the first is due."""
-        found = self._get(level, at, 1)
-        if not found.count:
-            return found
-        if not how_many_due(self._due_times(found, now_ms), now_ms, waited):
+        result = self._get(level, at, 1)
+        if not result.count:
+            return result
+        if not how_many_due(self._due_times(result, now_ms), now_ms, waited):
             return None
         tags_codes = self._store.reader.tags_codes(queue, at, SLICE)
         count = sum(1 for _ in takewhile(lambda code: not is_due_time(code), tags_codes))
-        found = self._get(level, at, count)
-        return self._get(level, at, how_many_due(self._due_times(found, now_ms), now_ms, waited))
+        result = self._get(level, at, count)
+        return self._get(level, at, how_many_due(self._due_times(result, now_ms), now_ms, waited))
 
-    def _due_times(self, found: GetResult, now_ms: int) -> list[int]:
+    def _due_times(self, result: GetResult, now_ms: int) -> list[int]:
         """The due times in the records, up to a damaged one; one without a level is due now."""
         times: list[int] = []
         try:
-            for record in records(found.views):
+            for record in records(result.views):
                 stored_ms, levels = record.store_timestamp, self._store.levels
                 code = code_of(TOPIC, record.properties, stored_ms, levels)
                 times.append(code if is_due_time(code) else now_ms)
@@ -200,27 +200,27 @@ class Schedule:
     def _get(self, level: int, at: int, count: int) -> GetResult:
         """Consecutive messages without a gap."""
         get = partial(self._store.get, TOPIC, level - 1, at, max_bytes=SLICE_BYTES)
-        found = get(max_messages=count, max_count=count)
-        if found.count and found.next_begin_offset != at + found.count:
+        result = get(max_messages=count, max_count=count)
+        if result.count and result.next_begin_offset != at + result.count:
             # Some in between were deleted or damaged: reading them one by one shows which.
-            found = get(max_messages=1, max_count=1)
-        return found
+            result = get(max_messages=1, max_count=1)
+        return result
 
     # ── Delivering ──
 
-    def _hand_over(self, level: int, at: int, found: GetResult) -> bool:
+    def _hand_over(self, level: int, at: int, result: GetResult) -> bool:
         """Store each message in its target, until one is refused; whether none was.
 
         Nothing awaits in here: the messages and the offset of the level change together.
         """
-        if not found.count:
-            gone = found.next_begin_offset
+        if not result.count:
+            gone = result.next_begin_offset
             self._offsets.move(level, gone)
             log.error("schedule.lost", level=level, delay_offset=at, queue_offset=gone)
             return True
-        messages, damage = stored_messages(found.views)
+        messages, damage = stored_messages(result.views)
         done, status = self._put(level, self._copies(messages))
-        following = found.next_begin_offset
+        following = result.next_begin_offset
         if status is not PUT_OK:
             following = messages[done].queue_offset
         elif damage is not None:

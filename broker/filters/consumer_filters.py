@@ -196,7 +196,7 @@ class ConsumerFilterTable:
         return {
             "filterDataByTopic": {
                 topic: {
-                    "groupFilterData": {group: one.document() for group, one in groups.items()},
+                    "groupFilterData": {group: entry.document() for group, entry in groups.items()},
                     "topic": topic,
                 }
                 for topic, groups in self.by_topic.items()

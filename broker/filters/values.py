@@ -71,11 +71,11 @@ def read_double(text: bytes) -> float:
     text = text.strip(BLANKS)
     if len(text) > NUMBER_BYTES_MAX:
         raise Incomparable
-    if found := DECIMAL.fullmatch(text):
-        return float(found[1] or found[2])
-    if found := HEXADECIMAL.fullmatch(text):
+    if match := DECIMAL.fullmatch(text):
+        return float(match[1] or match[2])
+    if match := HEXADECIMAL.fullmatch(text):
         try:
-            return float.fromhex(found[1].decode())
+            return float.fromhex(match[1].decode())
         except OverflowError:
             return -inf if text.startswith(b"-") else inf
     raise Incomparable

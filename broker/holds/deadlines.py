@@ -32,7 +32,7 @@ class Deadlines(Generic[W]):
     def add(self, at: float, entry: W, waiting: int) -> None:
         """Add a deadline. `waiting` is how many entries are not done."""
         if len(self._heap) > 2 * waiting + STALE_DEADLINES:
-            self._heap = [one for one in self._heap if not one[2].done]
+            self._heap = [entry for entry in self._heap if not entry[2].done]
             heapify(self._heap)
         heappush(self._heap, (at, next(self._numbers), entry))
 

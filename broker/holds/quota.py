@@ -143,8 +143,10 @@ class HoldQuota(Generic[H]):
     def _scan(self) -> None:
         """Find the connections that hold more than their share."""
         fair = self._fair()
-        large = [one for one, share in self.by_connection.items() if share.weight > fair]
-        self._largest = sorted(large, key=lambda one: self.by_connection[one].weight)
+        large = [
+            connection for connection, share in self.by_connection.items() if share.weight > fair
+        ]
+        self._largest = sorted(large, key=lambda connection: self.by_connection[connection].weight)
 
 
 def weight_of(chars: int, *, shared: bool = True) -> int:

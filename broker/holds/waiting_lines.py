@@ -127,19 +127,19 @@ class WaitingLines(Generic[H]):
 
     def passing(self, tags_code: int, properties: bytes) -> list[WaitingLine[H]]:
         """The lines that want a message. Hot."""
-        found = [*self._every]
-        if len(found) < len(self._lines):
-            found += self._filtered(tags_code, properties)
-        return found
+        waiting = [*self._every]
+        if len(waiting) < len(self._lines):
+            waiting += self._filtered(tags_code, properties)
+        return waiting
 
     def passing_of(
         self, owner: Hashable, tags_code: int, properties: bytes
     ) -> list[WaitingLine[H]]:
         """The lines of one owner that want a message."""
         every = self._lines.get((owner, None))
-        found = [] if every is None else [every]
+        waiting = [] if every is None else [every]
         filtered = self._filtered(tags_code, properties)
-        return found + [line for line in filtered if line.owner == owner]
+        return waiting + [line for line in filtered if line.owner == owner]
 
     def close(self, line: WaitingLine[H]) -> bool:
         """Remove a line, unless it was removed before. Its requests still have it.
@@ -210,24 +210,24 @@ class WaitingLines(Generic[H]):
 
     def _filtered(self, tags_code: int, properties: bytes) -> list[WaitingLine[H]]:
         """The lines with a filter that passes a message. Hot."""
-        found = self._tagged(tags_code)
+        waiting = self._tagged(tags_code)
         if not -0x8000_0000 <= tags_code <= 0x7FFF_FFFF:
-            found = self._of_no_hash(tags_code)
+            waiting = self._of_no_hash(tags_code)
         if self._asked:
             long = len(properties) > ASKED_BYTES
-            found += [
+            waiting += [
                 line
                 for line, matches in self._asked.items()
                 if long or passes(matches, tags_code, properties)
             ]
-        return found
+        return waiting
 
     def _of_no_hash(self, tags_code: int) -> list[WaitingLine[H]]:
         """The lines in `_by_code` that want a message whose tags code is no hash of tags."""
         code = hash_of(tags_code)
         if code is not None:
             return self._tagged(code)
-        return [*{line: None for one in self._by_code for line in self._tagged(one)}]
+        return [*{line: None for code in self._by_code for line in self._tagged(code)}]
 
 
 def _wanted(matches: Filter) -> Wanted:

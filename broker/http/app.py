@@ -157,12 +157,12 @@ def probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response
     """The answer of a probe with these checks."""
 
     async def answer(request: Request) -> Response:
-        found = {name: check() for name, check in checks.items()}
-        well = not any(found.values())
+        states = {name: check() for name, check in checks.items()}
+        well = not any(states.values())
         return JSONResponse(
             {
                 "status": "ok" if well else "failing",
-                "checks": {name: reason or "ok" for name, reason in found.items()},
+                "checks": {name: reason or "ok" for name, reason in states.items()},
             },
             status_code=200 if well else 503,
             headers={"cache-control": "no-store"},

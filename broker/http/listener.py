@@ -64,8 +64,8 @@ def refuse_all(errors: Sequence[OSError]) -> None:
     So a start names all ports that are taken at once.
     """
     if errors:
-        said = "; and ".join(error.strerror or str(error) for error in errors)
-        raise OSError(errors[0].errno, said) from errors[0]
+        reason = "; and ".join(error.strerror or str(error) for error in errors)
+        raise OSError(errors[0].errno, reason) from errors[0]
 
 
 def open_listener(host: str, port: int) -> socket.socket | None:

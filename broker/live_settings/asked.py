@@ -87,8 +87,8 @@ def why_not(entry: Entry, part: str) -> str:
     if known_name(entry.name):
         return "has no effect here, and can not change while running"
     near = nearest(entry.name)
-    found = SCHEMA.get(canon(near))
-    proper = found.name if found else KNOWN.get(canon(near), "")
+    known = SCHEMA.get(canon(near))
+    proper = known.name if known else KNOWN.get(canon(near), "")
     return f"no such setting{proper and f'; did you mean {proper}?'}"
 
 

@@ -63,7 +63,7 @@ class LiveSettings:
         async with self._one_change:
             self._check_allowed(settings)
             at = str(self._overlay.path)
-            placed = {name: one._replace(location=at) for name, one in settings.items()}
+            placed = {name: entry._replace(location=at) for name, entry in settings.items()}
             wanted = changed(self.config, placed)
             clash = clashes(self.config, wanted)
             clash += await self._disk.in_thread(self._beyond_disk, wanted)
@@ -130,7 +130,7 @@ class LiveSettings:
                 return
             clash = clashes(self.config, wanted)
             if clash:
-                self._refuse([f"{one} (it counts only with a restart)" for one in clash])
+                self._refuse([f"{key} (it counts only with a restart)" for key in clash])
                 return
             left = [
                 difference

@@ -129,13 +129,13 @@ class Sampling:
     def rates(self, field: str) -> tuple[float, ...]:
         """Per second over the last 10, 60 and 600 s, or as far back as there are samples."""
         newest = self.totals[-1]
-        found = []
+        per_second = []
         for span in RATE_SPANS_S:
             seconds = min(span, len(self.totals) - 1)
             oldest = self.totals[-1 - seconds]
             grown = getattr(newest, field) - getattr(oldest, field)
-            found.append(grown / seconds if seconds else 0.0)
-        return tuple(found)
+            per_second.append(grown / seconds if seconds else 0.0)
+        return tuple(per_second)
 
     async def sample(self, window: Window) -> None:
         """Add a sample of all counters to a window."""

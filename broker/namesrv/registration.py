@@ -106,10 +106,10 @@ class Registration:
     @property
     def master(self) -> RegistrationAnswer:
         """The master of a slave as a name server has told it last; without addresses: none is."""
-        asked = [link.master for link in self.links]
+        masters = [link.master for link in self.links]
         if self.routes is not None:
-            asked.append(self.routes.master_of_own(self.identity.cluster))
-        return next((answer for answer in asked if answer.ha_address), RegistrationAnswer())
+            masters.append(self.routes.master_of_own(self.identity.cluster))
+        return next((answer for answer in masters if answer.ha_address), RegistrationAnswer())
 
     def become_master(self) -> None:
         """Register as the master of the group, at once and everywhere."""

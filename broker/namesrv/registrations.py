@@ -191,10 +191,10 @@ class MinIdChange(NamedTuple):
     ha_address: str | None = None
 
 
-def timeout_ms(said: int | None) -> int:
+def timeout_ms(given_ms: int | None) -> int:
     """The heartbeat timeout of a broker: the value that it sent, within the limits, or 120 s."""
     least, most = TIMEOUTS_MS
-    return max(least, min(said, most)) if said else DEFAULT_TIMEOUT_MS
+    return max(least, min(given_ms, most)) if given_ms else DEFAULT_TIMEOUT_MS
 
 
 def check_shape(request: Registration) -> None:
@@ -222,8 +222,8 @@ def check_shape(request: Registration) -> None:
 
 def port_of(address: str) -> int:
     """The port of `host:port`; -1 if the text is not an address."""
-    found = ADDRESS.fullmatch(address)
-    return int(found[1]) if found else -1
+    match = ADDRESS.fullmatch(address)
+    return int(match[1]) if match else -1
 
 
 def wrong(key: str, value: str, wanted: str) -> Refusal:

@@ -127,11 +127,11 @@ class NamesrvRole:
         them.
         """
         try:
-            found = await trio.to_thread.run_sync(outgoing_link, self._tls)
+            link = await trio.to_thread.run_sync(outgoing_link, self._tls)
         except CertificateUnusable as problem:
             log.error("tls.reload_failed", reason=str(problem))
         else:
-            self.link = replace(found, dress=self.link.dress)
+            self.link = replace(link, dress=self.link.dress)
 
     def _min_id_changed(self, change: MinIdChange) -> None:
         if self._settings.notify_min_broker_id_changed:

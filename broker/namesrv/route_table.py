@@ -211,7 +211,10 @@ class RouteTable:
             raise LimitReached("broker address", self.max_brokers)
         if new and (peer := request.connection) is not None:
             held = (live.connection for live in self.live.values())
-            if sum(one is not None and one.id == peer.id for one in held) >= ADDRESSES_MAX:
+            if (
+                sum(address is not None and address.id == peer.id for address in held)
+                >= ADDRESSES_MAX
+            ):
                 raise LimitReached("broker address of one connection", ADDRESSES_MAX)
         taken = {} if broker is None else broker.addresses
         if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
@@ -307,8 +310,8 @@ class RouteTable:
 
     def holder(self, broker: str, broker_id: int) -> str | None:
         """The address of this broker name and id, if that broker is alive."""
-        found = self.brokers.get(broker)
-        address = None if found is None else found.addresses.get(broker_id)
+        group = self.brokers.get(broker)
+        address = None if group is None else group.addresses.get(broker_id)
         alive = any(key.address == address for key in self.live)
         return address if alive else None
 

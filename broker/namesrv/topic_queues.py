@@ -124,14 +124,14 @@ class TopicQueues:
     ) -> Generator[None, None, list[str]]:
         """The topics whose queues (broker name → queues) are `wanted`; a long list is unsorted."""
         yield from self.settle()
-        found = []
+        topics = []
         for number, topic in enumerate(list(self.table), 1):
             queues = self.table.get(topic)
             if queues and wanted(queues):
-                found.append(topic)
+                topics.append(topic)
             if number % TOPICS_STEP == 0:
                 yield
-        return names_in(found)
+        return names_in(topics)
 
     def change_permissions(
         self, broker: str, change: PermissionChange

@@ -36,13 +36,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:
     """Store times not before `since_ms`, in order; `stored` has the last one first."""
-    found = []
+    rounds = []
     for stored_ms in stored:
         if stored_ms < since_ms:
             break
-        found.append(stored_ms)
-    found.reverse()
-    return found
+        rounds.append(stored_ms)
+    rounds.reverse()
+    return rounds
 
 
 class SlowRounds:

@@ -319,8 +319,8 @@ class Pop:
             pop_time=scope.now_ms,
             invisible_ms=header.invisible_time,
         )
-        said = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
-        return [*said, f"0 {queue_id} {counts.least}"]
+        texts = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
+        return [*texts, f"0 {queue_id} {counts.least}"]
 
     def _as_sent(
         self, header: PopMessage, scope: PopScope, part: Part, revive_qid: int

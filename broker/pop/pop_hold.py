@@ -208,13 +208,13 @@ class PopHold:
             or topic in self.by_retry_topic
         )
 
-    def _wake_groups(self, found: list[WaitingLine[HeldPop]]) -> None:
+    def _wake_groups(self, waiting: list[WaitingLine[HeldPop]]) -> None:
         """Wake one waiter of each group and kind that has one of these lines."""
-        if len(found) == 1:
-            self._mark(found[0].first, last=False)
+        if len(waiting) == 1:
+            self._mark(waiting[0].first, last=False)
             return
         by_owner: dict[Hashable, list[WaitingLine[HeldPop]]] = {}
-        for line in found:
+        for line in waiting:
             by_owner.setdefault(line.owner, []).append(line)
         for lines in by_owner.values():
             self._mark(_longest(lines), last=False)
@@ -223,8 +223,8 @@ class PopHold:
         """Wake a waiter for a message that is delivered again: best one for any queue."""
         for queue_id in (ALL_QUEUES, *self.groups[key]):
             place = self.places.get((key.topic, queue_id))
-            if place and (found := place.passing_of(key, tags_code, properties)):
-                self._mark(_longest(found), last=False)
+            if place and (waiting := place.passing_of(key, tags_code, properties)):
+                self._mark(_longest(waiting), last=False)
                 return
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:

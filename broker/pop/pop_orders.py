@@ -255,7 +255,7 @@ def _batch(fields: Mapping[str, Any]) -> OrderBatch:
 
     Raises: AttributeError, KeyError, TypeError, ValueError.
     """
-    distances = [int(one) for one in fields.get("o") or ()]
+    distances = [int(distance) for distance in fields.get("o") or ()]
     return OrderBatch(
         int(fields["popTime"]),
         int(fields.get("i") or 0),

@@ -156,8 +156,10 @@ class PopReader:
                 if config is not None and not others:
                     queues = self._turned(config.read_queue_nums)
                     retries.append(Source(name, version, queues, known(group, name)))
-        one = scope.queue_id
-        queues = self._turned(scope.topic.read_queue_nums) if one == ALL_QUEUES else (one,)
+        queue_id = scope.queue_id
+        queues = (
+            self._turned(scope.topic.read_queue_nums) if queue_id == ALL_QUEUES else (queue_id,)
+        )
         itself = Source(topic, "0", queues, known(group, topic))
         if not retries:
             return [itself]

@@ -250,15 +250,15 @@ class Revive:
             max_bytes=SLICE_BYTES,
             max_count=SLICE,
         )
-        found = await self._store.complete(get)
+        result = await self._store.complete(get)
         aside = self._store.aside
-        for record in aside.records(SERVICE, found, topic, queue.queue_id, queue.position):
+        for record in aside.records(SERVICE, result, topic, queue.queue_id, queue.position):
             try:
                 self._take(queue, record)
             except CONTENT_ERRORS as error:
                 aside.take(SERVICE, location_of(record), error)
-        queue.position = found.next_begin_offset
-        return found.next_begin_offset < found.max_offset
+        queue.position = result.next_begin_offset
+        return result.next_begin_offset < result.max_offset
 
     def _take(self, queue: ReviveQueue, record: Record) -> None:
         """Apply a check point or an acknowledgement. Raises: BodyError for anything else."""
@@ -345,12 +345,12 @@ class Revive:
         another one at its offset since. Raises: NotInMemory, OSError.
         """
         queue = point.topic, point.queue_id
-        found = self._store.get(*queue, offset, 1, max_count=1)
-        one = next(self._store.aside.records(SERVICE, found, *queue, offset), None)
-        if one is None or one.queue_offset != offset:
+        result = self._store.get(*queue, offset, 1, max_count=1)
+        record = next(self._store.aside.records(SERVICE, result, *queue, offset), None)
+        if record is None or record.queue_offset != offset:
             return None
-        popped = point.log_end is UNSET or one.physical_offset < point.log_end
-        return one if popped else None
+        popped = point.log_end is UNSET or record.physical_offset < point.log_end
+        return record if popped else None
 
     def _put_again(self, point: CheckPoint, record: Record) -> PutStatus:
         properties = decode(record.properties)

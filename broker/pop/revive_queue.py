@@ -64,7 +64,9 @@ class ReviveQueue:
             return
         entry = OpenCheckPoint(point, revive_offset)
         if self._ahead:
-            for offset in [one for one in entry.left if (key, one) in self._ahead]:
+            for offset in [
+                acknowledged for acknowledged in entry.left if (key, acknowledged) in self._ahead
+            ]:
                 del self._ahead[key, offset], entry.left[offset]
         if not entry.left:
             return

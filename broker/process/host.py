@@ -50,7 +50,7 @@ def nearest(path: Path, disk: Disk) -> Path:
     """The path, or the nearest directory above it that exists, as far as this user may see: the
     store makes its own later.
     """
-    return next(one for one in (path, *path.parents) if _is_seen(one, disk))
+    return next(parent for parent in (path, *path.parents) if _is_seen(parent, disk))
 
 
 def _is_seen(path: Path, disk: Disk) -> bool:
@@ -85,14 +85,14 @@ def listeners_on(port: int) -> list[str]:
                 fields = line.split()
                 if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
                     sockets.add(f"socket:[{fields[9]}]")
-    found = []
+    listeners = []
     for process in PROCESSES.glob("[0-9]*") if sockets else ():
         # It may end while we look, or belong to somebody else.
         with suppress(OSError):
             if any(os.readlink(link) in sockets for link in (process / "fd").iterdir()):
                 name = (process / "comm").read_text().strip()
-                found.append(f"{name} (pid {process.name})")
-    return found
+                listeners.append(f"{name} (pid {process.name})")
+    return listeners
 
 
 def raise_descriptor_limit() -> None:
@@ -219,7 +219,7 @@ def build() -> Build:
     but its restart.
     """
     try:
-        found = version("aerobee")
+        release = version("aerobee")
     except PackageNotFoundError:
-        found = UNKNOWN
-    return Build(found, platform.python_version())
+        release = UNKNOWN
+    return Build(release, platform.python_version())

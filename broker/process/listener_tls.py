@@ -82,10 +82,10 @@ class ListenerTls:
     async def reload(self) -> None:
         """Read the files again now, and report what is wrong with them."""
         if self.wanted:
-            found = await trio.to_thread.run_sync(self._contents)
-            problem = await self._try(found)
+            contents = await trio.to_thread.run_sync(self._contents)
+            problem = await self._try(contents)
             if problem is not None:
-                self._report(found, problem)
+                self._report(contents, problem)
 
     async def _watch(self) -> NoReturn:
         while True:
@@ -94,19 +94,19 @@ class ListenerTls:
 
     async def look(self, now: float) -> None:
         """Take over files that have changed. `now`: seconds of the loop's clock."""
-        found = await trio.to_thread.run_sync(self._contents)
-        if found in (self._used, self._refused):
+        contents = await trio.to_thread.run_sync(self._contents)
+        if contents in (self._used, self._refused):
             return
-        if found != self._seen:
-            self._seen, self._seen_at = found, now
-        problem = await self._try(found)
+        if contents != self._seen:
+            self._seen, self._seen_at = contents, now
+        problem = await self._try(contents)
         if problem is not None:
-            (cert, key, _), (old_cert, old_key, _) = found, self._used
+            (cert, key, _), (old_cert, old_key, _) = contents, self._used
             half = (cert == old_cert) != (key == old_key)
             if now - self._seen_at >= (PAIR_S if half else SETTLE_S):
-                self._report(found, problem)
+                self._report(contents, problem)
 
-    async def _try(self, found: Contents) -> CertificateUnusable | None:
+    async def _try(self, contents: Contents) -> CertificateUnusable | None:
         try:
             loaded = await trio.to_thread.run_sync(self._load)
         except CertificateUnusable as problem:
@@ -114,12 +114,12 @@ class ListenerTls:
         except OSError as error:
             # Of the certificate that HTTP shows as well, which is read once more.
             return unusable(self._config, error)
-        self._used, self._refused = found, ()
+        self._used, self._refused = contents, ()
         self._take(loaded)
         return None
 
-    def _report(self, found: Contents, problem: CertificateUnusable) -> None:
-        self._refused = found
+    def _report(self, contents: Contents, problem: CertificateUnusable) -> None:
+        self._refused = contents
         log.error("tls.reload_failed", reason=str(problem))
 
     def _take(self, loaded: Loaded) -> None:

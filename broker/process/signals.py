@@ -45,7 +45,7 @@ class Terminal:
     """The terminal that the process was started from, if any."""
 
     def __init__(self) -> None:
-        self._descriptors = [one for one in range(3) if os.isatty(one)]
+        self._descriptors = [descriptor for descriptor in range(3) if os.isatty(descriptor)]
 
     @property
     def closed(self) -> bool:

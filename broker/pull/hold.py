@@ -212,7 +212,7 @@ class Hold:
         if end > line.highest:
             self._wake_line(queue, line)
             return
-        below = [one for one in line.held if one.queue_offset < end]
+        below = [held for held in line.held if held.queue_offset < end]
         # Those that asked for more are not looked at again by messages in between.
         line.lowest = end
         for held in below:

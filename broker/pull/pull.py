@@ -174,14 +174,14 @@ class Pull:
         if header.bulk_bytes:
             max_bytes = min(header.bulk_bytes, self.config.broker.max_bulk_bytes)
             max_count = header.max_msg_nums
-        asked = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
+        place = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
         if matches is not None and isinstance(matches, SqlFilter):
             return self._selective.get(
-                *asked, matches.matches, max_bytes=max_bytes, max_count=max_count
+                *place, matches.matches, max_bytes=max_bytes, max_count=max_count
             )
         if max_bytes is None:
-            return self._store.get(*asked, matches)
-        return self._store.get(*asked, matches, max_bytes=max_bytes, max_count=max_count)
+            return self._store.get(*place, matches)
+        return self._store.get(*place, matches, max_bytes=max_bytes, max_count=max_count)
 
     async def _read_from_disk(
         self, header: PullMessage | LitePullMessage, matches: Filter | None

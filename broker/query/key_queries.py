@@ -159,20 +159,20 @@ class KeyQueries:
     def _answer_of(self, search: KeySearch) -> Answer:
         if not search.done:
             return Answer(ResponseCode.SERVICE_NOT_AVAILABLE, remark=STOPPING)
-        found = self.store.index.result(search)
+        result = self.store.index.result(search)
         header = headers.QueryMessageResponse(
-            index_last_update_timestamp=found.index_timestamp,
-            index_last_update_phyoffset=found.index_physical_offset,
+            index_last_update_timestamp=result.index_timestamp,
+            index_last_update_phyoffset=result.index_physical_offset,
         )
         if search.complete:
-            if not found.records:
+            if not result.records:
                 return Answer(ResponseCode.QUERY_NOT_FOUND, header=header, remark=NOTHING)
-            return Answer(header=header, body=found.records)
+            return Answer(header=header, body=result.records)
         remark = (
             f"{search.walk.looked} entries of the index were looked at, and no message of "
             f"{search.walk.reached_ms} or before: ask on with that as endTimestamp, or raise "
             "maxIndexEntriesOfQuery"
         )
-        if not found.records:
+        if not result.records:
             return Answer(ResponseCode.SYSTEM_ERROR, header=header, remark=remark)
-        return Answer(header=header, body=found.records, remark=remark)
+        return Answer(header=header, body=result.records, remark=remark)

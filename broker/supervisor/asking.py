@@ -27,10 +27,10 @@ async def not_ready_reason(port: int) -> str | None:
             _get, port, "/readyz", "", PROBE_S, limiter=THREADS, abandon_on_cancel=True
         )
         checks = json.loads(body[:PROBE_BYTES_MAX])["checks"]
-        said = [f"{name}: {text}" for name, text in checks.items() if text != "ok"]
+        reasons = [f"{name}: {text}" for name, text in checks.items() if text != "ok"]
     except (OSError, http.client.HTTPException, ValueError, LookupError, AttributeError) as error:
         return f"does not answer on port {port}: {str(error) or type(error).__name__}"
-    return "; ".join(said) or (None if status == http.HTTPStatus.OK else f"answers {status}")
+    return "; ".join(reasons) or (None if status == http.HTTPStatus.OK else f"answers {status}")
 
 
 async def metrics_of(port: int, authorization: str) -> bytes:

@@ -39,15 +39,15 @@ def make_app(
     permits = Permits()
 
     async def ready(request: Request) -> Response:
-        found = await not_ready_reasons()
-        serves = any(reason is None for name, reason in found.items() if name != NAMESRV)
+        reasons = await not_ready_reasons()
+        serves = any(reason is None for name, reason in reasons.items() if name != NAMESRV)
         status = "degraded" if serves else "failing"
-        if not any(found.values()):
+        if not any(reasons.values()):
             status = "ok"
         return JSONResponse(
             {
                 "status": status,
-                "checks": {name: reason or "ok" for name, reason in found.items()},
+                "checks": {name: reason or "ok" for name, reason in reasons.items()},
             },
             status_code=200 if status == "ok" else 503,
             headers={"cache-control": "no-store"},

@@ -34,21 +34,21 @@ def layout_problem(config: BrokerConfig, disk: Disk) -> str | None:
     root, count = _path(config.store.store_path_root_dir), config.broker.broker_count
     if not disk.exists(root):
         return None
-    found = sorted(members(root, disk))
+    names = sorted(members(root, disk))
     if count == 1:
-        if not found:
+        if not names:
             return None
         return (
-            f"{root} has the stores of several brokers ({_names(found)}): set brokers:"
-            f" {found[-1] + 1}; to serve one of them alone,"
-            f" {_alone(config, root, found[0], disk)}"
+            f"{root} has the stores of several brokers ({_names(names)}): set brokers:"
+            f" {names[-1] + 1}; to serve one of them alone,"
+            f" {_alone(config, root, names[0], disk)}"
         )
     if _is_of_one(config, root, disk):
         return (
             f"{root} has the store of one broker: set brokers: 1, or make it that of broker 0:"
             f" {' && '.join(_moves(config, root, disk))}"
         )
-    more = [number for number in found if number >= count]
+    more = [number for number in names if number >= count]
     if more:
         return (
             f"{root} has stores of more brokers ({_names(more)}), whose messages nobody would find:"
@@ -74,7 +74,7 @@ def _is_of_one(config: BrokerConfig, root: Path, disk: Disk) -> bool:
     log = _log(config)
     if log is None:
         return is_store(root, disk)
-    signs = (root / one for one in STORE_SIGNS)
+    signs = (root / sign for sign in STORE_SIGNS)
     return _has_segments(log, disk) or any(
         disk.exists(sign) for sign in signs if not log.is_relative_to(sign)
     )

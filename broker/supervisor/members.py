@@ -162,14 +162,14 @@ class Members:
             if self.stopping:
                 return
             if not done:
-                away = [f"{one.name}: {one.trouble}" for one in self.all if one.trouble]
+                away = [f"{member.name}: {member.trouble}" for member in self.all if member.trouble]
                 log.error("member.not_renewed", broker_name=member.name, reason="; ".join(away))
                 return
         log.info("member.all_renewed", brokers=len(self.all))
 
     async def _all_ready(self) -> bool:
         while not self.stopping:
-            if all(one.state is State.READY for one in self.all):
+            if all(member.state is State.READY for member in self.all):
                 return True
             await self.change()
         return False

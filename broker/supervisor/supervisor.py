@@ -274,20 +274,20 @@ class Supervisor(Server):
         """Why each member, and the name server, is not ready."""
         from aerobee.broker.supervisor.http_app import NAMESRV
 
-        found: dict[str, str | None] = {NAMESRV: self.names.health.ready["kv_config"]()}
+        reasons: dict[str, str | None] = {NAMESRV: self.names.health.ready["kv_config"]()}
         if self.stop_wanted.is_set():
-            found[NAMESRV] = "the brokers are stopping"
+            reasons[NAMESRV] = "the brokers are stopping"
 
         async def ask(name: str, number: int) -> None:
             reason = await not_ready_reason(self._http_port(number))
-            found[name] = reason or self._unregistered(name)
+            reasons[name] = reason or self._unregistered(name)
 
         async with trio.open_nursery() as asking:
             for member in self.members.all:
-                found[member.name] = member.trouble
+                reasons[member.name] = member.trouble
                 if member.state is State.READY:
                     asking.start_soon(ask, member.name, member.number)
-        return found
+        return reasons
 
     def _unregistered(self, name: str) -> str | None:
         """Why no client finds a member that is ready by itself; None: they do."""
@@ -314,8 +314,8 @@ class Supervisor(Server):
 
     def _figures(self) -> list[MemberFigures]:
         return [
-            MemberFigures(one.name, one.state is State.READY, max(0, one.starts - 1))
-            for one in self.members.all
+            MemberFigures(member.name, member.state is State.READY, max(0, member.starts - 1))
+            for member in self.members.all
         ]
 
     # ── Stop ──
@@ -329,4 +329,4 @@ class Supervisor(Server):
             if self.refused == REFUSED_STORE:
                 raise StoreLocked(text)
             raise OSError(text)
-        return self.saved and all(one.exit_code in CLEAN for one in self.members.all)
+        return self.saved and all(member.exit_code in CLEAN for member in self.members.all)

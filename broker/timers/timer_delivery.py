@@ -340,7 +340,7 @@ class TimerDelivery:
         numbers = chain.deletions()
         if not numbers:
             return None
-        found: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         done = 0
         while done < len(numbers):
             part = _together(map(chain.due, numbers[done : done + READ_MAX]))
@@ -349,9 +349,9 @@ class TimerDelivery:
                 record = _whole(view)
                 timed = None if record is None else TimerProperties.of(record.properties)
                 if record is not None and timed is not None:
-                    found |= delete_keys(record.properties, timed.topic)
+                    keys |= delete_keys(record.properties, timed.topic)
             await self.pace.rest()
-        return found
+        return keys
 
     def _read(self, part: Sequence[DueTimer]) -> list[memoryview | None]:
         """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""

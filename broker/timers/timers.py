@@ -266,11 +266,11 @@ class Timers:
     def due_within(self) -> list[tuple[int, int]]:
         """Seconds, and timers that are due within."""
         now_ms = begin_ms = self._clock.now_ms()
-        found = []
+        counts = []
         total = self.late
         for bound_s in SNAPSHOT_BOUNDS_S:
             end_ms = now_ms + bound_s * 1000
             total += self.timers.wheel.count(begin_ms, end_ms)
-            found.append((bound_s, total))
+            counts.append((bound_s, total))
             begin_ms = end_ms
-        return found
+        return counts

@@ -53,9 +53,9 @@ class TimingCounts:
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by the content of the file. Raises: ValueError for another shape."""
-        found = {
+        counts = {
             str(topic): (int(entry["count"]), int(entry["timeStamp"]))
             for topic, entry in mapping(document, "timingCount").items()
         }
-        self.waiting = {topic: count for topic, (count, _) in found.items() if count}
-        self.changed_ms = {topic: found[topic][1] for topic in self.waiting}
+        self.waiting = {topic: count for topic, (count, _) in counts.items() if count}
+        self.changed_ms = {topic: counts[topic][1] for topic in self.waiting}

@@ -145,8 +145,8 @@ class TopicProcessor:
     ) -> Steps:
         """GET_ALL_TOPIC_CONFIG: every topic, or one page of them."""
         table = self.topics.configs
-        asked = PageRequest(header.topic_seq, header.data_version, header.max_topic_num)
-        configs = page_of(table, asked, self.topics.version, self.page)
+        page = PageRequest(header.topic_seq, header.data_version, header.max_topic_num)
+        configs = page_of(table, page, self.topics.version, self.page)
         total = headers.GetAllTopicConfigResponse(total_topic_num=len(table))
         around = TopicConfigSerializeWrapper(data_version=self.topics.version).to_bytes()
         before, name, behind = around.partition(b'"topicConfigTable":')

@@ -269,12 +269,12 @@ def op_offsets(body: bytes | memoryview) -> list[int]:
 
     Pieces that are not numbers are ignored.
     """
-    found = []
+    offsets = []
     for piece in bytes(body).split(b","):
         text = piece.strip()
         if text.isdigit() and len(text) <= OFFSET_DIGITS:
-            found.append(int(text))
-    return found
+            offsets.append(int(text))
+    return offsets
 
 
 def _integer(text: str | None, default: int) -> int:

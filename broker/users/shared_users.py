@@ -132,27 +132,33 @@ class SharedUsers:
         open. Raises: Refusal when it cannot be read: a change would write the tables of before over
         it.
         """
-        found = self._identities()
-        if found == self._read:
+        identities = self._identities()
+        if identities == self._read:
             return
         users, acls = self._users.everyone(), self._acls.everyone()
         try:
-            documents = [await self._disk.in_thread(self._document, one) for one, _ in self._tables]
+            documents = [
+                await self._disk.in_thread(self._document, table) for table, _ in self._tables
+            ]
             # No await until both are taken: no request sees one without the other.
             for (_, load), document in zip(self._tables, documents, strict=True):
                 if document is not None:
                     load(document)
         except (TableDamaged, OSError, *UNREADABLE) as error:
-            if found != self._unread:
+            if identities != self._unread:
                 log.error("user.not_reread", path=str(self._path.parent), reason=str(error))
-            self._unread = found
+            self._unread = identities
             text = f"what another process has changed cannot be read: {error}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
-        self._read, self._unread = found, None
+        self._read, self._unread = identities, None
         changed = different(users, self._users.everyone())
         changed |= different(acls, self._acls.everyone())
         log.info("user.reread", changed=len(changed))
-        await self._cut_off(lambda one: not changed.isdisjoint(one.accounts) and one is not asking)
+        await self._cut_off(
+            lambda connection: (
+                not changed.isdisjoint(connection.accounts) and connection is not asking
+            )
+        )
 
     @property
     def _path(self) -> Path:
@@ -161,7 +167,7 @@ class SharedUsers:
     def _identities(self) -> list[tuple[int, int, int]]:
         """The state of the files. Raises: Refusal when the system does not say it."""
         try:
-            found = [self._disk.identity(table.file.path) for table, _ in self._tables]
+            identities = [self._disk.identity(table.file.path) for table, _ in self._tables]
         except OSError as error:
             if not self._silent:
                 self._silent = True
@@ -169,7 +175,7 @@ class SharedUsers:
             text = f"the files of users cannot be looked at: {error}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
         self._silent = False
-        return found
+        return identities
 
     def _document(self, table: SavedTable) -> Mapping[str, Any] | None:
         return table.file.load(lambda document: document)

@@ -106,8 +106,8 @@ class UserProcessor:
                 self._check_another(before)
         after = self._users.update(wanted)
         cut_off = wanted.username if after != before else ""
-        said = change(after.username, before, after)
-        return self._saved(said, cut_off=cut_off, asking=connection)
+        answer = change(after.username, before, after)
+        return self._saved(answer, cut_off=cut_off, asking=connection)
 
     def delete_user(
         self, header: headers.DeleteUser, command: Command, connection: Connection
@@ -122,8 +122,8 @@ class UserProcessor:
             self._check_super(command, "update", ResponseCode.NO_PERMISSION)
             self._check_another(before)
         self._users.delete(name)
-        said = change(name, before, None)
-        return self._saved(said, acls=self._acls.forget(name), cut_off=name, asking=connection)
+        answer = change(name, before, None)
+        return self._saved(answer, acls=self._acls.forget(name), cut_off=name, asking=connection)
 
     def user(self, header: headers.GetUser, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_USER: no body for an unknown one."""
@@ -181,9 +181,9 @@ class UserProcessor:
             raise NoPermission(f"The subject of User:{name} is not exist.")
         before = rights_of(self._acls.get(name))
         less = yield from self._acls.update(name, wanted)
-        said = change(name, before, rights_of(self._acls.get(name)))
+        answer = change(name, before, rights_of(self._acls.get(name)))
         cut_off = name if less else ""
-        return self._saved(said, users=False, acls=True, cut_off=cut_off, asking=connection)
+        return self._saved(answer, users=False, acls=True, cut_off=cut_off, asking=connection)
 
     def delete_acl(
         self, header: headers.DeleteAcl, command: Command, connection: Connection
@@ -196,8 +196,8 @@ class UserProcessor:
             return DONE
         before = rights_of(self._acls.get(name))
         self._acls.delete(name, policy, resource)
-        said = change(name, before, rights_of(self._acls.get(name)))
-        return self._saved(said, users=False, acls=True, cut_off=name, asking=connection)
+        answer = change(name, before, rights_of(self._acls.get(name)))
+        return self._saved(answer, users=False, acls=True, cut_off=name, asking=connection)
 
     def acl(self, header: headers.GetAcl, command: Command, connection: Connection) -> Answer:
         """AUTH_GET_ACL: no body without policies."""
@@ -250,7 +250,9 @@ class UserProcessor:
         have shrunk, but the one that asked. Raises: Refusal.
         """
         if cut_off:
-            await self._cut_off(lambda one: cut_off in one.accounts and one is not asking)
+            await self._cut_off(
+                lambda connection: cut_off in connection.accounts and connection is not asking
+            )
         try:
             # The rights of a deleted user go first: after a crash between the two the user is left
             # without any.

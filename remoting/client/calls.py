@@ -207,8 +207,8 @@ def reason_of(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(map(reason_of, error.exceptions)))
-    if found := getattr(error, "verify_message", None):
-        return f"TLS: the certificate is not trusted: {found}"
+    if message := getattr(error, "verify_message", None):
+        return f"TLS: the certificate is not trusted: {message}"
     if hasattr(error, "library"):
         # TLS raises an OSError with error numbers of its own.
         return f"TLS: {getattr(error, 'reason', None) or error}"

@@ -67,9 +67,9 @@ class TlsSocket:
     def recv(self, most: int) -> bytes:
         """Received bytes; none at the end of the stream. Raises: TimeoutError, OSError."""
         while True:
-            found = self._attempt(lambda: self._tls.read(most))
-            if found is not None:
-                return found
+            data = self._attempt(lambda: self._tls.read(most))
+            if data is not None:
+                return data
             if not self._fetch():
                 return b""
 

@@ -79,15 +79,15 @@ def refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def quoted_key(found: re.Match[str]) -> str:
+def quoted_key(match: re.Match[str]) -> str:
     """A key that is not a string, as a string. Strings stay as they are."""
-    if found["string"] is not None:
-        return found["string"]
-    if found["number"] is not None:
-        return f'{found["before"]}"{found["number"]}"'
-    key = json.loads(found["object"], strict=False)
+    if match["string"] is not None:
+        return match["string"]
+    if match["number"] is not None:
+        return f'{match["before"]}"{match["number"]}"'
+    key = json.loads(match["object"], strict=False)
     text = json.dumps(key, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-    return found["before"] + json.dumps(text, ensure_ascii=False)
+    return match["before"] + json.dumps(text, ensure_ascii=False)
 
 
 # ── Depth ──
@@ -138,18 +138,18 @@ class Resolver:
 
     def target(self, path: str) -> Any:
         """The target of a reference; `path` is like `$.a.b[0]`. Raises: ValueError."""
-        found = self.root
+        value = self.root
         steps = list(STEP.finditer(path))
         if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
             raise ValueError(f"reference {path[:MAX_DEPTH]!r}")
         for step in steps:
             key: Any = step[1] if step[1] is not None else int(step[2])
             try:
-                found = found[key]
+                value = value[key]
             except (LookupError, TypeError):
                 raise ValueError(f"reference {path[:MAX_DEPTH]!r} leads nowhere") from None
-        self.count(found)
-        return found
+        self.count(value)
+        return value
 
     def count(self, value: Any) -> None:
         """Count a value and everything in it.

@@ -76,7 +76,7 @@ class Descriptors:
         """Make a call that needs a descriptor; use one of the reserve if there is no other."""
         while True:
             try:
-                found: R = self._call(function, *args, **kwargs)
+                result: R = self._call(function, *args, **kwargs)
             except OSError as error:
                 if error.errno not in NONE_LEFT:
                     raise
@@ -86,7 +86,7 @@ class Descriptors:
                     # Another thread has taken the last one.
                     raise error from None
             else:
-                return found
+                return result
             self._close(spare)
 
     def give_back(self, fd: int) -> None:

@@ -159,10 +159,10 @@ class Disk(Places):
         """Names in a directory, sorted, with lengths of files and None for directories."""
         if not self.exists(path):
             return {}
-        with self._call(os.scandir, path) as found:
+        with self._call(os.scandir, path) as listing:
             sizes = {
                 entry.name: None if entry.is_dir() else entry.stat().st_size
-                for entry in found
+                for entry in listing
                 if entry.name != LOST_FOUND
             }
             return dict(sorted(sizes.items()))
@@ -170,9 +170,9 @@ class Disk(Places):
     def folders(self, path: Path) -> list[str]:
         """Names of the directories in a directory, sorted; none when it does not exist."""
         try:
-            with self._call(os.scandir, path) as found:
+            with self._call(os.scandir, path) as listing:
                 return sorted(
-                    entry.name for entry in found if entry.is_dir() and entry.name != LOST_FOUND
+                    entry.name for entry in listing if entry.is_dir() and entry.name != LOST_FOUND
                 )
         except (FileNotFoundError, NotADirectoryError):
             return []

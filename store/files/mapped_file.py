@@ -198,7 +198,7 @@ class MappedFile:
 
     def _still_read(self) -> list[ref[mmap]]:
         """The mappings given up that still have readers."""
-        return [one for one in self._given_up if one() is not None]
+        return [view for view in self._given_up if view() is not None]
 
     def release(self) -> bool:
         """Unmap and close a deleted file; False while views of it exist: try again.

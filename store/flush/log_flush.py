@@ -356,7 +356,9 @@ class LogFlush:
                 continue
             await trio.sleep(max(0.0, self.waiting[0].deadline - self._clock.monotonic()))
             now, flushed = self._clock.monotonic(), self._log.flushed
-            late = sum(one.deadline <= now and one.end_offset > flushed for one in self.waiting)
+            late = sum(
+                sender.deadline <= now and sender.end_offset > flushed for sender in self.waiting
+            )
             if late:
                 self._stats.sync_timeouts += late
                 log.warning("flush.timed_out", messages=late, flushed=flushed)

@@ -70,8 +70,8 @@ class RecoveryPointFile:
         if not self._disk.exists(self.path):
             return None
         data = self._disk.read(self.path)
-        found = [_slot(data[at : at + SLOT_BYTES]) for at in SLOTS_AT]
-        return max(filter(None, found), key=lambda point: point.number, default=None)
+        slots = [_slot(data[at : at + SLOT_BYTES]) for at in SLOTS_AT]
+        return max(filter(None, slots), key=lambda point: point.number, default=None)
 
     def write(self, point: RecoveryPoint, *, sync: bool) -> None:
         """Write it over the older slot; with `sync` it survives a power cut.

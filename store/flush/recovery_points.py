@@ -156,7 +156,9 @@ class RecoveryPoints:
             return
         flushed = self._log.flushed
         waiting, self._waiting = self._waiting, None
-        true = next((one for one in (taken, waiting) if one and one.log_end <= flushed), None)
+        true = next(
+            (point for point in (taken, waiting) if point and point.log_end <= flushed), None
+        )
         if true is not taken:
             # The older one comes true first.
             self._waiting = taken if true or waiting is None else waiting

@@ -122,17 +122,17 @@ def stored(buffer: Buffer, at: int = 0) -> StoredMessage:
 
 def stored_messages(views: Iterable[Buffer]) -> tuple[list[StoredMessage], RecordDamaged | None]:
     """The messages in views of whole records, up to a damaged one."""
-    found = []
+    messages = []
     try:
         for view in views:
             at, end = 0, len(view)
             while at < end:
                 message = stored(view, at)
-                found.append(message)
+                messages.append(message)
                 at += message.size
     except RecordDamaged as error:
-        return found, error
-    return found, None
+        return messages, error
+    return messages, None
 
 
 def copy_bytes(topic: str, message: StoredMessage, properties: bytes) -> int:

@@ -71,10 +71,10 @@ def value_of(properties: bytes, name: bytes) -> str | None:
     value = properties[at:] if end < 0 else properties[at:end]
     if not value:
         # It does not count, so an earlier one of the same name may.
-        found = _last_filled(name).match(properties)
-        if found is None:
+        match = _last_filled(name).match(properties)
+        if match is None:
             return None
-        value = found[1]
+        value = match[1]
     return value.decode("utf-8", "replace")
 
 

@@ -71,17 +71,17 @@ def queues_below(
     A file belongs to its queue when its name fits the size that most files have.
     Raises: OSError.
     """
-    found = [
+    queues = [
         (topic, int(name), path, listing.sizes(path))
         for topic in listing.folders(top)
         if wanted(topic)
         for name in sorted(filter(_is_number, listing.folders(f"{top}/{topic}")), key=int)
         for path in [f"{top}/{topic}/{name}"]
     ]
-    size = usual_size((size for *_, sizes in found for size in sizes.values()), QUEUE_FILE_BYTES)
+    size = usual_size((size for *_, sizes in queues for size in sizes.values()), QUEUE_FILE_BYTES)
     return [
         (Queue(topic, queue_id, path, size, tuple(_starts(sizes, size))), sizes)
-        for topic, queue_id, path, sizes in found
+        for topic, queue_id, path, sizes in queues
     ]
 
 

@@ -87,14 +87,14 @@ class Tokens:
         at = self.position
         if at == len(self.text):
             return Token(Kind.END, "", at)
-        found = TOKEN.match(self.text, at)
-        if found is None:
+        match = TOKEN.match(self.text, at)
+        if match is None:
             raise SqlInvalid(f"no token begins with {self.text[at]!r} at character {at + 1}")
         self.count += 1
         if self.count > TOKENS_MAX:
             raise SqlInvalid(f"more than {TOKENS_MAX} tokens")
-        self.position = found.end()
-        return token(Kind[found.lastgroup or ""], found.group(), at)
+        self.position = match.end()
+        return token(Kind[match.lastgroup or ""], match.group(), at)
 
 
 def token(kind: Kind, text: str, position: int) -> Token:

@@ -52,8 +52,8 @@ _CODES_MAX = 4_096
 
 def tags_code_of(properties: bytes) -> int:
     """The code of the TAGS in an encoded property string. Hot."""
-    before, found, after = properties.rpartition(b"TAGS\x01")
-    if not found:
+    before, mark, after = properties.rpartition(b"TAGS\x01")
+    if not mark:
         return 0
     tags = after.partition(b"\x02")[0]
     if not tags or (before and before[-1] != 2):

@@ -93,20 +93,20 @@ class Walk:
     def __iter__(self) -> Iterator[tuple[int, RecordHeader]]:
         data, base, at, until, crc = self._data, self._base, self._begin, self._until, self._crc
         while at < until:
-            found = parse(data, at - base, at, crc)
-            if isinstance(found, NoRecord):
-                self.stop = self._stop(at, found)
+            header = parse(data, at - base, at, crc)
+            if isinstance(header, NoRecord):
+                self.stop = self._stop(at, header)
                 return
-            yield at, found
-            at += found.size
+            yield at, header
+            at += header.size
         self.stop = Stop(END, at)
 
-    def _stop(self, at: int, found: NoRecord) -> Stop:
+    def _stop(self, at: int, fault: NoRecord) -> Stop:
         data, base, segment_end = self._data, self._base, self._segment_end
         end = base + len(data)
         if end < segment_end and (need := _needed(data, at - base, at, segment_end)) > end - at:
             return Stop(MORE, at, need)
-        return Stop(found.kind, at, found.size)
+        return Stop(fault.kind, at, fault.size)
 
 
 def resumes_at(stop: Stop, readable_end: int, segment_end: int) -> int:
@@ -194,9 +194,9 @@ def _fault(data: Buffer, at: int, physical_offset: int, segment_end: int) -> tup
         return BAD_LENGTHS, f"size {size} and the length of the body disagree"
     if left < size:
         return BAD_SIZE, f"size {size}, but the file ends after {left} bytes"
-    found = parse(data, at, physical_offset)
-    if isinstance(found, NoRecord):
-        text = "lengths do not add up" if found.size else "body length or topic"
+    header = parse(data, at, physical_offset)
+    if isinstance(header, NoRecord):
+        text = "lengths do not add up" if header.size else "body length or topic"
         return BAD_LENGTHS, text
     if isinstance(parse(data, at, physical_offset, crc=True), NoRecord):
         return CRC, "body CRC"

@@ -202,9 +202,9 @@ class IndexWalk:
         Entries are in the order of their times, unless the clock was set back in between.
         """
 
-        def time_of(one: int) -> int:
-            entry = INDEX_ENTRY.read(whole(handle, _ENTRY, file.shape.entry_position(one)))
-            return self._began_ms + (1_000 * entry.time_diff_s if one > 1 else 0)
+        def time_of(position: int) -> int:
+            entry = INDEX_ENTRY.read(whole(handle, _ENTRY, file.shape.entry_position(position)))
+            return self._began_ms + (1_000 * entry.time_diff_s if position > 1 else 0)
 
         self.looked += SEARCH_COST
         self._number = bisect_right(range(1, number), self._end_ms, key=time_of)

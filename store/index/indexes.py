@@ -80,15 +80,15 @@ class Indexes:
         a kill a Java broker deletes that file, and takes what the time covers for indexed. Raises:
         OSError.
         """
-        found = list(self._found())
-        kept = len(found)
-        for number, file in enumerate(found):
+        files = list(self._found())
+        kept = len(files)
+        for number, file in enumerate(files):
             believed = _believed(file, clean=clean, vouched_ms=vouched_ms, log_end=log_end)
-            if not believed or (number and not file.follows(found[number - 1].head)):
+            if not believed or (number and not file.follows(files[number - 1].head)):
                 kept = number
                 break
-        self.files = found[:kept]
-        dropped = found[kept:]
+        self.files = files[:kept]
+        dropped = files[kept:]
         safe = self._safe(vouched_ms)
         if dropped or safe < vouched_ms:
             promise(safe)

@@ -112,8 +112,8 @@ class KeyIndex:
     def result(self, search: KeySearch) -> QueryResult:
         """What a search has found, and how far the index has come; reports damage, once."""
         damaged, search.damaged = search.damaged, []
-        for one in damaged:
-            self._report(one)
+        for record in damaged:
+            self._report(record)
         return QueryResult(search.records, *self.service.end)
 
     async def query(

@@ -151,10 +151,10 @@ class KeySearch:
 
     def _answers(self, record: bytes, physical_offset: int) -> bool:
         """Whether the record has the key, and not only its hash."""
-        found = parse(record, 0, physical_offset)
-        if isinstance(found, NoRecord):
+        header = parse(record, 0, physical_offset)
+        if isinstance(header, NoRecord):
             return False
         question = self._question
-        if found.topic != question.topic or found.store_timestamp < question.begin_ms:
+        if header.topic != question.topic or header.store_timestamp < question.begin_ms:
             return False
-        return self._key in keys_of(found.properties)
+        return self._key in keys_of(header.properties)

@@ -109,8 +109,8 @@ class CheckedReads:
             runs.append(ByteRange(segment, begin - segment.start, end - segment.start))
         records = self._cold.ranges(self._log.queue.open_files, runs)
         self._give(result, queue, taken, records, damaged)
-        for one in damaged:
-            self.report(one)
+        for record in damaged:
+            self.report(record)
         result.next_begin_offset = following
         if result.count:
             result.status = GetStatus.FOUND
@@ -145,17 +145,17 @@ class CheckedReads:
         topic, queue_id = queue.topic, queue.queue_id
         begin = at = 0
         for queue_offset, physical, size in taken:
-            found = parse(records, at, physical, True)
+            header = parse(records, at, physical, True)
             at += size
             if (
-                isinstance(found, RecordHeader)
-                and found.size == size
-                and found.queue_offset == queue_offset
-                and found.queue_id == queue_id
-                and found.topic == topic
+                isinstance(header, RecordHeader)
+                and header.size == size
+                and header.queue_offset == queue_offset
+                and header.queue_id == queue_id
+                and header.topic == topic
             ):
                 continue
-            reason = _doubt(records[at - size : at], physical, found)
+            reason = _doubt(records[at - size : at], physical, header)
             damaged.append(Damage(physical, topic, queue_id, queue_offset, reason))
             if begin < at - size:
                 result.views.append(records[begin : at - size])
@@ -169,10 +169,10 @@ class CheckedReads:
 
     def sound(self, record: memoryview, physical_offset: int) -> bool:
         """Whether the body of a whole record matches its CRC."""
-        found = damage_of(record, physical_offset)
-        if found is not None:
-            self.report(found)
-        return found is None
+        damage = damage_of(record, physical_offset)
+        if damage is not None:
+            self.report(damage)
+        return damage is None
 
     def report(self, damaged: Damage) -> None:
         """Count it, and log it unless that was just done."""
@@ -188,13 +188,13 @@ class CheckedReads:
         log.error("record.damaged", path=path, **damaged._asdict(), left_out=left_out)
 
 
-def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRecord) -> str:
+def _doubt(record: memoryview, physical_offset: int, header: RecordHeader | NoRecord) -> str:
     """Why this is not the message of its queue offset; `found` is the result of `parse`."""
-    if isinstance(found, NoRecord):
+    if isinstance(header, NoRecord):
         return fault_at(record, 0, physical_offset).detail
-    if found.size != len(record):
-        return f"size {found.size}, its unit says {len(record)}"
-    return f"it is message {found.queue_offset} of {found.topic}-{found.queue_id}"
+    if header.size != len(record):
+        return f"size {header.size}, its unit says {len(record)}"
+    return f"it is message {header.queue_offset} of {header.topic}-{header.queue_id}"
 
 
 def damage_of(record: bytes | memoryview, physical_offset: int) -> Damage | None:
@@ -202,7 +202,7 @@ def damage_of(record: bytes | memoryview, physical_offset: int) -> Damage | None
     if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
         return None
     reason = fault_at(record, 0, physical_offset).detail
-    found = parse(record, 0, physical_offset)
-    if isinstance(found, NoRecord):
+    header = parse(record, 0, physical_offset)
+    if isinstance(header, NoRecord):
         return Damage(physical_offset, "", -1, -1, reason)
-    return Damage(physical_offset, found.topic, found.queue_id, found.queue_offset, reason)
+    return Damage(physical_offset, header.topic, header.queue_id, header.queue_offset, reason)

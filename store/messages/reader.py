@@ -317,19 +317,19 @@ class QueueReader:
 
         Raises: NotInMemory with all pieces, OSError.
         """
-        found: list[memoryview | None] = []
+        records_read: list[memoryview | None] = []
         missing: list[Piece] = []
         start = begin = end = 0  # of the segment at hand; what is mapped and written of it
         pages = _NOTHING
         for physical, size in places:
             if size < FIXED_BYTES:
-                found.append(None)
+                records_read.append(None)
                 continue
             if not begin <= physical <= end - size:
                 file = self._log.queue.find(physical) if self._is_mapped(physical) else None
                 if file is None or physical + size > file.max_offset:
                     try:
-                        found.append(self.record(physical, size))
+                        records_read.append(self.record(physical, size))
                     except NotInMemory as miss:
                         missing += miss.pieces
                     continue
@@ -337,10 +337,10 @@ class QueueReader:
                 begin = max(start, self._mapped_begin)
             at = physical - start
             named = _size_and_offset(pages, at) == (size, physical)
-            found.append(pages[at : at + size] if named else None)
+            records_read.append(pages[at : at + size] if named else None)
         if missing:
             raise NotInMemory(tuple(missing))
-        return found
+        return records_read
 
     def message(self, queues: ConsumeQueues, physical_offset: int) -> Record | None:
         """The message that begins there; None for bytes that only look like one.

@@ -94,5 +94,5 @@ class QueueFiles:
 
     def give_back(self, paths: Sequence[Path]) -> None:
         """Put back files that could not be removed: a gap would end the queue at a start."""
-        found = {start: path for path in paths if (start := segment_start(path.name)) is not None}
-        self._paths = {**found, **self._paths}
+        starts = {start: path for path in paths if (start := segment_start(path.name)) is not None}
+        self._paths = {**starts, **self._paths}

@@ -324,16 +324,16 @@ class QueueUnits(QueueFiles):
 
     def _units_before(self, queue_offset: int, physical_offset: int) -> bytes:
         """The valid units from there on, in one piece, of messages before that byte of the log."""
-        found = bytearray()
+        data = bytearray()
         last = -1
         while units := self.units(queue_offset, CHUNK_BYTES // UNIT_SIZE):
             for index, (physical, size, _) in enumerate(_iter_units(units)):
                 if not last < physical < physical_offset or size <= 0:
-                    return bytes(found + units[: index * UNIT_SIZE])
+                    return bytes(data + units[: index * UNIT_SIZE])
                 last = physical
-            found += units
+            data += units
             queue_offset += len(units) // UNIT_SIZE
-        return bytes(found)
+        return bytes(data)
 
     def _scan(self, start: int) -> int:
         """Bytes of valid units at the begin of a file; physical offsets must increase."""

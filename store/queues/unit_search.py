@@ -28,7 +28,7 @@ class UnitSearch(NamedTuple):
         For a thread. Raises: OSError.
         """
         with QueueReader(self.queue, lambda path: disk.open(Path(path), writable=False)) as reader:
-            found = reader.first_at(physical_offset, self.low, self.high)
+            unit = reader.first_at(physical_offset, self.low, self.high)
         if reader.gone:
             raise FileNotFoundError(f"a file of {self.queue.path} is gone")
-        return found
+        return unit

@@ -103,8 +103,8 @@ def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int]) -> None
         refuse_damage(log, end_offset, more)
 
 
-def _is_blank(found: RecordHeader | NoRecord) -> bool:
-    return isinstance(found, NoRecord) and found.kind == BLANK
+def _is_blank(header: RecordHeader | NoRecord) -> bool:
+    return isinstance(header, NoRecord) and header.kind == BLANK
 
 
 def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
@@ -153,11 +153,11 @@ def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int)
             # That record was cut off because its properties are not closed.
             continue
         segment = log.queue.find(position)
-        found = None if segment is None else log.parse_at(segment, position, crc=True)
+        header = None if segment is None else log.parse_at(segment, position, crc=True)
         # Older ones were left by another broker's cut, which erases nothing.
-        if not isinstance(found, RecordHeader) or found.store_timestamp < last_store_timestamp:
+        if not isinstance(header, RecordHeader) or header.store_timestamp < last_store_timestamp:
             continue
-        appends.add((found.topic, found.queue_id, found.store_timestamp))
+        appends.add((header.topic, header.queue_id, header.store_timestamp))
         if not torn or len(appends) > 1:
             more = f", whole messages follow at {position}"
             refuse_damage(log, physical_offset, more)
@@ -199,10 +199,10 @@ def altered(
     It stays in the log and keeps its unit: readers leave it out and continue behind it. All before
     `safe` was on disk; after a kill everything is there but the end of the last append.
     """
-    found = log.parse_at(file, physical_offset)
-    if isinstance(found, NoRecord):
+    header = log.parse_at(file, physical_offset)
+    if isinstance(header, NoRecord):
         return None
-    end = physical_offset + found.size
+    end = physical_offset + header.size
     if end > safe:
         following = log.parse_at(file, end)
         if not killed or (isinstance(following, NoRecord) and not _is_blank(following)):
@@ -213,7 +213,7 @@ def altered(
         reason=reason_at(log, physical_offset),
         continued_at=end,
     )
-    return found
+    return header
 
 
 def sound_end(
@@ -249,8 +249,8 @@ def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:
     file = log.queue.find(physical_offset)
     if file is None:
         return 0
-    found = parse(file.readable(), physical_offset - file.start, physical_offset, crc)
-    return 0 if isinstance(found, NoRecord) else found.store_timestamp
+    header = parse(file.readable(), physical_offset - file.start, physical_offset, crc)
+    return 0 if isinstance(header, NoRecord) else header.store_timestamp
 
 
 def reason_at(log: CommitLog, physical_offset: int) -> str:

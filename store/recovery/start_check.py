@@ -87,9 +87,9 @@ def refuse_foreign(disk: Disk, root: Path) -> None:
     """
     with refusing(root):
         for sign in SIGNS:
-            found = _find(disk, root / sign.directory, sign, _SEARCH_DEPTH if sign.deep else 1)
-            if found is not None:
-                raise StoreForeign(f"{found}: {sign.means}, or choose another directory")
+            place = _find(disk, root / sign.directory, sign, _SEARCH_DEPTH if sign.deep else 1)
+            if place is not None:
+                raise StoreForeign(f"{place}: {sign.means}, or choose another directory")
         _check_topics(disk, root / CONFIG / "topics.json")
         if disk.exists(root / "kvStore"):
             log.warning("store.pop_state_ignored", path=str(root / "kvStore"))
@@ -101,9 +101,9 @@ def _find(disk: Disk, directory: Path, sign: Sign, depth: int) -> Path | None:
     for name in disk.listdir(directory):
         path = directory / name
         if depth > 1 and disk.is_directory(path):
-            found = _find(disk, path, sign, depth - 1)
-            if found is not None:
-                return found
+            place = _find(disk, path, sign, depth - 1)
+            if place is not None:
+                return place
         elif fnmatchcase(name, sign.pattern) and not (sign.empty_ok and not disk.size(path)):
             return path
     return None
@@ -170,7 +170,9 @@ def refuse_small_disk(
         needed: dict[int, int] = {}
         places: dict[int, Path] = {}
         for directory, size in ((log_directory, 2 * segment_bytes), (root / INDEX, index_bytes)):
-            place = next(one for one in (directory, *directory.parents) if disk.exists(one))
+            place = next(
+                parent for parent in (directory, *directory.parents) if disk.exists(parent)
+            )
             device = disk.device(place)
             needed[device] = needed.get(device, 0) + size
             places.setdefault(device, place)

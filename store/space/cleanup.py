@@ -310,10 +310,10 @@ class Cleanup:
     async def _release(self) -> None:
         """Unmap and close deleted segments without readers, which frees their space."""
         held = self._held
-        free = await self._disk.in_thread(_release_all, [one.file for one in held])
-        self._held = [one for one in held if one.file not in free]
+        free = await self._disk.in_thread(_release_all, [segment.file for segment in held])
+        self._held = [segment for segment in held if segment.file not in free]
         now = self._clock.monotonic()
-        self._warned &= {one.file.start for one in self._held}
+        self._warned &= {segment.file.start for segment in self._held}
         for file, since_s in self._held:
             waited_s = now - since_s
             late = waited_s * 1_000 >= self.config.destroy_maped_file_interval_forcibly_ms

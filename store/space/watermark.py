@@ -145,19 +145,19 @@ class DiskWatch:
         """The answer for each directory, None where the system gives none; those below the root
         that do not exist are left out. For a thread.
         """
-        found: list[Space | None] = []
+        spaces: list[Space | None] = []
         for directory in self.directories:
             try:
-                found.append(self._disk.free_space(directory))
+                spaces.append(self._disk.free_space(directory))
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and directory in self.directories[2:]:
                     continue
                 if not self._silent:
                     self._silent = True
                     log.warning("cleanup.space_unknown", path=str(directory), error=str(error))
-                found.append(None)
-        self._silent = None in found
-        return found
+                spaces.append(None)
+        self._silent = None in spaces
+        return spaces
 
     def _usage(self, space: Space | None) -> Usage:
         return NOTHING_KNOWN if space is None else usage_of(space, self.config)

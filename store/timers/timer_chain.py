@@ -59,12 +59,12 @@ class Chain:
     def __len__(self) -> int:
         return len(self._physical_offsets)
 
-    def take(self, found: ChainUnits) -> None:
+    def take(self, units: ChainUnits) -> None:
         """Add the next older ones, at least one."""
         _, previous, magic, enqueued, _, physical_offsets, sizes, *_ = zip(
-            *found.units, strict=True
+            *units.units, strict=True
         )
-        self._positions.extend(found.positions)
+        self._positions.extend(units.positions)
         self._physical_offsets.extend(physical_offsets)
         self._sizes.extend(sizes)
         self._magic.extend(magic)

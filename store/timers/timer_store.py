@@ -162,13 +162,13 @@ class TimerStore:
         while len(chain) < enough:
             if chain.next < first:
                 return True
-            found = self.log.chained(chain.next, first, enough - len(chain))
-            if not found.units:
+            units = self.log.chained(chain.next, first, enough - len(chain))
+            if not units.units:
                 if chain.next >= self.log.begin:
                     log.error("timer.chain_broken", time_ms=chain.time_ms, position=chain.next)
                 chain.next = NO_UNIT
                 return True
-            chain.take(found)
+            chain.take(units)
         return False
 
     def settle(self, chain: Chain, done: int) -> bool:

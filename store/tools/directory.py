@@ -167,9 +167,9 @@ def opened(root: Path, findings: Findings, log: Path | None = None) -> Iterator[
     disk = ReadOnlyDisk()
     if not disk.is_directory(root):
         raise StoreUnusable(f"{root} is no directory")
-    found = locations(root, log, disk)
-    if found[0].root != root:
-        names = ", ".join(str(one.root) for one in found)
+    stores = locations(root, log, disk)
+    if stores[0].root != root:
+        names = ", ".join(str(store.root) for store in stores)
         raise StoreUnusable(f"{root} has the stores of several brokers: {names}")
     refuse_foreign(disk, root)
     lock = LockFile(Disk(), root / LOCK)
@@ -179,7 +179,7 @@ def opened(root: Path, findings: Findings, log: Path | None = None) -> Iterator[
         if disk.exists(lock.path):
             live = not taken(lock, findings)
         owner = lock.owner() if lock.held else ""
-        directory = Directory(root, disk, findings, live=live, log=found[0].log, owner=owner)
+        directory = Directory(root, disk, findings, live=live, log=stores[0].log, owner=owner)
         yield directory
         directory.log.close()
     finally:

@@ -65,33 +65,33 @@ def export(
     `unpack` takes a body and its sysFlag, and raises ValueError where it cannot be unpacked.
     Raises: StoreRefused, StoreUnusable where `output` has messages already, OSError.
     """
-    found = Export(path=str(root), output=str(output))
+    result = Export(path=str(root), output=str(output))
     disk = Disk()
     if any(name.endswith(".jsonl") for name in disk.listdir(output)):
         raise StoreUnusable(f"{output} has exported messages already: name another directory")
-    with opened(root, found, log) as directory:
+    with opened(root, result, log) as directory:
         disk.mkdir(output)
         lines = _Lines(disk, output)
-        passage = Passage(directory, found, crc=False)
+        passage = Passage(directory, result, crc=False)
         for record, sound in records(passage, wanted):
             try:
                 if not sound:
                     raise ValueError("the body is not what its CRC says")
                 body = unpack(bytes(record.body), record.sys_flag)
             except ValueError as error:
-                found.damaged_bodies += 1
+                result.damaged_bodies += 1
                 place = f"{record.topic}-{record.queue_id}"
                 text = f"queue offset {record.queue_offset} left out: {error}"
-                found.damaged(CRC, place, text, record.physical_offset)
+                result.damaged(CRC, place, text, record.physical_offset)
                 continue
             lines.add(record.topic, line_of(record, body))
         lines.finish()
-        found.unreadable_bytes = sum(
+        result.unreadable_bytes = sum(
             end - begin for begin, end in passage.regions if end > wanted.behind
         )
-    found.topics = dict(sorted(lines.counts.items()))
-    found.messages = sum(lines.counts.values())
-    return found
+    result.topics = dict(sorted(lines.counts.items()))
+    result.messages = sum(lines.counts.values())
+    return result
 
 
 def line_of(record: Record, body: bytes) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class FieldCheck:
         self._findings.damaged("field", f"{header.topic}-{header.queue_id}", text, position)
 
 
-def _one_bit_apart(one: bytes, other: bytes) -> bool:
-    if len(one) != len(other):
+def _one_bit_apart(value: bytes, other: bytes) -> bool:
+    if len(value) != len(other):
         return False
-    return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() == 1
+    return (int.from_bytes(value) ^ int.from_bytes(other)).bit_count() == 1

@@ -127,10 +127,10 @@ class IndexCheck:
         file = self._directory.log.queue.find(physical_offset)
         if physical_offset >= self._end or file is None:
             return "behind the end of the log"
-        found = parse(file.readable(), physical_offset - file.start, physical_offset)
-        if isinstance(found, NoRecord):
+        header = parse(file.readable(), physical_offset - file.start, physical_offset)
+        if isinstance(header, NoRecord):
             return "to no message"
-        return Message(found.store_timestamp, self._hashes(found))
+        return Message(header.store_timestamp, self._hashes(header))
 
     def _hashes(self, header: RecordHeader) -> frozenset[int]:
         topic, properties = header.topic, header.properties
@@ -166,15 +166,15 @@ class _FileCheck:
         first = last = None
         begin_stored = end_stored = None
         physical_offset = -1
-        found: Message | str | None = None
+        message: Message | str | None = None
         for number, entry in self._entries():
             if entry.physical_offset != physical_offset:
                 if entry.physical_offset < physical_offset:
                     self._wrong("out of the order of the log", number)
                 physical_offset = entry.physical_offset
-                found = self._check.message(physical_offset)
+                message = self._check.message(physical_offset)
             self._link(number, entry)
-            stored = self._compare(number, entry, found)
+            stored = self._compare(number, entry, message)
             if first is None:
                 first, begin_stored = entry, stored
             last, end_stored = entry, stored
@@ -201,17 +201,17 @@ class _FileCheck:
             self._wrong("in no chain, or in a wrong one", number)
         self._slots[slot] = number
 
-    def _compare(self, number: int, entry: IndexEntry, found: Message | str | None) -> int | None:
+    def _compare(self, number: int, entry: IndexEntry, message: Message | str | None) -> int | None:
         """Compare an entry with its message; returns the message's store time."""
-        if not isinstance(found, Message):
-            if found is not None:
-                self._wrong(f"leading {found}", number)
+        if not isinstance(message, Message):
+            if message is not None:
+                self._wrong(f"leading {message}", number)
             return None
-        if entry.key_hash not in found.hashes:
+        if entry.key_hash not in message.hashes:
             self._wrong("with a hash that no key of their message has", number)
-        if not self._in_time(number, entry.time_diff_s, found.stored):
+        if not self._in_time(number, entry.time_diff_s, message.stored):
             self._wrong("with another time than their message", number)
-        return found.stored
+        return message.stored
 
     def _in_time(self, number: int, seconds: int, stored: int) -> bool:
         if number > 1:

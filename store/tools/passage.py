@@ -123,20 +123,20 @@ class Passage:
 
     def _see_blank(self, file: MappedFile, at: int) -> None:
         left = file.end - at
-        said = START.read(file.readable(), at - file.start).size
-        if said != left:
-            self._damaged(file, at, f"the blank says {said} bytes, {left} are left", BAD_SIZE)
+        size = START.read(file.readable(), at - file.start).size
+        if size != left:
+            self._damaged(file, at, f"the blank says {size} bytes, {left} are left", BAD_SIZE)
 
     def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> RecordHeader | None:
         """A record where only the body is damaged: it is reported, and yielded nevertheless."""
-        found = parse(file.readable(), at - file.start, at)
-        if isinstance(found, NoRecord):
+        header = parse(file.readable(), at - file.start, at)
+        if isinstance(header, NoRecord):
             return None
-        tail = last and self._next(file, at + found.size) is None
-        if tail and not self._directory.clean and not self._promised(found.store_timestamp):
+        tail = last and self._next(file, at + header.size) is None
+        if tail and not self._directory.clean and not self._promised(header.store_timestamp):
             return None
-        self._damaged(file, at, f"body CRC of a message of {found.topic}-{found.queue_id}", CRC)
-        return found
+        self._damaged(file, at, f"body CRC of a message of {header.topic}-{header.queue_id}", CRC)
+        return header
 
     def _promised(self, stored: int) -> bool:
         """Whether the checkpoint guarantees that messages of this store time are on disk."""
@@ -176,8 +176,8 @@ class Passage:
         return None
 
     def _time_at(self, file: MappedFile, physical_offset: int) -> int:
-        found = parse(file.readable(), physical_offset - file.start, physical_offset)
-        return 0 if isinstance(found, NoRecord) else found.store_timestamp
+        header = parse(file.readable(), physical_offset - file.start, physical_offset)
+        return 0 if isinstance(header, NoRecord) else header.store_timestamp
 
     def _used_behind(self, file: MappedFile, at: int) -> int:
         begin = at - file.start

@@ -74,9 +74,9 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode, *, log: Path | N
     # Ahead of the long way through the log, and once more behind it.
     with opened(root, Findings(), log) as directory:
         refuse_live(directory)
-    found = verify(root, log=log, read_json=read_json)
-    refuse_live(found)
-    made = decided(found)
+    verification = verify(root, log=log, read_json=read_json)
+    refuse_live(verification)
+    made = decided(verification)
     if made.cut_at is not None:
         with opened(root, Findings(), log) as directory:
             for position, header in Passage(directory, Findings()):
@@ -93,40 +93,47 @@ def refuse_live(seen: Directory | Verification) -> None:
         raise StoreLocked(f"{root} is in use: stop that broker before a repair")
 
 
-def decided(found: Verification) -> Plan:
+def decided(verification: Verification) -> Plan:
     """The remedies for the findings of a verification."""
-    log, queues = Path(found.log_path), Path(found.path) / CONSUME_QUEUE
+    log, queues = Path(verification.log_path), Path(verification.path) / CONSUME_QUEUE
     kinds = REBUILT | {"checkpoint", "index"} | IN_THE_LOG
-    in_queues = [one for one in found.damage if queues in Path(one.place).parents]
-    left = [one for one in found.damage if one.kind not in kinds and one not in in_queues]
+    in_queues = [
+        finding for finding in verification.damage if queues in Path(finding.place).parents
+    ]
+    left = [
+        finding
+        for finding in verification.damage
+        if finding.kind not in kinds and finding not in in_queues
+    ]
     # No start succeeds on a log that lacks a segment behind others, whatever is mended beside it.
-    hopeless = any(_is_in(log, one) for one in left if one.kind != BEGIN)
-    mended = bool(in_queues or kinds & set(found.counts)) and not hopeless
+    hopeless = any(_is_in(log, finding) for finding in left if finding.kind != BEGIN)
+    mended = bool(in_queues or kinds & set(verification.counts)) and not hopeless
     damaged_at = [
-        one.physical_offset
-        for one in found.damage
-        if one.kind in IN_THE_LOG and one.physical_offset is not None
+        finding.physical_offset
+        for finding in verification.damage
+        if finding.kind in IN_THE_LOG and finding.physical_offset is not None
     ]
     cut_at = None if hopeless else min(damaged_at, default=None)
     return Plan(
-        found.path,
-        found.log_path,
+        verification.path,
+        verification.log_path,
         needed=mended,
         cut_at=cut_at,
-        lost_messages=found.lost_messages,
+        lost_messages=verification.lost_messages,
         starts_unrepaired=bool(damaged_at)
-        and max(damaged_at) < found.safe_end
+        and max(damaged_at) < verification.safe_end
         and not left
         and not in_queues
-        and not IN_THE_QUEUES & set(found.counts),
-        queues=mended and (cut_at is not None or bool(in_queues or REBUILT & set(found.counts))),
-        index=mended and (cut_at is not None or "index" in found.counts),
-        left=[f"{one.place}: {one.text}" for one in left],
+        and not IN_THE_QUEUES & set(verification.counts),
+        queues=mended
+        and (cut_at is not None or bool(in_queues or REBUILT & set(verification.counts))),
+        index=mended and (cut_at is not None or "index" in verification.counts),
+        left=[f"{finding.place}: {finding.text}" for finding in left],
     )
 
 
-def _is_in(log: Path, one: Finding) -> bool:
-    return log in (Path(one.place), *Path(one.place).parents)
+def _is_in(log: Path, finding: Finding) -> bool:
+    return log in (Path(finding.place), *Path(finding.place).parents)
 
 
 def repair(root: Path, wanted: Plan, now_ms: int) -> Path:

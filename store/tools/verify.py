@@ -102,10 +102,10 @@ def verify(
     `read_json` raises ValueError for a damaged configuration. Raises: StoreRefused for a directory
     that is no supported store, OSError.
     """
-    found = Verification(path=str(root))
-    with opened(root, found, log) as directory:
-        _Run(directory, found, read_json, progress).run()
-    return found
+    result = Verification(path=str(root))
+    with opened(root, result, log) as directory:
+        _Run(directory, result, read_json, progress).run()
+    return result
 
 
 class _Run:

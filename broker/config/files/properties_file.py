@@ -22,7 +22,7 @@ LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 def read_properties(content: bytes, file: str) -> list[Entry]:
     """The entries in the order of the file. Raises: ConfigurationError with file and line."""
-    found = []
+    entries = []
     for number, line in logical_lines(decode(content)):
         match = LINE.match(line)
         assert match is not None  # the pattern matches any text
@@ -30,8 +30,8 @@ def read_properties(content: bytes, file: str) -> list[Entry]:
             name, value = unescape(match[1]), unescape(match[2])
         except ValueError as error:
             raise ConfigurationError([f"{file}:{number}: {error}"]) from error
-        found.append(Entry(name, Scalar(value, "str"), f"{file}:{number}", Form.PROPERTIES))
-    return found
+        entries.append(Entry(name, Scalar(value, "str"), f"{file}:{number}", Form.PROPERTIES))
+    return entries
 
 
 def decode(content: bytes) -> str:

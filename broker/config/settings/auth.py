@@ -72,7 +72,7 @@ class AuthConfig:
 
 def request_codes(text: str) -> str:
     """Check request codes, separated by commas. Raises: ValueError."""
-    codes = [one.strip() for one in text.split(",") if one.strip()]
+    codes = [code.strip() for code in text.split(",") if code.strip()]
     known = {str(int(code)) for code in RequestCode}
     for one in codes:
         if one not in known:
@@ -82,7 +82,7 @@ def request_codes(text: str) -> str:
 
 def codes_of(text: str) -> frozenset[int]:
     """The codes of a list that was checked."""
-    return frozenset(int(one) for one in text.split(",") if one)
+    return frozenset(int(code) for code in text.split(",") if code)
 
 
 def user(text: str) -> str:

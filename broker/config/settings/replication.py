@@ -15,11 +15,11 @@ def peers(text: str) -> str:
     given = [part.strip() for part in text.split(";") if part.strip()]
     if len(given) > HA_PEERS_MAX:
         raise ValueError(f"{len(given)} addresses and networks, {HA_PEERS_MAX} are possible")
-    for one in given:
+    for address in given:
         try:
-            ipaddress.ip_network(one)
+            ipaddress.ip_network(address)
         except ValueError as error:
-            raise ValueError(f"{one} is no address and no network: {error}") from None
+            raise ValueError(f"{address} is no address and no network: {error}") from None
     return ";".join(given)
 
 

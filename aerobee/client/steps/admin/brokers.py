@@ -114,27 +114,27 @@ def checked(answered: Exchange, accept: Sequence[int] = ()) -> Exchange:
 
 def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
     """All brokers registered with the name server. Raises: NoNameServerError, BrokerError."""
-    found = yield from routes.greet(routes.config.request_timeout)
+    greeting = yield from routes.greet(routes.config.request_timeout)
     brokers = [
         BrokerInfo(cluster=data.cluster, name=name, broker_id=broker_id, address=address)
-        for name, data in found.broker_addr_table.items()
+        for name, data in greeting.broker_addr_table.items()
         for broker_id, address in data.broker_addrs.items()
     ]
     lost = [
         LostBroker(
-            cluster=one.cluster,
-            name=one.broker_name,
-            broker_id=one.broker_id,
-            address=one.broker_addr,
-            silent_s=one.silent_ms / 1000,
+            cluster=lost.cluster,
+            name=lost.broker_name,
+            broker_id=lost.broker_id,
+            address=lost.broker_addr,
+            silent_s=lost.silent_ms / 1000,
         )
-        for one in found.lost_brokers or ()
+        for lost in greeting.lost_brokers or ()
     ]
     return ClusterInfo(brokers=sorted(brokers, key=_place), lost=sorted(lost, key=_place))
 
 
-def _place(one: BrokerInfo) -> tuple[str, str, int]:
-    return one.cluster, one.name, one.broker_id
+def _place(broker: BrokerInfo) -> tuple[str, str, int]:
+    return broker.cluster, broker.name, broker.broker_id
 
 
 def leave_out(routes: Routes, brokers: Iterable[str]) -> Steps[None]:
@@ -154,7 +154,7 @@ def masters(
     Raises: BrokerNotFoundError if there is none, NoNameServerError.
     """
     info = yield from cluster_info(routes)
-    found = [
+    chosen = [
         Broker(one.name, one.address, one.cluster)
         for one in info.brokers
         if one.broker_id == MASTER_ID
@@ -162,12 +162,12 @@ def masters(
         and broker in (None, one.name, one.address)
         and (broker or one.address not in routes.left_out)
     ]
-    if not found:
+    if not chosen:
         there = ", ".join(f"{broker.name} ({broker.cluster})" for broker in info.brokers) or "none"
         wanted = broker or (f"cluster {cluster}" if cluster else "any broker")
         text = f"the name server knows no master of {wanted}; it knows: {there}"
         raise BrokerNotFoundError(text).about(broker=broker)
-    return found
+    return chosen
 
 
 def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
@@ -180,10 +180,12 @@ def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
         for broker in info.brokers:
             if broker.address == name:
                 return Broker(broker.name, broker.address, broker.cluster)
-    found = yield from masters(routes, broker=name)
-    if len(found) > 1:
-        raise ConfigurationError(f"name one broker of {', '.join(one.name for one in found)}")
-    return found[0]
+    chosen = yield from masters(routes, broker=name)
+    if len(chosen) > 1:
+        raise ConfigurationError(
+            f"name one broker of {', '.join(target.name for target in chosen)}"
+        )
+    return chosen[0]
 
 
 def readers_of(routes: Routes, topic: str) -> Steps[list[Broker]]:
@@ -192,11 +194,11 @@ def readers_of(routes: Routes, topic: str) -> Steps[list[Broker]]:
     Raises: RouteNotFoundError, BrokerNotFoundError, NoNameServerError.
     """
     route = yield from routes.fetch_route(topic, routes.config.request_timeout)
-    found = []
+    readers = []
     for name, by_id in sorted(route.brokers.items()):
-        asked = [one for one in in_order(by_id) if one not in routes.left_out]
-        found += [Broker(name, one) for one in asked[:1]]
-    return found
+        addresses = [address for address in in_order(by_id) if address not in routes.left_out]
+        readers += [Broker(name, address) for address in addresses[:1]]
+    return readers
 
 
 # ── Settings and statistics ──
@@ -257,9 +259,9 @@ def stats_item(routes: Routes, name: str, key: str, broker: str | None = None) -
     )
 
 
-def window(one: StatsSnapshot) -> StatsWindow:
+def window(snapshot: StatsSnapshot) -> StatsWindow:
     """A window of a statistic, as a public value."""
-    return StatsWindow(total=one.sum, per_second=one.tps, average=one.avgpt)
+    return StatsWindow(total=snapshot.sum, per_second=snapshot.tps, average=snapshot.avgpt)
 
 
 # ── Clean-up ──

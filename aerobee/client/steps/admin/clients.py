@@ -61,22 +61,22 @@ def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
     members: dict[str, ClientConnection] = {}
-    found: ConsumerConnection | None = None
+    table: ConsumerConnection | None = None
     for target in (yield from masters(routes)):
         answered = yield from consumers_at(routes, target, group)
         if answered is not None:
-            found = answered
-            for member in connections(found.connection_set, target.name):
+            table = answered
+            for member in connections(table.connection_set, target.name):
                 members.setdefault(member.client_id, member)
-    if found is None:
+    if table is None:
         return ConsumerConnections(group=group)
     return ConsumerConnections(
         group=group,
         members=[members[client_id] for client_id in sorted(members)],
-        consume_type=found.consume_type,
-        message_model=found.message_model,
-        consume_from=found.consume_from_where,
-        subscriptions=subscriptions(found.subscription_table.values()),
+        consume_type=table.consume_type,
+        message_model=table.message_model,
+        consume_from=table.consume_from_where,
+        subscriptions=subscriptions(table.subscription_table.values()),
     )
 
 
@@ -92,31 +92,31 @@ def consumers_at(routes: Routes, target: Broker, group: str) -> Steps[ConsumerCo
     return answered.body(ConsumerConnection)
 
 
-def connections(found: Iterable[Connection], broker: str) -> list[ClientConnection]:
+def connections(table: Iterable[Connection], broker: str) -> list[ClientConnection]:
     """A broker's connections, as public values."""
     return [
         ClientConnection(
-            client_id=one.client_id,
-            address=one.client_addr.removeprefix("/"),
-            language=one.language,
-            version=describe(one.version),
+            client_id=connection.client_id,
+            address=connection.client_addr.removeprefix("/"),
+            language=connection.language,
+            version=describe(connection.version),
             broker=broker,
         )
-        for one in found
+        for connection in table
     ]
 
 
-def subscriptions(found: Iterable[SubscriptionData]) -> list[GroupSubscription]:
+def subscriptions(table: Iterable[SubscriptionData]) -> list[GroupSubscription]:
     """Subscriptions as public values, sorted by topic."""
     listed = [
         GroupSubscription(
-            topic=one.topic,
-            expression=one.sub_string,
-            expression_type=one.expression_type or "TAG",
+            topic=subscription.topic,
+            expression=subscription.sub_string,
+            expression_type=subscription.expression_type or "TAG",
         )
-        for one in found
+        for subscription in table
     ]
-    return sorted(listed, key=lambda one: one.topic)
+    return sorted(listed, key=lambda subscription: subscription.topic)
 
 
 def producers(routes: Routes, group: str) -> Steps[list[ClientConnection]]:
@@ -175,8 +175,8 @@ def close_client(routes: Routes, client_id: str) -> Steps[dict[str, int]]:
             routes, target, CloseClient(client_id=client_id), accept=(ResponseCode.SYSTEM_ERROR,)
         )
         if answered.answer.code == ResponseCode.SUCCESS:
-            found = header_of(answered.ask, answered.answer, CloseClientResponse)
-            closed[target.name] = found.closed
+            header = header_of(answered.ask, answered.answer, CloseClientResponse)
+            closed[target.name] = header.closed
     if not closed:
         raise ConsumerNotOnlineError(
             ResponseCode.CONSUMER_NOT_ONLINE,
@@ -230,14 +230,14 @@ def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningI
         topics=[
             RunningTopic(
                 topic=topic,
-                pull_tps=one.pull_tps,
-                pull_ms=one.pull_rt,
-                consume_ok_tps=one.consume_ok_tps,
-                consume_failed_tps=one.consume_failed_tps,
-                consume_ms=one.consume_rt,
-                failed_last_hour=one.consume_failed_msgs,
+                pull_tps=status.pull_tps,
+                pull_ms=status.pull_rt,
+                consume_ok_tps=status.consume_ok_tps,
+                consume_failed_tps=status.consume_failed_tps,
+                consume_ms=status.consume_rt,
+                failed_last_hour=status.consume_failed_msgs,
             )
-            for topic, one in sorted(info.status_table.items())
+            for topic, status in sorted(info.status_table.items())
         ],
         stacks=info.jstack,
         popped=popped_queues(info),
@@ -246,38 +246,38 @@ def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningI
 
 def running_queues(info: ConsumerRunningInfo) -> list[RunningQueue]:
     """The queues that are assigned to a consumer, sorted."""
-    found = []
-    for key, one in info.mq_table.items():
-        found.append(
+    queues = []
+    for key, process_queue in info.mq_table.items():
+        queues.append(
             RunningQueue(
                 queue=from_wire(queue_of(key)),
-                commit_offset=one.commit_offset,
-                cached_messages=one.cached_msg_count,
-                cached_mib=one.cached_msg_size_in_mi_b,
-                locked=one.locked,
-                dropped=one.droped,
-                last_pulled_at=instant(one.last_pull_timestamp),
-                last_consumed_at=instant(one.last_consume_timestamp),
-                last_locked_at=instant(one.last_lock_timestamp),
-                cached_first=one.cached_msg_min_offset,
-                cached_last=one.cached_msg_max_offset,
+                commit_offset=process_queue.commit_offset,
+                cached_messages=process_queue.cached_msg_count,
+                cached_mib=process_queue.cached_msg_size_in_mi_b,
+                locked=process_queue.locked,
+                dropped=process_queue.droped,
+                last_pulled_at=instant(process_queue.last_pull_timestamp),
+                last_consumed_at=instant(process_queue.last_consume_timestamp),
+                last_locked_at=instant(process_queue.last_lock_timestamp),
+                cached_first=process_queue.cached_msg_min_offset,
+                cached_last=process_queue.cached_msg_max_offset,
             )
         )
-    return sorted(found, key=lambda one: one.queue)
+    return sorted(queues, key=lambda state: state.queue)
 
 
 def popped_queues(info: ConsumerRunningInfo) -> list[PoppedQueue]:
     """The queues that a consumer pops from, sorted."""
-    found = [
+    queues = [
         PoppedQueue(
             queue=from_wire(queue_of(key)),
-            waiting_acks=one.wait_ack_count,
-            dropped=one.droped,
-            last_popped_at=instant(one.last_pop_timestamp),
+            waiting_acks=pop_queue.wait_ack_count,
+            dropped=pop_queue.droped,
+            last_popped_at=instant(pop_queue.last_pop_timestamp),
         )
-        for key, one in info.mq_pop_table.items()
+        for key, pop_queue in info.mq_pop_table.items()
     ]
-    return sorted(found, key=lambda one: one.queue)
+    return sorted(queues, key=lambda state: state.queue)
 
 
 def consume_directly(
@@ -304,10 +304,10 @@ def consume_directly(
         topic=message.topic,
     )
     answered = yield from ask(routes, target, header, within_s=FORWARDED_WITHIN_S)
-    said = answered.body(ConsumeMessageDirectlyResult)
+    result = answered.body(ConsumeMessageDirectlyResult)
     return DirectResult(
         client_id=client_id,
-        result=said.consume_result,
-        remark=said.remark,
-        took_ms=said.spent_time_mills,
+        result=result.consume_result,
+        remark=result.remark,
+        took_ms=result.spent_time_mills,
     )

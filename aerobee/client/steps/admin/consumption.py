@@ -33,22 +33,22 @@ def request_modes(routes: Routes) -> Steps[list[RequestMode]]:
     Raises: UnsupportedRequestError, BrokerNotFoundError, BrokerError, TransportError.
     """
     namespace = routes.config.namespace
-    found = []
+    modes = []
     for target in (yield from masters(routes)):
         answered = yield from ask(routes, target, GetAllMessageRequestMode())
         for topic, groups in answered.body(RequestModes).message_request_mode_map.items():
             if wrapped(topic, namespace) == topic:
-                found += [
+                modes += [
                     RequestMode(
                         broker=target.name,
                         topic=plain(topic, namespace),
                         group=plain(group, namespace),
-                        mode=one.mode,
-                        share=max(0, one.pop_share_queue_num),
+                        mode=mode.mode,
+                        share=max(0, mode.pop_share_queue_num),
                     )
-                    for group, one in groups.items()
+                    for group, mode in groups.items()
                 ]
-    return sorted(found, key=lambda one: (one.topic, one.group, one.broker))
+    return sorted(modes, key=lambda mode: (mode.topic, mode.group, mode.broker))
 
 
 def set_request_mode(
@@ -99,11 +99,11 @@ def _readable(
 ) -> Steps[dict[str, bool]]:
     check_names(group, topic)
     header = UpdateGroupForbidden(group=group, topic=topic, readable=allowed)
-    found = {}
+    counts = {}
     for target in (yield from readers_of(routes, topic)):
         answered = yield from ask(routes, target, header)
-        found[target.name] = answered.body(GroupForbidden).readable
-    return found
+        counts[target.name] = answered.body(GroupForbidden).readable
+    return counts
 
 
 def check_names(group: str, topic: str) -> None:

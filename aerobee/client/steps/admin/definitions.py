@@ -44,7 +44,7 @@ def topic_definitions(routes: Routes) -> Steps[dict[str, dict[str, dict[str, Any
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
     own = set((yield from system_topics(routes)))
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_topic: dict[str, dict[str, dict[str, Any]]] = {}
     for target in (yield from masters(routes)):
         answered = yield from ask(routes, target, GetAllTopicConfig(), within_s=SLOW_WITHIN_S)
         table = answered.body(TopicConfigSerializeWrapper).topic_config_table
@@ -52,8 +52,10 @@ def topic_definitions(routes: Routes) -> Steps[dict[str, dict[str, dict[str, Any
             if name in own or is_system_topic(name) or name.startswith(MADE_BY_BROKERS):
                 continue
             settings = msgspec.to_builtins(config)
-            found.setdefault(name, {})[target.name] = {key: settings[key] for key in TOPIC_SETTINGS}
-    return dict(sorted(found.items()))
+            by_topic.setdefault(name, {})[target.name] = {
+                key: settings[key] for key in TOPIC_SETTINGS
+            }
+    return dict(sorted(by_topic.items()))
 
 
 def group_definitions(routes: Routes) -> Steps[dict[str, dict[str, dict[str, Any]]]]:
@@ -61,14 +63,14 @@ def group_definitions(routes: Routes) -> Steps[dict[str, dict[str, dict[str, Any
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_group: dict[str, dict[str, dict[str, Any]]] = {}
     for target in (yield from masters(routes)):
         for name, config in sorted((yield from configs_at(routes, target)).items()):
             if not is_system_group(name):
                 settings = msgspec.to_builtins(config)
                 del settings["groupName"]
-                found.setdefault(name, {})[target.name] = settings
-    return dict(sorted(found.items()))
+                by_group.setdefault(name, {})[target.name] = settings
+    return dict(sorted(by_group.items()))
 
 
 def define_topic(
@@ -99,7 +101,7 @@ def define_group(
     """
     check_name("group", name, GROUP_MAX)
     known = [field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)]
-    check_known(f"group {name}", settings, [one for one in known if one != "groupName"])
+    check_known(f"group {name}", settings, [key for key in known if key != "groupName"])
     wanted = {**settings, "groupName": name}
     config = converted(f"group {name}", wanted, SubscriptionGroupConfig)
     for target in (yield from masters(routes, broker=broker)):

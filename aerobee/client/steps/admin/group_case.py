@@ -66,30 +66,30 @@ class Case:
 
 def members_of(look: GroupLook) -> list[MemberState]:
     """The members of the group, each once."""
-    found: dict[str, MemberState] = {}
+    states: dict[str, MemberState] = {}
     for _, one in look.members():
         info = look.infos.get(one.client_id)
-        said = {} if info is None else info.properties
-        started = whole_number(said.get(STARTED, ""))
-        found[one.client_id] = MemberState(
+        properties = {} if info is None else info.properties
+        started = whole_number(properties.get(STARTED, ""))
+        states[one.client_id] = MemberState(
             client_id=one.client_id,
             address=one.client_addr.removeprefix("/"),
             language=one.language,
             version=describe(one.version),
             answered=info is not None,
-            orderly=said.get(ORDERLY) == "true",
-            strategy=said.get("strategy") or strategy_of(said.get(STRATEGY)),
+            orderly=properties.get(ORDERLY) == "true",
+            strategy=properties.get("strategy") or strategy_of(properties.get(STRATEGY)),
             started_at=None if started is None else instant(started),
             waiting_acks=sum(queue.waiting_acks for queue in info.popped) if info else 0,
         )
-    return [found[client_id] for client_id in sorted(found)]
+    return [states[client_id] for client_id in sorted(states)]
 
 
-def strategy_of(said: str | None) -> str | None:
+def strategy_of(text: str | None) -> str | None:
     """The strategy name for the class that a Java consumer reports with package and address."""
-    if not said:
+    if not text:
         return None
-    name = said.partition("@")[0].rpartition(".")[2]
+    name = text.partition("@")[0].rpartition(".")[2]
     return OF_CLASSES.get(name, name)
 
 
@@ -102,11 +102,11 @@ def queues_of(look: GroupLook) -> list[QueueState]:
             if not one.dropped:
                 owners[one.queue].append(client_id)
                 accounts.setdefault(one.queue, one)
-    found = []
+    queues = []
     for queue in sorted(look.bounds):
         bounds, progress, account = look.bounds[queue], look.offsets.get(queue), accounts.get(queue)
         locked = account.last_locked_at if account else None
-        found.append(
+        queues.append(
             QueueState(
                 queue=queue,
                 first=bounds.first,
@@ -121,7 +121,7 @@ def queues_of(look: GroupLook) -> list[QueueState]:
                 consumed_at=account.last_consumed_at if account else None,
             )
         )
-    return found
+    return queues
 
 
 # ── Texts ──

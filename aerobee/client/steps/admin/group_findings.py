@@ -51,7 +51,7 @@ def diagnosis_of(look: GroupLook, slow_after_s: float) -> GroupDiagnosis:
         consume_tps=look.consume_tps,
         members=case.members,
         queues=case.queues,
-        findings=sorted(findings, key=lambda one: rank.index(one.severity)),
+        findings=sorted(findings, key=lambda finding: rank.index(finding.severity)),
         retries=sum(retry.lag for retry in retries),
         dead_letters=look.dead_letters,
         held_pops=look.held_pops,
@@ -75,7 +75,7 @@ def unreachable(case: Case) -> Iterator[Finding]:
 
 def disabled(case: Case) -> Iterator[Finding]:
     """The group is disabled on brokers."""
-    off = [name for name, one in case.look.configs.items() if not one.consume_enable]
+    off = [name for name, config in case.look.configs.items() if not config.consume_enable]
     if off:
         yield Finding(
             kind="consumption_disabled",
@@ -84,7 +84,7 @@ def disabled(case: Case) -> Iterator[Finding]:
             advice=f"let it go on: aerobee group resume {case.look.group}",
         )
     no_broadcast = [
-        name for name, one in case.look.configs.items() if not one.consume_broadcast_enable
+        name for name, config in case.look.configs.items() if not config.consume_broadcast_enable
     ]
     if case.broadcasts and no_broadcast:
         yield Finding(
@@ -148,9 +148,9 @@ def nobody(case: Case) -> Iterator[Finding]:
 def twins(case: Case) -> Iterator[Finding]:
     """Two connections have one client id, so each computes the same share of queues."""
     addresses: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for broker, one in case.look.members():
-        addresses[broker, one.client_id].add(one.client_addr)
-    twice = sorted({client for (_, client), found in addresses.items() if len(found) > 1})
+    for broker, connection in case.look.members():
+        addresses[broker, connection.client_id].add(connection.client_addr)
+    twice = sorted({client for (_, client), places in addresses.items() if len(places) > 1})
     if twice:
         yield Finding(
             kind="client_id_twice",
@@ -172,16 +172,16 @@ def conflicting(case: Case) -> Iterator[Finding]:
             wanted[topic].setdefault(own.get(topic), []).append(client_id)
     for topic, by_expression in sorted(wanted.items()):
         if len(by_expression) > 1:
-            said = "; ".join(
+            differences = "; ".join(
                 f"{names(clients)}: {'nothing' if wish is None else f'{wish[0]} {wish[1]!r}'}"
                 for wish, clients in by_expression.items()
             )
             yield Finding(
                 kind="subscriptions_differ",
                 severity=Severity.ERROR,
-                text=f"members do not want the same of topic {topic} ({said}): brokers filter by "
-                "what was said last, so messages are passed over, or lie in queues of members that "
-                "do not read them",
+                text=f"members do not want the same of topic {topic} ({differences}): "
+                "brokers filter by what was said last, so messages are passed over, or lie in "
+                "queues of members that do not read them",
                 advice="let all members subscribe to the same topics with the same expressions, or "
                 "give each kind of member a group of its own",
                 members=[client for clients in by_expression.values() for client in clients],
@@ -210,9 +210,9 @@ def brokers_differ(case: Case) -> Iterator[Finding]:
     tables = {
         name: [
             (subscription.topic, subscription.expression)
-            for subscription in subscriptions(found.subscription_table.values())
+            for subscription in subscriptions(table.subscription_table.values())
         ]
-        for name, found in case.look.connections.items()
+        for name, table in case.look.connections.items()
     }
     if len({tuple(table) for table in tables.values()}) > 1:
         yield Finding(

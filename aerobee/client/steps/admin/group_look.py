@@ -84,9 +84,9 @@ class GroupLook:
 
     def members(self) -> Iterator[tuple[str, Connection]]:
         """Broker and connection of every member, once for each broker."""
-        for broker, found in self.connections.items():
-            for one in found.connection_set:
-                yield broker, one
+        for broker, table in self.connections.items():
+            for connection in table.connection_set:
+                yield broker, connection
 
 
 def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
@@ -148,7 +148,7 @@ def topics_of(look: GroupLook) -> list[str]:
 
 def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
     """Ask members for their running info."""
-    clients = list(dict.fromkeys(one.client_id for _, one in look.members()))
+    clients = list(dict.fromkeys(connection.client_id for _, connection in look.members()))
     for number, client_id in enumerate(clients):
         if number >= ACCOUNTS_MAX or len(look.silent) >= SILENT_MAX:
             look.unknown.append(f"{len(clients) - number} members were not asked")

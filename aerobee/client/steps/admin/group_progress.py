@@ -39,7 +39,7 @@ def progress_of(look: MessageLook, view: GroupView) -> GroupProgress:
         text=text,
         consumer_offset=view.offset,
         expression=next(iter(expressions), None),
-        tries=max((one.message.reconsume_times for one in own), default=0),
+        tries=max((copy.message.reconsume_times for copy in own), default=0),
         until=until,
     )
 
@@ -58,7 +58,7 @@ def verdicts(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
     """The message is a dead letter."""
-    dead = [one for one in copies_of(look, view) if one.kind is CopyKind.DEAD]
+    dead = [copy for copy in copies_of(look, view) if copy.kind is CopyKind.DEAD]
     if dead:
         last = dead[-1].message
         text = (
@@ -70,10 +70,10 @@ def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
 
 def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
     """The message failed, and will be delivered again."""
-    retries = [one for one in copies_of(look, view) if one.kind is CopyKind.RETRY]
+    retries = [copy for copy in copies_of(look, view) if copy.kind is CopyKind.RETRY]
     if not retries:
         return
-    last = max(retries, key=lambda one: (one.message.reconsume_times, not one.waits))
+    last = max(retries, key=lambda copy: (copy.message.reconsume_times, not copy.waits))
     number = last.message.reconsume_times
     if last.waits:
         text = f"failed {number} times; it waits to be tried again"
@@ -101,16 +101,16 @@ def copies_of(look: MessageLook, view: GroupView) -> list[MessageCopy]:
 def popped(look: MessageLook, view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
     """The message was popped: a check point says until when it is invisible."""
     points = [
-        one
-        for broker, tag, one in look.handed
+        record
+        for broker, tag, record in look.handed
         if tag == CHECK_POINT
-        and (broker, one.group) == (message.queue.broker_name, view.name)
-        and one.hands(message.queue_offset)
+        and (broker, record.group) == (message.queue.broker_name, view.name)
+        and record.hands(message.queue_offset)
     ]
     if not points:
         return
-    last = max(points, key=lambda one: one.popped_ms)
-    if any(acknowledges(one, last, message.queue_offset) for _, _, one in look.handed):
+    last = max(points, key=lambda point: point.popped_ms)
+    if any(acknowledges(record, last, message.queue_offset) for _, _, record in look.handed):
         yield GroupState.PASSED, "popped and acknowledged", None
     due_ms = last.popped_ms + last.hidden_ms
     if due_ms > look.at_ms:

@@ -44,10 +44,10 @@ def groups(routes: Routes) -> Steps[list[str]]:
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for target in (yield from masters(routes)):
-        found |= (yield from configs_at(routes, target)).keys()
-    return sorted(found)
+        names |= (yield from configs_at(routes, target)).keys()
+    return sorted(names)
 
 
 def configs_at(routes: Routes, target: Broker) -> Steps[dict[str, SubscriptionGroupConfig]]:
@@ -64,9 +64,9 @@ def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
     configs: dict[str, GroupConfig] = {}
     for target in (yield from masters(routes)):
         # A query of one group would create it on Java brokers.
-        found = (yield from configs_at(routes, target)).get(group)
-        if found is not None:
-            configs[target.name] = described(found)
+        config = (yield from configs_at(routes, target)).get(group)
+        if config is not None:
+            configs[target.name] = described(config)
     if not configs:
         raise GroupNotFoundError(f"no broker knows group {group}")
     return GroupDescription(
@@ -92,7 +92,7 @@ def described(config: SubscriptionGroupConfig) -> GroupConfig:
 
 def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
     """The topics of which a group has offsets, sorted. Raises: BrokerError, TransportError."""
-    found: set[str] = set()
+    names: set[str] = set()
     for target in (yield from masters(routes)):
         answered = yield from ask(
             routes,
@@ -101,11 +101,11 @@ def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
             accept=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
         )
         if answered.answer.code == ResponseCode.SUCCESS:
-            found |= set(answered.body(TopicList).topic_list)
+            names |= set(answered.body(TopicList).topic_list)
         else:
             # 4.9 lacks this request, and returns the same with the offset of each queue.
-            found |= {one.queue.topic for one in (yield from lags_at(routes, target, group))[0]}
-    return sorted(found)
+            names |= {lag.queue.topic for lag in (yield from lags_at(routes, target, group))[0]}
+    return sorted(names)
 
 
 def create_group(
@@ -140,18 +140,18 @@ def enable_group(
     they consume and commit. Raises: GroupNotFoundError, BrokerNotFoundError, BrokerError,
     TransportError.
     """
-    found: list[tuple[Broker, SubscriptionGroupConfig]] = []
+    configs: list[tuple[Broker, SubscriptionGroupConfig]] = []
     for target in (yield from masters(routes)):
         known = (yield from configs_at(routes, target)).get(group)
         if known is not None:
-            found.append((target, known))
-    if not found:
+            configs.append((target, known))
+    if not configs:
         raise GroupNotFoundError(f"no broker knows group {group}")
-    for target, known in found:
+    for target, known in configs:
         if known.consume_enable != enabled and not dry_run:
             wanted = msgspec.structs.replace(known, consume_enable=enabled)
             yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
-    return {target.name: known.consume_enable for target, known in found}
+    return {target.name: known.consume_enable for target, known in configs}
 
 
 def delete_group(
@@ -177,10 +177,10 @@ def consumer_lag(routes: Routes, group: str, topic: str | None = None) -> Steps[
     queues: list[QueueLag] = []
     tps = 0.0
     for target in targets:
-        found, found_tps = yield from lags_at(routes, target, group, topic)
-        queues += found
+        lags, found_tps = yield from lags_at(routes, target, group, topic)
+        queues += lags
         tps += found_tps
-    queues.sort(key=lambda one: one.queue)
+    queues.sort(key=lambda lag: lag.queue)
     return ConsumerLag(group=group, queues=queues, consume_tps=tps)
 
 
@@ -199,19 +199,19 @@ def lags_at(
 
 def lags_in(stats: ConsumeStats) -> list[QueueLag]:
     """The lag of each queue in a broker's response."""
-    found = []
-    for key, one in stats.offset_table.items():
-        pulled = one.pull_offset
-        found.append(
+    lags = []
+    for key, offsets in stats.offset_table.items():
+        pulled = offsets.pull_offset
+        lags.append(
             QueueLag(
                 queue=from_wire(queue_of(key)),
-                broker_offset=one.broker_offset,
-                consumer_offset=one.consumer_offset,
-                in_flight=None if pulled is None else max(0, pulled - one.consumer_offset),
-                last_consumed_at=instant(one.last_timestamp),
+                broker_offset=offsets.broker_offset,
+                consumer_offset=offsets.consumer_offset,
+                in_flight=None if pulled is None else max(0, pulled - offsets.consumer_offset),
+                last_consumed_at=instant(offsets.last_timestamp),
             )
         )
-    return found
+    return lags
 
 
 def all_consumer_lag(routes: Routes) -> Steps[list[ConsumerLag]]:
@@ -238,10 +238,10 @@ def all_consumer_lag(routes: Routes) -> Steps[list[ConsumerLag]]:
     return [
         ConsumerLag(
             group=group,
-            queues=sorted(found, key=lambda one: one.queue),
+            queues=sorted(lags, key=lambda lag: lag.queue),
             consume_tps=tps[group],
         )
-        for group, found in sorted(queues.items())
+        for group, lags in sorted(queues.items())
     ]
 
 
@@ -252,19 +252,19 @@ def consume_time_spans(routes: Routes, group: str, topic: str) -> Steps[list[Con
     """
     check_name("group", group, GROUP_MAX)
     check_name("topic", topic, TOPIC_MAX)
-    found = []
+    spans = []
     for target in (yield from readers_of(routes, topic)):
         header = QueryConsumeTimeSpan(topic=topic, group=group)
         answered = yield from ask(routes, target, header, within_s=SLOW_WITHIN_S)
-        found += [
+        spans += [
             ConsumeTimeSpan(
-                queue=from_wire(one.message_queue),
-                first_at=instant(one.min_time_stamp),
-                last_at=instant(one.max_time_stamp),
-                consumed_at=instant(one.consume_time_stamp),
+                queue=from_wire(span.message_queue),
+                first_at=instant(span.min_time_stamp),
+                last_at=instant(span.max_time_stamp),
+                consumed_at=instant(span.consume_time_stamp),
                 # Java counts from 1970 where it finds no message.
-                waiting_s=one.delay_time / 1000 if one.delay_time < one.max_time_stamp else 0.0,
+                waiting_s=span.delay_time / 1000 if span.delay_time < span.max_time_stamp else 0.0,
             )
-            for one in answered.body(ConsumeTimeSpans).consume_time_span_set
+            for span in answered.body(ConsumeTimeSpans).consume_time_span_set
         ]
-    return sorted(found, key=lambda one: one.queue)
+    return sorted(spans, key=lambda span: span.queue)

@@ -70,13 +70,13 @@ def group_topics_of(topic: str, groups: Iterable[str], namespace: str | None) ->
 
 def own_topic(message: ReceivedMessage, namespace: str | None) -> str:
     """The topic to which a copy was sent originally."""
-    said = message.properties
+    properties = message.properties
     for name in ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"):
-        if name in said:
-            return plain(said[name], namespace)
+        if name in properties:
+            return plain(properties[name], namespace)
     if message.topic not in WAITING_TOPICS:
         return message.topic
-    return plain(said.get(REAL_TOPIC, message.topic), namespace)
+    return plain(properties.get(REAL_TOPIC, message.topic), namespace)
 
 
 def copies_of(
@@ -87,20 +87,20 @@ def copies_of(
     Raises: BrokerError, TransportError.
     """
     topics = list(topics)
-    found = yield from looked_up(routes, targets, message_id, topics, unique=True)
-    if not found and message_id != message_id.upper():
+    copies = yield from looked_up(routes, targets, message_id, topics, unique=True)
+    if not copies and message_id != message_id.upper():
         # Clients write ids in upper case, and the index is case-sensitive.
-        found = yield from looked_up(routes, targets, message_id.upper(), topics, unique=True)
-    return found
+        copies = yield from looked_up(routes, targets, message_id.upper(), topics, unique=True)
+    return copies
 
 
 def copy_at_place(routes: Routes, message_id: str) -> Steps[MessageCopy | None]:
     """The copy at the physical offset in an id; None if the id has none."""
-    found = yield from stored_at(routes, message_id)
+    answer = yield from stored_at(routes, message_id)
     return (
         None
-        if found is None
-        else next(copies_in(found[1], found[0], routes.config.namespace), None)
+        if answer is None
+        else next(copies_in(answer[1], answer[0], routes.config.namespace), None)
     )
 
 
@@ -108,15 +108,15 @@ def copies_with_key(
     routes: Routes, targets: Sequence[Broker], topic: str, key: str
 ) -> Steps[list[MessageCopy]]:
     """The newest copies with this key in a topic, including messages not delivered to it yet."""
-    found = yield from looked_up(routes, targets, key, (topic, *WAITING_TOPICS), unique=False)
-    return [one for one in found if own_topic(one.message, routes.config.namespace) == topic]
+    copies = yield from looked_up(routes, targets, key, (topic, *WAITING_TOPICS), unique=False)
+    return [copy for copy in copies if own_topic(copy.message, routes.config.namespace) == topic]
 
 
 def looked_up(
     routes: Routes, targets: Sequence[Broker], key: str, topics: Iterable[str], *, unique: bool
 ) -> Steps[list[MessageCopy]]:
     """The records found by the indexes of these brokers."""
-    found: dict[tuple[MessageQueue, int], MessageCopy] = {}
+    copies: dict[tuple[MessageQueue, int], MessageCopy] = {}
     for topic in dict.fromkeys(topics):
         header = QueryMessage(
             topic=topic,
@@ -133,10 +133,10 @@ def looked_up(
             if answered.answer.code != ResponseCode.SUCCESS:
                 continue
             for copy in copies_in(answered.answer.body, target.name, routes.config.namespace):
-                one = copy.message
-                if one.topic == topic and has_key(one, key, unique):
-                    found[one.queue, one.queue_offset] = copy
-    return sorted(found.values(), key=lambda one: log_order(one.message))
+                message = copy.message
+                if message.topic == topic and has_key(message, key, unique):
+                    copies[message.queue, message.queue_offset] = copy
+    return sorted(copies.values(), key=lambda copy: log_order(copy.message))
 
 
 def copies_in(
@@ -185,9 +185,9 @@ def kind_of(message: ReceivedMessage, namespace: str | None) -> tuple[CopyKind, 
 
 def retried_by(message: ReceivedMessage, name: str, namespace: str | None) -> str:
     """The group of a retry topic; the name of a POP retry topic ends with the topic."""
-    said = message.properties.get("ORIGIN_GROUP")
-    if said:
-        return plain(said, namespace)
+    group = message.properties.get("ORIGIN_GROUP")
+    if group:
+        return plain(group, namespace)
     own = message.properties.get("RETRY_TOPIC", "")
     for sign in "_+":
         if own and name.endswith(f"{sign}{own}"):
