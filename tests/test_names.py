@@ -17,7 +17,8 @@ PARTICIPLE: Final = re.compile(
 """A class of one such word. With a subject before it the name of an error says what is true now."""
 NOUNS: Final = {"Token", "Need", "Seed", "Speed", "Feed", "Shed"}
 CLASSES: Final = {
-    "broker/grpc/received.py": {"Popped", "Received"},
+    "broker/grpc/receiving.py": {"Wanted"},
+    "broker/grpc/translation/received.py": {"Popped", "Received"},
     "remoting/errors.py": {"Postponed"},
     "remoting/grpc/calls.py": {"Opened"},
     "remoting/http2/events.py": {"Drained"},
