@@ -116,11 +116,7 @@ class Broker:
         )
         self.admin = add(admin)
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
-        self.consumers.group_requests.when_deleted += [f.group_deleted for f in self.features]
-        if self.replication.tables is not None:
-            self.replication.tables.when_topic_gone += [f.topic_deleted for f in self.features]
-            self.replication.tables.when_group_gone += [f.group_deleted for f in self.features]
-        admin.deletion.when_deleted += [feature.topic_deleted for feature in self.features]
+        self._tell_of_deletions()
         self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]
@@ -128,6 +124,17 @@ class Broker:
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
         )
+
+    def _tell_of_deletions(self) -> None:
+        """Have every feature forget topics and groups that are deleted, here or by the master."""
+        topic_deleted = [feature.topic_deleted for feature in self.features]
+        group_deleted = [feature.group_deleted for feature in self.features]
+        self.admin.deletion.when_deleted += topic_deleted
+        self.consumers.group_requests.when_deleted += group_deleted
+        tables = self.replication.tables
+        if tables is not None:
+            tables.when_topic_gone += topic_deleted
+            tables.when_group_gone += group_deleted
 
     def _guarded(self) -> Audit:
         """Set the gate in front of all handlers, if requests need accounts; returns the audit
