@@ -220,7 +220,7 @@ H1 = Campaign(
     key="H1",
     title="kill -9 of a master under SYNC_MASTER: what it acknowledged is on the slave",
     unit="kills",
-    t1=2,
+    t1=1,
     t2=200,
     run=lambda run: pairs(run, kill_the_master),
 )

@@ -340,7 +340,7 @@ H8 = Campaign(
     key="H8",
     title="a slave is sent frames that no master sends",
     unit="lies",
-    t1=3,
+    t1=2,
     t2=130,
     run=false_masters,
 )
