@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 from weakref import ref
 
 from aerobee.store.format.record import BLANK_BYTES, blank
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NOTHING = memoryview(bytearray())
 PIECE_BYTES = 32 << 20
+FIRST_BYTES: Final = 64
+"""The widest register with which a copy ends, at its begin."""
 
 
 class MappedFile:
@@ -124,6 +126,10 @@ class MappedFile:
         wrote = self.wrote
         end = wrote + len(data)
         assert end <= self.size, (self, len(data))
+        if len(data) > FIRST_BYTES:
+            # A copy of libc stores these last. A kill inside of it would leave whole records behind
+            # one without a head, which is what damage looks like.
+            self.pages[wrote : wrote + FIRST_BYTES] = data[:FIRST_BYTES]
         self.pages[wrote:end] = data
         self.wrote = end
 

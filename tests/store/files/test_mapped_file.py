@@ -1,3 +1,5 @@
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,34 @@ def test_what_was_appended_can_be_read_and_nothing_behind_it(file: MappedFile) -
 def test_appended_bytes_reach_the_file_without_a_sync(file: MappedFile) -> None:
     file.append(b"abc")
     assert file.path.read_bytes()[:4] == b"abc\0"
+
+
+def test_a_kill_inside_of_a_copy_leaves_no_bytes_without_those_before_them(tmp_path: Path) -> None:
+    """Half of all such kills would: a copy of libc stores the first bytes last."""
+    data, size = b"\xff" * 3_577, 1 << 24
+    torn = 0
+    for number in range(40):
+        disk, path = Disk(), tmp_path / str(number) / f"{0:020d}"
+        disk.mkdir(path.parent)
+        file = MappedFile(disk, path, 0, size, handle=disk.allocate(path, size))
+        file.map_for_writes()
+        child = os.fork()
+        if not child:
+            while file.wrote + len(data) <= size:
+                file.append(data)
+            signal.pause()
+        with path.open("rb") as reader:
+            while os.pread(reader.fileno(), 1, number * size // 50) == b"\0":
+                pass
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        text = path.read_bytes()
+        at = max(0, text.rfind(b"\xff")) // len(data) * len(data)
+        last = text[at : at + len(data)]
+        torn += bool(last.strip(b"\xff"))
+        assert last[:1] != b"\0" or not last.strip(b"\0"), f"{number}: the head is missing"
+        path.unlink()
+    assert torn, "no kill came inside of a copy"
 
 
 def test_a_full_file_takes_nothing_more(file: MappedFile) -> None:
