@@ -29,7 +29,7 @@ pytestmark = pytest.mark.service
 
 SYSTEM = re.compile(
     r"systemctl|journalctl|sysctl|useradd|chown|pip install|python3 -m venv|prometheus --config"
-    r"|docker|helm|/var/lib|/etc/(?!aerobee/broker\.yaml)|/backup|certs"
+    r"|docker|helm|/var/lib|/etc/(?!aerobee/broker\.yaml)|/backup|certs|--shadow-of"
 )
 """What needs a machine of its own, or is run by the tests of that page."""
 CASES = [

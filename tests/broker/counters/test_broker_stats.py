@@ -41,6 +41,8 @@ OF_THE_BROKER = {
     "result": "three words of latency.py",
     "reason": "words of access and of the store",
     "limit": "keys of settings",
+    "slave": "addresses of connected slaves, at most SLAVES_MAX",
+    "state": "five words of following.py",
 }
 """Label → the bounded set that its values are from."""
 
