@@ -98,8 +98,11 @@ class RouteTable:
     ) -> None:
         """Enter the broker of this process: nothing replaces, unregisters or expires it.
 
-        `topics`, here and in later updates, have the permissions that clients are to see.
+        `topics`, here and in later updates, have the permissions that clients are to see. A slave
+        that becomes the master leaves and is entered again, under the name that has just left.
         """
+        for _ in self.settle():
+            pass  # What is cleared away afterwards would be the topics that are entered here.
         self.own = OwnBroker(broker, broker_id)
         self.own_ha_address = ha_address
         entry = self.brokers.setdefault(broker, Broker(cluster, broker))

@@ -321,11 +321,13 @@ def test_filter_servers_go_out_with_the_routes_of_their_broker() -> None:
 # ── Our own broker ──
 
 
-def own(routes: RouteTable, topics: Iterable[TopicConfig] = (topic("T1"),)) -> None:
+def own(
+    routes: RouteTable, topics: Iterable[TopicConfig] = (topic("T1"),), broker_id: int = 0
+) -> None:
     routes.register_own(
         cluster="PyC",
         broker="own",
-        broker_id=0,
+        broker_id=broker_id,
         address="10.0.0.1:10911",
         ha_address="10.0.0.1:10912",
         topics=topics,
@@ -402,6 +404,28 @@ def test_our_own_broker_leaves_when_it_stops() -> None:
     assert finished(routes.topics()) == []
     assert routes.brokers == {}
     routes.leave_own()
+
+
+def test_our_own_slave_that_becomes_the_master_keeps_its_topics() -> None:
+    routes = RouteTable()
+    own(routes, broker_id=1)
+    routes.leave_own()
+    own(routes)
+    finished(routes.settle())
+    assert perms(routes, "T1") == {"own": 6}
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
+
+
+def test_our_own_slave_that_takes_the_place_of_an_acting_group_s_master_is_written_to() -> None:
+    routes = RouteTable()
+    own(routes, broker_id=1)
+    master = registration(broker="own", broker_id=0, enable_acting_master=True)
+    finished(routes.register(master, 0))
+    assert routes.unregister(master.cluster, master.address)
+    routes.leave_own()
+    own(routes)
+    finished(routes.settle())
+    assert perms(routes, "T1") == {"own": 6}
 
 
 def test_brokers_and_topics_are_limited() -> None:
