@@ -386,6 +386,17 @@ class MessageStore:
         """From now on only `log_in` writes to the log: every put is refused."""
         self.flags.set(Flag.SLAVE, "this broker is a slave: its log is a copy of the master's")
 
+    async def end_copy(self) -> bool:
+        """Bring all that was copied to the disk and into the queues; False when that cannot be.
+
+        Nothing may be copied meanwhile.
+        """
+        if not await self._log_flush.reach(self.commit_log.max_offset):
+            return False
+        while self.dispatch():
+            await trio.lowlevel.checkpoint()
+        return not self.dispatch_behind_bytes
+
     def be_master(self) -> None:
         """Take puts again, behind what was copied, all of which was dispatched."""
         assert not self.dispatch_behind_bytes, self.dispatch_behind_bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aerobee.broker.core.feature import Service
 
@@ -25,21 +25,31 @@ class Role:
         self._master = trio.Event()
         self._stop = trio.Event()
         self._stopped = trio.Event()
+        self._again = trio.Event()
         if not slave:
             self._master.set()
 
     async def stop_following(self) -> None:
-        """End the services of a slave, for good; returns when they have ended."""
+        """End the services of a slave; returns when they have ended."""
         self._stop.set()
         await self._stopped.wait()
+
+    def follow_again(self) -> None:
+        """Begin the services of a slave again: it did not become the master."""
+        self._stop = trio.Event()
+        self._again.set()
 
     async def until_stop(self) -> None:
         """Wait until a slave is to copy no more."""
         await self._stop.wait()
 
-    def stopped(self) -> None:
-        """The services of a slave have ended."""
+    async def stopped(self) -> None:
+        """The services of a slave have ended; returns when they are to begin again."""
         self._stopped.set()
+        while self._stop.is_set():
+            self._again = trio.Event()
+            await self._again.wait()
+        self._stopped = trio.Event()
 
     def become_master(self) -> None:
         """Begin the services of a master, in their own time. Those of a slave have ended."""
@@ -77,12 +87,21 @@ class WhileSlave:
         self._role = role
         self._services = services
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run them in order until they are stopped, or until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for service in self._services:
-                await nursery.start(service.run)
-            task_status.started()
-            await self._role.until_stop()
-            nursery.cancel_scope.cancel()
-        self._role.stopped()
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Run them in order whenever this broker follows its master, until cancelled."""
+        started: Callable[[], None] = task_status.started
+        while True:
+            async with trio.open_nursery() as nursery:
+                for service in self._services:
+                    await nursery.start(service.run)
+                started()
+                started = _nobody_waits
+                await self._role.until_stop()
+                nursery.cancel_scope.cancel()
+            await self._role.stopped()
+
+
+def _nobody_waits() -> None:
+    """The start of the broker waits for the first time only."""

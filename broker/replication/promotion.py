@@ -3,7 +3,8 @@
 It refuses what would lose acknowledged messages, or make two masters; each reason has a name, and
 a person may let it pass by that name. The order keeps a kill at any moment harmless: the slave has
 stopped copying before the role is saved, the role is saved before the first put is taken, and the
-name servers are told last. Who asks, a person or once an arbiter, is not known here.
+name servers are told last. Where a step fails, it follows its master again. Who asks, a person or
+once an arbiter, is not known here.
 """
 
 from __future__ import annotations
@@ -19,10 +20,17 @@ from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
-from aerobee.broker.replication.saved_role import SavedRole, read_role, write_role
+from aerobee.broker.replication.saved_role import (
+    SavedRole,
+    path_of,
+    read_role,
+    undo_role,
+    write_role,
+)
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import PromoteResponse
+from aerobee.store.errors import StoreRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
 MASTER_ALIVE: Final = "master-alive"
 BEHIND: Final = "behind"
 DIVERGED: Final = "diverged"
+END_COPY_S: Final = 20.0
+"""How long what was copied may take to the disk and into the queues."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -110,30 +120,60 @@ class Promotion:
 
     async def _become_master(self) -> Answer:
         core = self._core
-        store, disk = core.store, core.disk
-        with trio.CancelScope(shield=True):
+        try:
             await core.role.stop_following()
-            while store.dispatch():
-                await trio.lowlevel.checkpoint()
-            old = await disk.in_thread(partial(read_role, disk, store.root))
-            end = store.commit_log.max_offset
-            role = SavedRole(
-                broker_role=BrokerRole.ASYNC_MASTER,
-                epoch=1 if old is None else old.epoch + 1,
-                offset=end,
-            )
-            await disk.in_thread(partial(write_role, disk, store.root, role))
-            store.be_master()
-            core.role.become_master()
-            self._told()
-        log.warning("replication.promoted", max_offset=end, epoch=role.epoch)
+            with trio.CancelScope(shield=True):
+                await self._end_copy()
+                role = await self._save_role()
+                core.store.be_master()
+                core.role.become_master()
+        finally:
+            if core.role.is_slave:
+                core.role.follow_again()
+        self._told()
+        log.warning("replication.promoted", max_offset=role.offset, epoch=role.epoch)
         said = change(
             core.config.broker.broker_name,
             {"brokerRole": str(BrokerRole.SLAVE)},
             {"brokerRole": role.broker_role},
         )
-        told = PromoteResponse(max_offset=end, epoch=role.epoch)
+        told = PromoteResponse(max_offset=role.offset, epoch=role.epoch)
         return ChangeAnswer(header=told, changes=said)
+
+    async def _end_copy(self) -> None:
+        """Have on disk and in the queues what was copied. Raises: Refusal."""
+        ended = False
+        with trio.move_on_after(END_COPY_S):
+            ended = await self._core.store.end_copy()
+        if not ended:
+            raise refused(
+                "what this broker has copied does not get to its disk and into its queues: see"
+                " what its own log says of the disk"
+            )
+
+    async def _save_role(self) -> SavedRole:
+        """Save the new role, or leave the old one. Raises: Refusal."""
+        disk, root = self._core.disk, self._core.store.root
+        try:
+            old = await disk.in_thread(partial(read_role, disk, root))
+        except (OSError, StoreRefused) as error:
+            raise refused(f"nothing was changed: {error}") from error
+        role = SavedRole(
+            broker_role=BrokerRole.ASYNC_MASTER,
+            epoch=1 if old is None else old.epoch + 1,
+            offset=self._core.store.commit_log.max_offset,
+        )
+        try:
+            await disk.in_thread(partial(write_role, disk, root, role))
+        except OSError as error:
+            rest = ""
+            try:
+                await disk.in_thread(partial(undo_role, disk, root, old))
+            except OSError:
+                rest = f"; {path_of(root)} may say otherwise: remove it before the next start"
+            reason = f"the role cannot be saved, and this broker is still a slave: {error}{rest}"
+            raise refused(reason) from error
+        return role
 
 
 def refused(reason: str) -> Refusal:

@@ -61,6 +61,19 @@ def write_role(disk: Disk, root: Path, role: SavedRole) -> None:
     disk.write_atomically(path, msgspec.json.encode(role), backup=False)
 
 
+def undo_role(disk: Disk, root: Path, old: SavedRole | None) -> None:
+    """Take back a role whose saving failed half-way: its name may be there. For a thread.
+
+    Raises: OSError.
+    """
+    if old is not None:
+        write_role(disk, root, old)
+        return
+    path = path_of(root)
+    disk.remove(path, missing_ok=True)
+    disk.sync_directory(path.parent)
+
+
 def in_saved_role(config: BrokerConfig, disk: Disk) -> BrokerConfig:
     """The settings with the saved role, where they say SLAVE. Raises: StoreRefused, OSError."""
     if not config.is_slave:

@@ -48,3 +48,16 @@ async def test_a_master_is_the_master_from_the_start() -> None:
     role = Role(slave=False)
     await role.until_master()
     assert not role.is_slave
+
+
+async def test_a_slave_that_does_not_become_the_master_follows_again(
+    nursery: trio.Nursery,
+) -> None:
+    role, of_slave = Role(slave=True), Runs()
+    await nursery.start(WhileSlave(role, [of_slave]).run)
+    for _ in range(2):
+        await role.stop_following()
+        assert not of_slave.running
+        role.follow_again()
+        await wait_all_tasks_blocked()
+        assert of_slave.running

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.remoting.wire.header import Header
+    from aerobee.store.files.disk import Disk
     from tests.broker.desk import Desk
 
 SLAVE: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
@@ -75,12 +76,16 @@ class Pair:
 
 @asynccontextmanager
 async def open_pair(
-    root: Path, *, of_master: dict[str, Any] | None = None, **changes: Any
+    root: Path,
+    *,
+    of_master: dict[str, Any] | None = None,
+    slave_disk: Disk | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Pair]:
     """Both are open; `Pair.following.run` is for the test to start."""
     async with (
         open_desk(root / "master", **(of_master or {}), **changes) as master,
-        open_desk(root / "slave", **SLAVE, **changes) as slave,
+        open_desk(root / "slave", slave_disk, **SLAVE, **changes) as slave,
         trio.open_nursery() as nursery,
     ):
         listeners = await trio.open_tcp_listeners(0, host=HOST)

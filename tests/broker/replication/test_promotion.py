@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from aerobee.broker.core.role import WhileSlave
 from aerobee.broker.errors import Refusal
@@ -14,9 +16,12 @@ from aerobee.broker.replication.following import State
 from aerobee.broker.replication.promotion import Promotion
 from aerobee.broker.replication.saved_role import read_role
 from aerobee.remoting.wire.headers.admin import Promote
+from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
-from tests.broker.desk import said
+from tests.broker.desk import Gate, said
 from tests.broker.replication.pairs import open_pair, until_true
+from tests.kit.faulty_disk import CHANGES, FaultyDisk
+from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from tests.broker.replication.pairs import Pair
+    from tests.kit.faulty_disk import Call
 
 pytestmark = pytest.mark.trio
 
@@ -49,9 +55,12 @@ class Orders:
 
 
 @asynccontextmanager
-async def copied(root: Path) -> AsyncIterator[Orders]:
+async def copied(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Orders]:
     """A slave that has three messages of its master, which is gone."""
-    async with open_pair(root) as pair, trio.open_nursery() as nursery:
+    async with (
+        open_pair(root, slave_disk=disk, **changes) as pair,
+        trio.open_nursery() as nursery,
+    ):
         pair.master.topic()
         for _ in range(3):
             await pair.master.send()
@@ -122,3 +131,80 @@ async def test_a_master_is_not_promoted(tmp_path: Path) -> None:
     async with open_pair(tmp_path) as pair:
         with pytest.raises(Refusal, match="this broker is a master already"):
             await pair.master.ask(Promote())
+
+
+class RoleSteps:
+    """Counts the changes of the disk that save a role, and fails one of them."""
+
+    def __init__(self, root: Path, failing: int = 0) -> None:
+        self.directory = root / "slave" / "config"
+        self.failing = failing
+        self.steps = 0
+
+    def __call__(self, call: Call) -> None:
+        of_role = call.path == self.directory or "role.json" in str(call.path)
+        if call.name in CHANGES and of_role:
+            self.steps += 1
+            if self.steps == self.failing:
+                raise OSError(errno.EIO, "the disk fails", str(call.path))
+
+
+async def test_wherever_saving_the_role_fails_the_slave_follows_again(tmp_path: Path) -> None:
+    failing, steps = 0, 1
+    while failing < steps:
+        failing += 1
+        root = tmp_path / str(failing)
+        disk = FaultyDisk(root)
+        async with copied(root, disk) as orders:
+            slave = orders.pair.slave
+            counted = RoleSteps(root)
+            disk.before = at = RoleSteps(root, failing)
+            with pytest.raises(Refusal, match=r"cannot be saved.* still a slave: .*disk fails"):
+                await orders.promote("master-alive")
+            disk.before = counted
+            assert slave.broker.core.role.is_slave
+            assert not orders.told
+            assert read_role(Disk(), slave.store.root) is None
+            await orders.pair.master.send()
+            await until_true(lambda: orders.pair.equal)
+            assert (await orders.promote("master-alive")).code == 0
+            steps = counted.steps
+            assert at.steps >= failing
+    assert steps > 3
+
+
+async def test_a_slave_that_syncs_has_its_last_bytes_on_disk_before_it_is_the_master(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    sync_flush = FlushDiskType.SYNC_FLUSH
+    async with open_pair(tmp_path, slave_disk=disk, flush_disk_type=sync_flush) as pair:
+        pair.slave.topic()
+        pair.slave.store.be_master()
+        pair.slave.store.put(draft(body=b"copied"))
+        pair.slave.store.be_slave()
+        assert pair.slave.store.dispatch_behind_bytes
+        orders = Orders(pair)
+        sync = Gate(disk, "fdatasync", "commitlog")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(WhileSlave(pair.slave.broker.core.role, []).run)
+            nursery.start_soon(orders.promote, "master-alive")
+            await sync.wait_for_a_call()
+            await wait_all_tasks_blocked()
+            assert pair.slave.broker.core.role.is_slave
+            assert read_role(Disk(), pair.slave.store.root) is None
+            sync.let_go()
+            await until_true(lambda: not pair.slave.broker.core.role.is_slave)
+            nursery.cancel_scope.cancel()
+        assert not pair.slave.store.dispatch_behind_bytes
+
+
+async def test_a_promotion_that_is_cancelled_leaves_a_slave_that_follows(tmp_path: Path) -> None:
+    async with copied(tmp_path) as orders:
+        role = orders.pair.slave.broker.core.role
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await orders.promotion._become_master()
+        assert role.is_slave
+        await orders.pair.master.send()
+        await until_true(lambda: orders.pair.equal)
