@@ -411,7 +411,7 @@ def test_our_own_slave_that_becomes_the_master_keeps_its_topics() -> None:
     own(routes, broker_id=1)
     routes.leave_own()
     own(routes)
-    finished(routes.settle())
+    list(routes.settle())
     assert perms(routes, "T1") == {"own": 6}
     assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
 
@@ -424,7 +424,7 @@ def test_our_own_slave_that_takes_the_place_of_an_acting_group_s_master_is_writt
     assert routes.unregister(master.cluster, master.address)
     routes.leave_own()
     own(routes)
-    finished(routes.settle())
+    list(routes.settle())
     assert perms(routes, "T1") == {"own": 6}
 
 
