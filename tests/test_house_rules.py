@@ -333,10 +333,23 @@ def test_nothing_swallows_every_exception() -> None:
     assert not silent, lines(*silent)
 
 
+def swallowers() -> Iterator[str]:
+    """Every context manager that may end what was raised inside of it: it returns a bool."""
+    for module in MODULES.values():
+        for node in module.nodes:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.name in ("__exit__", "__aexit__")
+                and not (node.returns is None or ast.unparse(node.returns) == "None")
+            ):
+                yield f"{module.place}:{node.lineno}"
+
+
 def test_catching_every_exception_is_for_borders_only() -> None:
     broad = [f"{m.place}:{handler.lineno}" for m, handler in handlers() if catches_all(handler)]
-    # Handlers of remoting, at once and awaited; calls of gRPC; the thread that syncs.
-    assert len(broad) <= 4, lines(*broad)
+    # Requests of remoting that are served at once, where each microsecond counts; the border of all
+    # others, of gRPC and of what waits; the thread that syncs.
+    assert len([*broad, *swallowers()]) <= 3, lines(*broad, *swallowers())
 
 
 def test_s10_nothing_runs_what_it_reads() -> None:

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aerobee.client.callables import check_result
 from aerobee.client.message import ReceivedMessage
 from aerobee.errors import ConfigurationError, PortableError
+from aerobee.remoting.border import Border
 
 BlockingHandler: TypeAlias = Callable[[Sequence[ReceivedMessage]], object]
 Handler: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[object] | object]
-if TYPE_CHECKING:
-    from types import TracebackType
 
+if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
 
 T = TypeVar("T")
@@ -144,34 +144,9 @@ class Events:
                 call_safely(told, changed)
 
 
-class Guard:
-    """Runs a user's code in `with Guard() as guard`; then `guard.error` is its exception.
-
-    It is the only place in the client that catches every Exception; cancellation passes.
-    """
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception):
-            self.error = error
-        return self.error is not None
-
-
 def call_safely(callback: Callable[[T], object], value: T) -> None:
     """Call a user's callback; its exceptions are logged and end nothing."""
-    with Guard() as guard:
+    with Border() as border:
         check_result("the callback", callback(value))
-    if guard.error is not None:
-        log.error("a callback failed", exc_info=guard.error)
+    if border.error is not None:
+        log.error("a callback failed", exc_info=border.error)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS
+from aerobee.remoting.border import Border
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.wire.typed_command import TypedCommand
 
@@ -197,12 +197,14 @@ class Caller:
             command.arrived
         )
         assert isinstance(command, TypedCommand)
-        try:
+        with Border() as border:
             command.reply(answer)
-        except (ValueError, *CONTENT_ERRORS) as error:
-            # An answer that cannot be told must not end what woke its request.
-            log.error("grpc.answer_failed", code=command.code, address=self.address, exc_info=error)
-            self.broken(str(error))
+        if border.error is not None:
+            # What cannot be told must not end what woke its request.
+            context.stats.requests_failed += 1
+            address, error = self.address, border.error
+            log.error("grpc.answer_failed", code=command.code, address=address, exc_info=error)
+            self.broken(f"{type(error).__name__} in the broker")
         self.wrote()
 
     def broken(self, text: str) -> None:

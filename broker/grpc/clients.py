@@ -10,8 +10,11 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from aerobee.broker.grpc.asked_clients import Questions, recovery_of
 from aerobee.broker.grpc.caller import Caller
+from aerobee.remoting.border import Border
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.wire.answer import Answer
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 BACK_WITHIN_S: Final = 10.0
 """How long a client may be without its stream before it is forgotten."""
-GONE_TEXT: Final = "the client was unregistered"
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Client(Caller):
@@ -81,13 +85,22 @@ class Client(Caller):
         not assigned to members here, and offsets are the broker's.
         """
         if code == RequestCode.CHECK_TRANSACTION_STATE and not self.paused:
-            self.tell(recovery_of(header, body))
+            with Border() as border:
+                self.tell(recovery_of(header, body))
+            if border.error is not None:
+                # Its producer is asked about the other half messages.
+                self.context.stats.requests_failed += 1
+                address, error = self.address, border.error
+                log.error("grpc.notice_failed", code=code, address=address, exc_info=error)
 
     async def call(
         self, code: int, header: Header | None, body: bytes, timeout_s: float
     ) -> Command:
         """Ask it, and wait for its answer. Raises: CallTimedOut, ChannelClosed."""
         return await self.questions.ask(self, code, body, timeout_s)
+
+    def broken(self, text: str) -> None:
+        self.stream.finish(StatusCode.INTERNAL, text)
 
     def close(self, reason: str) -> None:
         """End its stream, and forget it."""

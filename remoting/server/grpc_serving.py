@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import structlog
 import trio
 
+from aerobee.remoting.border import Border
 from aerobee.remoting.grpc.calls import (
     CallOver,
     Calls,
@@ -171,9 +172,9 @@ class GrpcChannel(Channel):
 
     def _tell(self, call: Call, tell: Callable[..., None], *what: object) -> None:
         """Tell the service something of a call, which alone ends where that is a fault of ours."""
-        try:
+        with Border() as border:
             tell(*what)
-        except Exception as error:
+        if (error := border.error) is not None:
             self.context.stats.requests_failed += 1
             name = call.method.name
             log.error("call.failed", method=name, address=self.address, exc_info=error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from aerobee.remoting.border import Border
 from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
@@ -255,10 +256,12 @@ class Handlers:
             self._enter(waiting._replace(arrived=now), pool)
 
     async def _outcome(self, waiting: Waiting) -> Later:
-        try:
-            return await waiting.work
-        except Exception as error:
-            return self.failed(waiting.command, waiting.connection, error)
+        outcome: Later = None
+        with Border() as border:
+            outcome = await waiting.work
+        if border.error is not None:
+            return self.failed(waiting.command, waiting.connection, border.error)
+        return outcome
 
     def failed(self, command: Command, peer: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error, now or after its wait."""

@@ -376,6 +376,7 @@ WORDS_AMONG_HANDS: Final = frozenset(
 )
 """Files that are purer than their folder."""
 AT_THE_ROOT: Final = {
+    "border": Kind.PURE,
     "config": Kind.PURE,
     "errors": Kind.PURE,
     "latency": Kind.PURE,

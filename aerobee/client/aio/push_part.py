@@ -16,7 +16,6 @@ from aerobee.client.aio.part import Part
 from aerobee.client.callables import call_in_thread, check_function, is_async
 from aerobee.client.handling import (
     AGAIN,
-    Guard,
     unhandled,
     verdict_of_error,
     verdict_of_result,
@@ -24,6 +23,7 @@ from aerobee.client.handling import (
 from aerobee.client.members import push_member
 from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ class PushPart(Part):
         if handler is None:
             return unhandled(topic)
         verdict: Verdict | None = None
-        with Guard() as guard:
+        with Border() as border:
             try:
                 if topic in self._plain:
                     result = await self._in_thread(handler, batch)
@@ -186,10 +186,10 @@ class PushPart(Part):
                 if cancelled():
                     raise
                 raise RuntimeError("what the handler waited for was cancelled") from error
-        if guard.error is None:
+        if border.error is None:
             return verdict
-        batch.error = guard.error
-        return verdict_of_error(guard.error)
+        batch.error = border.error
+        return verdict_of_error(border.error)
 
     async def _in_thread(self, handler: Handler, batch: Batch) -> object:
         call = partial(call_in_thread, handler, batch.messages)

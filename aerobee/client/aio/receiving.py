@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from aerobee.client.handling import Guard
 from aerobee.client.steps.effects import Signal
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     from aerobee.client.aio.client import Client
@@ -54,8 +54,8 @@ class Receipt:
 async def fill(receipt: Receipt, client: Client, steps: Steps[list[ReceivedMessage]]) -> None:
     """Run the steps of a call and keep their outcome."""
     try:
-        with Guard() as guard:
+        with Border() as border:
             receipt.messages = await client.perform(steps)
-        receipt.error = guard.error
+        receipt.error = border.error
     finally:
         receipt.ended.set()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from aerobee.client.blocking.client import SLICE_S
 from aerobee.client.blocking.part import Part
 from aerobee.client.callables import call_in_thread, check_function
-from aerobee.client.handling import Guard, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.handling import unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.members import push_member
 from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,12 +124,12 @@ class PushPart(Part):
         if handler is None:
             return unhandled(topic)
         verdict: Verdict | None = None
-        with Guard() as guard:
+        with Border() as border:
             verdict = verdict_of_result(call_in_thread(handler, batch.messages))
-        if guard.error is None:
+        if border.error is None:
             return verdict
-        batch.error = guard.error
-        return verdict_of_error(guard.error)
+        batch.error = border.error
+        return verdict_of_error(border.error)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Unpack
 from aerobee.client.blocking.calls import call, call_in_worker
 from aerobee.client.blocking.producer import Producer
 from aerobee.client.callables import check_function
-from aerobee.client.handling import Guard
 from aerobee.client.steps.transactions import Transactions
 from aerobee.client.transaction import TransactionResult, TransactionState, state_of
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,8 +108,8 @@ class TransactionProducer(Producer):
         """Answer the transaction checks of brokers, one after the other, until the end."""
         while check := self._client.perform(self._transactions.next_check()):
             state = TransactionState.UNKNOWN
-            with Guard() as guard:
+            with Border() as border:
                 state = state_of(call_in_worker(self._checker, check.message))
-            if guard.error is not None:
-                log.error("the transaction checker failed", exc_info=guard.error)
+            if border.error is not None:
+                log.error("the transaction checker failed", exc_info=border.error)
             self._client.perform(self._transactions.answer(check, state))

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.allocation import Allocator, Nearby, consistent_hash, strategy
-from aerobee.client.handling import Guard
 from aerobee.client.namespaces import wrapped
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask, Wait
@@ -25,6 +24,7 @@ from aerobee.errors import (
     ConsumerNotOnlineError,
     UnsupportedRequestError,
 )
+from aerobee.remoting.border import Border
 from aerobee.remoting.wire.bodies.client import ConsumerList
 from aerobee.remoting.wire.bodies.pop import AssignmentRequest, AssignmentResponse
 from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
@@ -133,12 +133,12 @@ def share(
     """The member's queues by the allocation. Raises: ConfigurationError if that fails."""
     client, group = holder.instance.config, holder.config.group
     allocate = in_namespace(strategy(holder.config.strategy), client.namespace)
-    with Guard() as guard:
+    with Border() as border:
         own = allocate(group, client.client_id, queues, members)
         if not set(own).issubset(queues):
             raise ConfigurationError("it assigns queues that were not given to it")
         return own
-    raise ConfigurationError(f"the strategy of {group} failed: {guard.error!r}")
+    raise ConfigurationError(f"the strategy of {group} failed: {border.error!r}")
 
 
 def members_of(holder: Holder, route: TopicRoute) -> Steps[Sequence[str]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.pop import PopMessageResponse
 
 SPACE: Final = " "
+RETRIES: Final = frozenset({"1", "2"})
+"""The `retry` of receipts in retry topics, the older one and the newer one."""
 INT32_MAX: Final = 2**31 - 1
 """Of producers over remoting, numbers may be any."""
 
@@ -56,12 +58,17 @@ class Popped(NamedTuple):
         )
 
     def handle(self, record: Record, receipt: str | None) -> Handle:
-        """The receipt handle of a message. `receipt` is that of one that is delivered again."""
+        """The receipt handle of a message. `receipt` is the property of one that is delivered
+        again; of another pop, or of a producer, it says nothing.
+        """
         if receipt is not None:
             try:
-                return Handle(receipt_of(receipt), record.physical_offset)
+                again = receipt_of(receipt)
             except BodyError:
                 pass  # another broker's; the message is acknowledged where it lies
+            else:
+                if again.retry in RETRIES and again.pop_time == self.pop_time:
+                    return Handle(again, record.physical_offset)
         queue_id, offset = record.queue_id, record.queue_offset
         return Handle(
             Receipt(

@@ -1,4 +1,4 @@
-"""Accounts at the gRPC port: the same users and policies as everywhere."""
+"""Accounts at the gRPC port: the same users and policies as everywhere; answers with faults."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
+from aerobee.broker.grpc.assembly import OwnChannel
+from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.clients import Client, Clients
 from aerobee.remoting.grpc.enums import ClientType, Code
 from aerobee.remoting.grpc.messages import (
     FilterExpression,
@@ -20,9 +24,16 @@ from aerobee.remoting.grpc.messages import (
     Settings,
     SystemProperties,
 )
+from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.transaction import CheckTransactionState
+from aerobee.remoting.wire.typed_command import TypedCommand
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
+from tests.remoting.server.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,3 +128,48 @@ def test_a_stranger_is_refused_and_told_why(
         answer = stream.settings(Settings(client_type=ClientType.PRODUCER, publishing=publishing))
         assert (answer.status.code, answer.HasField("settings")) == (Code.UNAUTHORIZED, False)
         stream.end()
+
+
+# ── Faults of ours, outside of any round ──
+
+
+class Ended:
+    """A stream that only says how it has ended."""
+
+    def __init__(self) -> None:
+        self.status: object = None
+
+    def finish(self, code: StatusCode, text: str) -> None:
+        self.status = code, text
+
+
+def caller() -> Caller:
+    door: Any = None
+    return Caller(door, OwnChannel(Stage().reactor.shared))
+
+
+def zero_division(answer: Answer) -> None:
+    raise ZeroDivisionError("a fault of ours")
+
+
+def test_an_answer_that_cannot_be_told_does_not_end_what_woke_its_request() -> None:
+    """Such as the task that wakes all receives: with it the broker would end."""
+    stream = Ended()
+    client = Client(Clients(lambda _: None), caller(), stream)
+    command = TypedCommand(
+        code=int(RequestCode.HEART_BEAT), typed=Heartbeat(), reply=zero_division, arrived=0.0
+    )
+    with capture_logs() as logs:
+        client.answer(command, Answer(), held=True)
+    assert [entry["event"] for entry in logs] == ["grpc.answer_failed"]
+    assert stream.status == (StatusCode.INTERNAL, "ZeroDivisionError in the broker")
+    assert client.context.stats.requests_failed == 1
+
+
+def test_a_half_message_that_cannot_be_told_does_not_end_the_checks() -> None:
+    client = Client(Clients(lambda _: None), caller(), Ended())
+    header = CheckTransactionState(commit_log_offset=1, tran_state_table_offset=2)
+    with capture_logs() as logs:
+        client.notify(int(RequestCode.CHECK_TRANSACTION_STATE), header, b"no record")
+    assert [entry["event"] for entry in logs] == ["grpc.notice_failed"]
+    assert client.stream.status is None

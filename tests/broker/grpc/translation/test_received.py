@@ -71,6 +71,21 @@ def test_a_message_delivered_again_keeps_the_receipt_of_its_retry_topic() -> Non
     assert not message.user_properties
 
 
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        Receipt(5, 1_000_000, 60_000, 3, "7", "broker-a", 0, 6),
+        Receipt(5, 1_000_000, 60_000, 3, "0", "broker-a", 0, 6),
+        Receipt(5, 999_999, 60_000, 3, "1", "broker-a", 0, 6),
+    ],
+)
+def test_a_receipt_that_this_pop_did_not_write_says_nothing(receipt: Receipt) -> None:
+    """A producer may write one into a batch: what is acknowledged by it would be another's."""
+    (got,) = received([record(properties={"POP_CK": receipt.text()})], Popped.of(SAID, "broker-a"))
+    assert got.handle.text() == "10 1000000 60000 3 0 broker-a 2 12 4711"
+    assert got.handle.topic("T", "g") == "T"
+
+
 def test_in_order_the_attempts_are_counted_by_the_pop() -> None:
     counts = "0 qo2%12 4;0 2 1"
     said = PopMessageResponse(1, 60_000, ORDER_REVIVE_QID, 0, "0 2 10", "0 2 10,12", counts)
