@@ -58,8 +58,10 @@ class SlaveGuard:
     def _run(self, run: RunHandler) -> RunHandler:
         role = self._role
 
-        def guarded(requests: Requests) -> int | Outcome:
+        def guarded(
+            header: Header, command: Command, connection: Connection, rest: Requests
+        ) -> int | Outcome:
             # None of them is served together: each is the handler's, which refuses it.
-            return 0 if role.is_slave else run(requests)
+            return 0 if role.is_slave else run(header, command, connection, rest)
 
         return guarded

@@ -9,10 +9,12 @@ AbstractSendMessageProcessor.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aerobee.broker.answers import refusal
 from aerobee.broker.core.drafts import BROKER_BITS
-from aerobee.broker.errors import Refusal
+from aerobee.broker.errors import PutPostponed, Refusal
 from aerobee.broker.send.answers import Put
 from aerobee.broker.send.known_properties import KnownProperties
 from aerobee.broker.send.special_sends import (
@@ -92,37 +94,47 @@ class Send:
 
     # ── Routes ──
 
-    def run(self, requests: Requests) -> int | Outcome:
-        """Store and answer the first of the requests, as far as they are plain; returns how many.
-
-        If the first is not plain, that one is served by itself, with its outcome. Raises: Refusal,
-        about the first.
+    def run(
+        self,
+        header: SendMessage | SendMessageV2,
+        command: Command,
+        connection: Connection,
+        rest: Requests,
+    ) -> int | Outcome:
+        """Store and answer a send and the `rest` behind it, as far as they are plain; returns how
+        many, or what became of the first if that is not plain, or is refused. Raises: PutPostponed.
         """
         sends: Sends = []
         drafts: list[MessageDraft] = []
         size, waits, pool = 0, self._waits, self._answers.pool
         check, saved = self._checked, self._topic_file.clean
-        for command, header, connection in requests:
-            try:
-                unique, draft, special = check(header, command, connection, header.batch, saved)
-            except Refusal:
-                if drafts:
+        first = ((command, header, connection),)
+        try:
+            for command, header, connection in chain(first, rest):
+                try:
+                    unique, draft, special = check(header, command, connection, header.batch, saved)
+                except Refusal:
+                    if drafts:
+                        break
+                    raise
+                if special is not None:
+                    if drafts:
+                        break
+                    return special.way.serve(draft, special, header, command, connection)
+                sends.append((command, connection, unique))
+                drafts.append(draft)
+                size += len(draft.body)
+                if size > RUN_BYTES or (waits and pool.depth + len(sends) >= pool.capacity):
                     break
-                raise
-            if special is not None:
-                if drafts:
-                    break
-                return special.way.serve(draft, special, header, command, connection)
-            sends.append((command, connection, unique))
-            drafts.append(draft)
-            size += len(draft.body)
-            if size > RUN_BYTES or (waits and pool.depth + len(sends) >= pool.capacity):
-                break
-        stored, status = self._store.writer.put_run(drafts)
-        if stored:
-            self._answers.of_run(stored, sends[: len(stored)])
-        elif drafts:
-            raise self._answers.not_put(status)
+            stored, status = self._store.writer.put_run(drafts)
+            if not stored:
+                raise self._answers.not_put(status)
+        except PutPostponed:
+            raise
+        except Refusal as refused:
+            # As an error it would have each of them served by itself, the first once more.
+            return refusal(refused)
+        self._answers.of_run(stored, sends[: len(stored)])
         return len(stored)
 
     def one(

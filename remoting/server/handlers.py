@@ -70,26 +70,26 @@ class Handlers:
         arrived: float,
         route: PooledRoute,
         steps: Steps | None = None,
-        run: Requests | None = None,
+        rest: Requests | None = None,
     ) -> int:
         """Call the handler, or continue its steps; then answer, or arrange for the answer.
 
-        `run`: this request and those that may be served with it; returns how many were. Hot: every
-        request comes this way.
+        `rest`: those behind this request that may be served with it, by the run of the route;
+        returns how many were, this one included. Hot: every request comes this way.
         """
         outcome: Plain = None
         try:
             if steps is None:
+                header = command.header(route.header)
                 begun: int | Outcome = 0
-                if run is not None:
+                if rest is not None:
                     assert route.run is not None
-                    begun = route.run(run)
-                    run = None
+                    begun = route.run(header, command, connection, rest)
+                    rest = None
                 if isinstance(begun, int):
                     if begun:
                         return begun
-                    # There is no run, or the header does not decode: this says why.
-                    begun = route.handler(command.header(route.header), command, connection)
+                    begun = route.handler(header, command, connection)
                 if isinstance(begun, Answer):
                     connection.answer(command, begun)
                     return 1
@@ -119,7 +119,7 @@ class Handlers:
             connection.postpone(OpenRequest(arrived, command.detached(), route, None))
             return 1
         except Exception as error:
-            if run is not None:
+            if rest is not None:
                 # Alone, the request that it is about gets the answer, and no other.
                 if self._expected(error) is None:
                     log.error("run.failed", code=command.code, exc_info=error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
     from typing import Any
 
     from typing_extensions import TypeIs
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-    Requests: TypeAlias = Iterator[tuple[Command, Header, Any]]
+    Requests: TypeAlias = Iterable[tuple[Command, Header, Any]]
     """Each request of a run with its header and its connection."""
 
 
@@ -78,11 +78,11 @@ Handler = Callable[..., Outcome]
 
 
 RunHandler = Callable[..., "int | Outcome"]
-"""`run(requests)` serves and answers the first of consecutive requests of the route, as far as it
-can serve them together, and returns how many these are. The first one, where it cannot be served
-so, is served as by the handler, and its outcome returned. `requests` gives command, header and
-connection of each, and decodes it when it is asked for. 0 means that the first one is the
-handler's, as where `requests` gives none, and an error that nothing was done."""
+"""`run(header, command, connection, rest)` serves and answers a request and those behind it, as far
+as it can serve them together, and returns how many these are. The first one, where it cannot be
+served so, is served as by the handler, and its outcome returned. `rest` gives command, header and
+connection of each other one, and decodes it when it is asked for. 0 means that the first one is the
+handler's, and an error that nothing was done, and that it may be about any of them."""
 
 
 class Route(NamedTuple):

@@ -64,7 +64,8 @@ class Run:
         at = 0
         while at < len(requests):
             command, connection = requests[at]
-            at += self._call(connection, command, command.arrived, self.route, run=self._from(at))
+            rest = self._from(at + 1)
+            at += self._call(connection, command, command.arrived, self.route, rest=rest)
             if connection.current is not None:
                 connection.settle()
                 connection.note_left(renewed=True)

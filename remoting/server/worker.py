@@ -276,7 +276,7 @@ class Worker:
             return 1
         pool = route.pool
         pool.served += 1
-        run = None
+        rest: Requests | None = None
         plain = not command.flag and encoding == JSON and not connection.announces
         if route.run is not None and plain:
             if (
@@ -285,11 +285,13 @@ class Worker:
                 and self._join_run(command, connection, route, len(header))
             ):
                 return 1
-            rest = frames[at + 1 : at + RUN_MAX] if self._runs and not self._rates.per_s else ()
-            run = following(command, connection, route, rest, step, self._lets_pass)
+            rest = ()
+            if at + 1 < len(frames) and self._runs and not self._rates.per_s:
+                behind = frames[at + 1 : at + RUN_MAX]
+                rest = following(command, connection, route, behind, step, self._lets_pass)
         if context.run is not None:
             context.serve_run()
-        count = self._call(connection, command, arrived, route, run=run)
+        count = self._call(connection, command, arrived, route, rest=rest)
         if count > 1:
             self._stats.requests += count - 1
             pool.served += count - 1
@@ -399,16 +401,15 @@ def following(
     step: float,
     lets_pass: LetsPass | None,
 ) -> Requests:
-    """A request, and those of the frames behind it that are like it, each decoded when it is asked
-    for; ends before one that is of another kind, waited too long, does not decode, or that the gate
-    has to look at more closely. Hot.
+    """Those of the frames behind a request that are like it, each decoded when it is asked for;
+    ends before one that is of another kind, waited too long, does not decode, or that the gate has
+    to look at more closely. Hot.
     """
     code, header_type, arrived = command.code, route.header, command.arrived
     pool, now = route.pool, connection.context.now
     served_from = max(now - pool.max_wait_s, min(pool.stall.end, now - AGE_CHECK_S))
     typed = typed_decoder(header_type)
     try:
-        yield command, command.header(header_type), connection
         for encoding, head, body in frames:
             if encoding != JSON:
                 return

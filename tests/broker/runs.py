@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Outcome, Requests, RunHandler
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 
 class Runs:
@@ -25,11 +28,13 @@ class Runs:
         }
 
     def _watched(self, run: RunHandler) -> RunHandler:
-        def watched(requests: Requests) -> int | Outcome:
+        def watched(
+            header: Header, command: Command, connection: Connection, rest: Requests
+        ) -> int | Outcome:
             if self.error is not None:
                 self.failed += 1
                 raise self.error
-            served = run(requests)
+            served = run(header, command, connection, rest)
             if isinstance(served, int) and served > 1:
                 self.sizes.append(served)
             return served

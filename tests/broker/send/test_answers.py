@@ -742,6 +742,24 @@ async def test_when_a_run_fails_each_send_of_it_is_served_by_itself(nursery: tri
 
 
 @pytest.mark.trio
+async def test_a_send_that_is_refused_is_put_and_counted_once(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    dead = one(2, i="UNIQ_KEY\x01abc\x02RETRY_TOPIC\x01t", b="%RETRY%g", j=99)
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
+        desk.topic()
+        client = Client(desk, nursery)
+        await client.take(one(0))
+        await client.take(one(1, bytes(5 << 20)))
+        assert desk.store.stats.puts_refused == 1
+        desk.store.flags.set(Flag.DISK_FULL, "test")
+        await client.take(dead)
+        assert desk.store.stats.puts_refused == 2
+        assert desk.stats.given_up("g", "t").dead_letters == 1
+        client.close()
+
+
+@pytest.mark.trio
 async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_there(
     tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,13 +51,11 @@ class Service:
         self.served.append([bytes(command.body)])
         return echo(header, command, connection)
 
-    def together(self, requests: Iterable[Any]) -> int:
+    def together(self, header: Any, command: Any, connection: Any, rest: Iterable[Any]) -> int:
         run = []
         self.before()
-        for header, command, connection in (
-            (header, command, connection)
-            for (command, header, connection), _ in zip(requests, range(self.most), strict=False)
-        ):
+        requests = chain([(command, header, connection)], rest)
+        for command, header, connection in islice(requests, self.most):
             run.append(bytes(command.body))
             answer = partial(connection.answer, command, echo(header, command, connection))
             if self.held is None:
