@@ -178,6 +178,7 @@ class MessageStore:
             self._log_flush,
             self.stats,
             self._queue_begins,
+            self.dispatcher.offer_headers,
         )
         """Takes the log of a master; nothing else may put anything then."""
 

@@ -55,10 +55,20 @@ class Frame(NamedTuple):
 
 
 def encode_frame(physical_offset: int, data: Buffer = b"") -> bytes:
-    """A frame with its bytes; a heartbeat without them names the offset that is sent next. Hot."""
+    """A frame with its bytes; a heartbeat without them names the offset that is sent next."""
     size = len(data)
     assert size <= FRAME_DATA_BYTES_MAX, size
     return b"".join((FRAME_HEAD.pack(physical_offset, size), data))
+
+
+def encode_frames(physical_offset: int, data: memoryview, most: int) -> bytes:
+    """Frames of `most` bytes of one segment, but for the last, side by side. Hot."""
+    assert 0 < most <= FRAME_DATA_BYTES_MAX, most
+    parts: list[Buffer] = []
+    for at in range(0, len(data), most):
+        piece = data[at : at + most]
+        parts += (FRAME_HEAD.pack(physical_offset + at, len(piece)), piece)
+    return b"".join(parts)
 
 
 def encode_report(max_offset: int) -> bytes:
@@ -69,10 +79,14 @@ def encode_report(max_offset: int) -> bytes:
 class FrameReader:
     """Cuts what a master sends into frames, wherever the network has cut it."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "data_bytes", "frames")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self.frames = 0
+        """How many were given."""
+        self.data_bytes = 0
+        """How many bytes of the log are in them."""
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """The frames that are whole with these bytes, in order; the iterator must be exhausted.
@@ -82,18 +96,21 @@ class FrameReader:
         """
         buffer = self._buffer
         buffer += data
-        while len(buffer) >= FRAME_HEAD_BYTES:
-            physical_offset, size = FRAME_HEAD.unpack_from(buffer)
+        at = 0
+        while len(buffer) - at >= FRAME_HEAD_BYTES:
+            physical_offset, size = FRAME_HEAD.unpack_from(buffer, at)
             if physical_offset < 0 or not 0 <= size <= FRAME_DATA_BYTES_MAX:
                 raise FrameIllegal(f"a frame of {size} bytes for offset {physical_offset}")
             if physical_offset > OFFSET_MAX - size:
                 raise FrameIllegal(f"{size} bytes at {physical_offset} are beyond every log")
-            end = FRAME_HEAD_BYTES + size
-            if len(buffer) < end:
-                return
-            frame = Frame(physical_offset, bytes(memoryview(buffer)[FRAME_HEAD_BYTES:end]))
-            del buffer[:end]
-            yield frame
+            begin = at + FRAME_HEAD_BYTES
+            if len(buffer) < begin + size:
+                break
+            at = begin + size
+            self.frames += 1
+            self.data_bytes += size
+            yield Frame(physical_offset, bytes(memoryview(buffer)[begin:at]))
+        del buffer[:at]
 
 
 class ReportReader:

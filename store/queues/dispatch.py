@@ -1,6 +1,7 @@
 """Dispatch (reput): follows the log and feeds consume queues, other followers and arrivals.
 
-The appender hands over what it knows of each message, so nothing is parsed twice. When that queue
+The appender hands over what it knows of each message, and so does what copies a master's log, so
+nothing is parsed twice. When that queue
 overflows it is dropped, and the log itself is parsed until dispatch has caught up. Under SYNC_FLUSH
 only messages on disk are dispatched. Never stops at an unreadable record.
 
@@ -144,6 +145,19 @@ class Dispatcher:
         if len(self.pending) + len(requests) > PENDING_MAX:
             self._fall_back()
         self.pending.extend(requests)
+
+    def offer_headers(self, physical_offset: int, headers: list[RecordHeader]) -> None:
+        """The same for records of another log that lie side by side from there on. Hot."""
+        requests = []
+        for header in headers:
+            request = self._request_of(header, physical_offset)
+            if request is None:
+                # Such a record is noted when its turn comes, so it is parsed then.
+                self._fall_back()
+                return
+            requests.append(request)
+            physical_offset += header.size
+        self.offer_all(requests)
 
     def _fall_back(self) -> None:
         self.pending.clear()
@@ -356,35 +370,41 @@ class Dispatcher:
 
     def _dispatch_parsed(self, header: RecordHeader) -> None:
         """Dispatch the record at `dispatched`."""
-        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
-        queue = self._queues.find(topic, queue_id)
-        # Topic and queue id of an existing queue were checked when it was created.
-        known = queue is not None and 0 <= queue_offset < _HIGH
-        if not known and not can_have_unit(topic, queue_id, queue_offset):
-            location = Location(topic, queue_id, queue_offset, self.dispatched)
+        request = self._request_of(header, self.dispatched)
+        if request is None:
+            location = Location(header.topic, header.queue_id, header.queue_offset, self.dispatched)
             self.aside.note("dispatch", location, "no queue can be of that name or number")
             self.dispatched += header.size
             return
-        queue = queue or self._queues.obtain(topic, queue_id)
-        if not header.sys_flag & _NOT_QUEUED and queue.next_offset <= queue_offset:
-            # Nobody has counted a record that came from a master.
-            queue.next_offset = queue_offset + 1
-        stored, properties = header.store_timestamp, header.properties
-        tags_code = code_of(topic, properties, stored, self._levels)
-        self.pending.appendleft(
-            DispatchRequest(
-                queue,
-                self.dispatched,
-                header.size,
-                tags_code,
-                queue_offset,
-                stored,
-                header.sys_flag,
-                properties,
-            )
-        )
+        self.pending.appendleft(request)
         self._stats.dispatch_parsed += 1
         self._hand_over(self.dispatched + header.size)
+
+    def _request_of(self, header: RecordHeader, physical_offset: int) -> DispatchRequest | None:
+        """What dispatch needs of a record that is in the log; None when no queue can have it. Hot.
+
+        Its queue counts it: nobody has counted a record that came from a master.
+        """
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+        queue = self._queues.find(topic, queue_id)
+        # Topic and queue id of an existing queue were checked when it was created.
+        if queue is None or not 0 <= queue_offset < _HIGH:
+            if not can_have_unit(topic, queue_id, queue_offset):
+                return None
+            queue = queue or self._queues.obtain(topic, queue_id)
+        if not header.sys_flag & _NOT_QUEUED and queue.next_offset <= queue_offset:
+            queue.next_offset = queue_offset + 1
+        stored, properties = header.store_timestamp, header.properties
+        return DispatchRequest(
+            queue,
+            physical_offset,
+            header.size,
+            code_of(topic, properties, stored, self._levels),
+            queue_offset,
+            stored,
+            header.sys_flag,
+            properties,
+        )
 
 
 class DispatchService:

@@ -1,23 +1,25 @@
 """What a slave may append of the frames that it gets: only records that belong where they come.
 
-Pure: frames in, whole records and the ends of segments out. A frame may cut a record anywhere; what
-is not whole waits here, in front of the log. Source: store format §8 (DefaultHAClient), §5.2.
+Pure: frames in, whole records and the ends of segments out. Frames that come together are taken as
+one, and a record is parsed once: its header goes on to dispatch. A frame may cut a record anywhere;
+what is not whole waits here, in front of the log. Source: store format §8 (DefaultHAClient), §5.2.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aerobee.store.errors import FrameMisplaced, ReplicaBytesWrong
+from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.format.faults import BLANK, END, MORE
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED
 from aerobee.store.format.walk import Walk, fault_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aerobee.store.format.faults import Stop
     from aerobee.store.format.ha import Frame
+    from aerobee.store.format.record import RecordHeader
 
 
 STEP_RECORDS: Final = 256
@@ -37,6 +39,8 @@ class Records(NamedTuple):
     data: bytes
     store_timestamp: int
     """The latest of them, in ms."""
+    headers: list[RecordHeader]
+    """One of each."""
 
 
 class QueueBegin(NamedTuple):
@@ -67,7 +71,8 @@ Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd
 class Arriving:
     """Checks what arrives over one connection.
 
-    Invariant: everything before `end` was checked; the bytes up to `expected` wait to be.
+    Invariant: everything before `end` was checked; the bytes up to `expected` wait to be, in one
+    segment.
     """
 
     __slots__ = ("_needed", "_pending", "_segment_bytes", "_unfilled", "empty", "end", "expected")
@@ -78,18 +83,29 @@ class Arriving:
         self.empty = empty
         """The log has no segment yet: it may begin with any."""
         self._segment_bytes = segment_bytes
-        self._pending = bytearray()
+        self._pending: list[bytes] = []
         self._needed = 0
         """So many pending bytes it takes to go on."""
         self._unfilled = 0
         """Bytes that the segment lacks whose blank has come."""
 
-    def take(self, frame: Frame) -> Iterator[Step]:
-        """What may be done with one frame, in steps; the iterator must be exhausted.
+    def take(self, frames: Iterable[Frame]) -> Iterator[Step]:
+        """What may be done with frames that came together; the iterator must be exhausted.
 
         What comes before the first wrong byte has been given when this raises. Raises:
-        FrameMisplaced, ReplicaBytesWrong.
+        FrameMisplaced, ReplicaBytesWrong, and the errors of `frames`.
         """
+        wrong: FrameIllegal | FrameMisplaced | None = None
+        try:
+            for frame in frames:
+                yield from self._take_one(frame)
+        except (FrameIllegal, FrameMisplaced) as refused:
+            wrong = refused
+        yield from self._records()
+        if wrong is not None:
+            raise wrong
+
+    def _take_one(self, frame: Frame) -> Iterator[Step]:
         if self.empty:
             if not frame.data:
                 return
@@ -100,8 +116,8 @@ class Arriving:
         if self._unfilled:
             yield from self._fill(data)
             return
-        self._pending += data
-        if len(self._pending) >= self._needed:
+        self._pending.append(data)
+        if not self.expected % self._segment_bytes:
             yield from self._records()
 
     def _begin(self, frame: Frame) -> Begin:
@@ -129,39 +145,45 @@ class Arriving:
             )
 
     def _records(self) -> Iterator[Step]:
-        data, base = bytes(self._pending), self.end
-        until = base + len(data)
+        """What the pending bytes are, once there are enough. Hot."""
+        base, until = self.end, self.expected
+        if self._unfilled or until - base <= 0 or until - base < self._needed:
+            return
+        data = b"".join(self._pending)
         segment_end = self._segment_end
         walk = Walk(data, base, base, until, segment_end=segment_end, crc=True)
-        count, latest = 0, 0
+        last_end = segment_end - BLANK_BYTES
+        headers: list[RecordHeader] = []
         for at, header in walk:
-            if at + header.size > segment_end - BLANK_BYTES:
+            if at + header.size > last_end:
+                if headers:
+                    yield self._whole(data, base, at, headers)
                 raise ReplicaBytesWrong(f"the record at {at} leaves no room for a blank")
             if not header.queue_offset and not header.sys_flag & TRANSACTION_PREPARED:
-                if count:
-                    yield self._whole(data, base, at, latest)
-                    count = 0
+                if headers:
+                    yield self._whole(data, base, at, headers)
+                    headers = []
                 yield QueueBegin(header.topic, header.queue_id)
-            latest = max(latest, header.store_timestamp)
-            count += 1
-            if count >= STEP_RECORDS:
-                yield self._whole(data, base, at + header.size, latest)
-                count = 0
-        if count:
-            yield self._whole(data, base, walk.stop.physical_offset, latest)
+            headers.append(header)
+            if len(headers) >= STEP_RECORDS:
+                yield self._whole(data, base, at + header.size, headers)
+                headers = []
+        if headers:
+            yield self._whole(data, base, walk.stop.physical_offset, headers)
         yield from self._stopped(walk.stop, data[self.end - base :], segment_end)
 
-    def _whole(self, data: bytes, base: int, end: int, latest: int) -> Records:
+    def _whole(self, data: bytes, base: int, end: int, headers: list[RecordHeader]) -> Records:
         begin, self.end = self.end, end
-        return Records(begin, data[begin - base : end - base], latest)
+        latest = max(header.store_timestamp for header in headers)
+        return Records(begin, data[begin - base : end - base], latest, headers)
 
     def _stopped(self, stop: Stop, rest: bytes, segment_end: int) -> Iterator[Step]:
         """Go on where no whole record is: the blank, part of a record, or wrong bytes."""
-        self._pending, self._needed = bytearray(), 0
+        self._pending, self._needed = [], 0
         if stop.kind == END:
             return
         if stop.kind == MORE:
-            self._pending, self._needed = bytearray(rest), stop.size
+            self._pending, self._needed = [rest], stop.size
             return
         fault = fault_at(rest, 0, self.end, segment_end)
         if fault.kind != BLANK:

@@ -16,6 +16,7 @@ import trio
 from aerobee.store.errors import ReplicationRefused, SegmentLate
 from aerobee.store.format.ha import NEVER_COUNTS, FrameReader, encode_report
 from aerobee.store.replication.arriving import (
+    STEP_RECORDS,
     Arriving,
     Begin,
     Filler,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aerobee.store.flush.log_flush import LogFlush
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.replication.arriving import Step
@@ -55,13 +57,17 @@ class LogIn:
         flush: LogFlush,
         stats: StoreStats,
         queue_begins: Callable[[str, int], Awaitable[None]],
+        offer: Callable[[int, list[RecordHeader]], None],
     ) -> None:
-        """`queue_begins` empties a queue, if it has anything, before its first message comes."""
+        """`queue_begins` empties a queue, if it has anything, before its first message comes;
+        `offer` tells dispatch of records that were appended.
+        """
         self._log = commit_log
         self._allocator = allocator
         self._flush = flush
         self._stats = stats
         self.queue_begins = queue_begins
+        self._offer = offer
         self.pace = Pace()
         self.shadow = False
         """Whether no master may count this copy: it reports where to begin, and then nothing that
@@ -126,16 +132,20 @@ class LogIn:
             if self._flush.failure is not None:
                 return "disk"
             self.heard_at = trio.current_time()
-            for frame in frames.feed(data):
-                self._heard.set()
-                self._stats.replicated_in_bytes += len(frame.data)
-                for step in arriving.take(frame):
-                    await self._do(step)
-                    appended()
-                    self._wait_for_disk()
-                    self._wanted.set()
+            for step in arriving.take(frames.feed(data)):
+                await self._do(step)
                 self.master_offset = arriving.expected
-                await trio.lowlevel.checkpoint()
+                appended()
+                self._wait_for_disk()
+                self._wanted.set()
+                if isinstance(step, Records) and len(step.headers) == STEP_RECORDS:
+                    # Others have their turn, as they have with each receive.
+                    await trio.lowlevel.checkpoint()
+            self.master_offset = arriving.expected
+            self._stats.replicated_in_bytes += frames.data_bytes
+            frames.data_bytes = 0
+            if frames.frames:
+                self._heard.set()
 
     def _wait_for_disk(self) -> None:
         if self._flush.groups:
@@ -145,13 +155,14 @@ class LogIn:
 
     async def _do(self, step: Step) -> None:
         match step:
-            case Records(physical_offset, data, store_timestamp):
+            case Records(physical_offset, data, store_timestamp, headers):
                 stored = max(store_timestamp, self._log.last_store_timestamp)
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(len(data))
                 assert physical_offset == self._log.max_offset, (physical_offset, self._log.tail)
                 taken = self._log.append(data, stored)
                 assert taken, (physical_offset, len(data))
+                self._offer(physical_offset, headers)
             case Filler(physical_offset, data):
                 if self._log.tail is None or physical_offset >= self._log.tail.end:
                     await self._roll(0)

@@ -1,7 +1,7 @@
 """Sends the log to slaves: one connection each, which somebody else has accepted.
 
 What is sent when is for `transfer`; here are the two tasks of a connection. A slave that does not
-read costs its socket and one frame, one that is silent is left. Under SYNC_FLUSH nothing is sent
+read costs its socket and one piece, one that is silent is left. Under SYNC_FLUSH nothing is sent
 that is not on disk: no power cut makes a slave have what its master has lost.
 Source: store format §8 (DefaultHAConnection).
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, ReportReader, encode_frame
+from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, ReportReader, encode_frame, encode_frames
 from aerobee.store.listeners import Listeners
 from aerobee.store.replication.lag import Lag
 from aerobee.store.replication.transfer import LogSpan, Standing, Transfer, held_by
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from aerobee.store.stats import StoreStats
 
 
+PIECE_BYTES = 256 << 10
+"""The most bytes of the log that are sent at once, in as many frames as that takes."""
 RECEIVE_BYTES = 4_096
 """Some hundred reports: only the last one counts."""
 AHEAD_MAX = 1_024
@@ -44,6 +46,9 @@ class Pace:
     """After so long without anything received, the connection is left."""
     batch_bytes: int = 32_768
     """The most bytes of the log in a frame."""
+    gather_s: float = 0.0
+    """The pause before the next send to a slave that has been sent all there was: what is appended
+    meanwhile goes together. 0 where senders wait for slaves."""
 
 
 class Follower:
@@ -199,23 +204,26 @@ class LogOut:
 
     async def _send_all(self, stream: trio.abc.Stream, follower: Follower) -> None:
         transfer = follower.transfer
-        batch_bytes = min(self.pace.batch_bytes, FRAME_DATA_BYTES_MAX)
+        frame_bytes = min(self.pace.batch_bytes, FRAME_DATA_BYTES_MAX)
+        piece_bytes = max(frame_bytes, PIECE_BYTES)
         follows = transfer.standing is Standing.FOLLOWS
         follower.lag.to_send(transfer.acknowledged, transfer.next_offset, trio.current_time())
-        while (piece := transfer.piece(self.span(), batch_bytes)) is not None:
+        while (piece := transfer.piece(self.span(), piece_bytes)) is not None:
             data = await self._bytes(piece)
             if data is None:
                 # Deleted since: the next look says so.
                 await trio.lowlevel.checkpoint()
                 continue
-            frame = encode_frame(piece.physical_offset, data)
+            frames = encode_frames(piece.physical_offset, data, frame_bytes)
             # A view would keep its segment while a slave does not read.
             del data
             # Before the wait: a slave may report what it has got before the last byte is sent.
             transfer.sent(piece)
             self._offered = max(self._offered, transfer.next_offset)
-            await stream.send_all(frame)
+            await stream.send_all(frames)
             self._stats.replicated_out_bytes += piece.size
+            if piece.size < piece_bytes and self.pace.gather_s:
+                await trio.sleep(self.pace.gather_s)
         if follows and transfer.standing is Standing.DELETED:
             self._note(follower, transfer.next_offset)
 

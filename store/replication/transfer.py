@@ -108,7 +108,7 @@ class Transfer:
         """Send this slave nothing: it is known to have other bytes than the master."""
         self.standing, self.acknowledged = Standing.AHEAD, -1
 
-    def piece(self, log: LogSpan, batch_bytes: int) -> Piece | None:
+    def piece(self, log: LogSpan, most: int) -> Piece | None:
         """What is to be sent now, never across the end of a segment; None: nothing. Hot."""
         at = self.next_offset
         if self.standing is not Standing.FOLLOWS or at >= log.end:
@@ -117,7 +117,7 @@ class Transfer:
             self.standing, self.acknowledged = Standing.DELETED, -1
             return None
         left = log.segment_bytes - (at - log.begin) % log.segment_bytes
-        return Piece(at, min(left, log.end - at, batch_bytes))
+        return Piece(at, min(left, log.end - at, most))
 
     def sent(self, piece: Piece) -> None:
         """A piece is on its way."""

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.config.load import load_config
 from aerobee.broker.core.role import Role
-from aerobee.broker.replication.slaves import OF_HOST_MAX, SLAVES_MAX, Slaves
+from aerobee.broker.replication.slaves import GATHER_S, OF_HOST_MAX, SLAVES_MAX, Slaves, pace_of
 from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
 from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tests.kit.ports import PortBlock
 
 
-def config_of(ports: PortBlock, peers: str) -> BrokerConfig:
-    overrides = [f"haPeers={peers}", f"listenPort={ports.listen}"]
+def config_of(ports: PortBlock, peers: str, *more: str) -> BrokerConfig:
+    overrides = [f"haPeers={peers}", f"listenPort={ports.listen}", *more]
     return load_config(
         None, environ={}, overrides=overrides, cpu_count=2, host_addresses=[], host_name="h"
     )
@@ -60,6 +60,13 @@ async def serving(root: Path, peers: str = HOST) -> AsyncIterator[tuple[Core, in
         assert config.replication.ha_listen_port == ports.ha
         yield core, ports.ha
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("in_sync", "gather_s"), [(1, GATHER_S), (2, 0.0)])
+def test_a_master_gathers_only_what_no_sender_waits_for(in_sync: int, gather_s: float) -> None:
+    more = "brokerRole=SYNC_MASTER", f"inSyncReplicas={in_sync}"
+    core = cast("Core", SimpleNamespace(config=config_of(free_block(), HOST, *more)))
+    assert pace_of(core).gather_s == gather_s
 
 
 async def status_of(core: Core) -> dict[str, object]:

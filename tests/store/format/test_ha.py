@@ -15,6 +15,7 @@ from aerobee.store.format.ha import (
     FrameReader,
     ReportReader,
     encode_frame,
+    encode_frames,
     encode_report,
 )
 
@@ -59,6 +60,16 @@ def test_frames_are_the_same_however_they_are_cut(frames: list[Frame], places: l
     reader = FrameReader()
     pieces = cut(b"".join(encode_frame(*frame) for frame in frames), places)
     assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+
+
+@given(OFFSETS, st.binary(max_size=300), st.integers(1, 100))
+def test_many_bytes_are_frames_side_by_side(offset: int, data: bytes, most: int) -> None:
+    reader = FrameReader()
+    frames = list(reader.feed(encode_frames(offset, memoryview(data), most)))
+    assert b"".join(frame.data for frame in frames) == data
+    assert [frame.physical_offset - offset for frame in frames] == [*range(0, len(data), most)]
+    assert all(len(frame.data) == most for frame in frames[:-1])
+    assert (reader.frames, reader.data_bytes) == (len(frames), len(data))
 
 
 @given(

@@ -419,6 +419,50 @@ def test_a_record_that_can_have_no_place_stops_no_queue(
     assert not [path for path in tmp_path.iterdir() if path.name != "store"]
 
 
+def offer_headers(store: MessageStore, begin: int) -> None:
+    """What is in the log from there on, as who copies it from another log says it."""
+    store.dispatcher.pending.clear()
+    headers = [header for _, header in store.commit_log.walk(begin)]
+    store.dispatcher.offer_headers(begin, headers)
+
+
+def test_headers_of_copied_records_need_no_parsing(store: MessageStore) -> None:
+    begin = 0
+    for count in (3, 1, 5):
+        put(store, count, properties=TAGS)
+        put(store, 1, queue_id=1, body=b"other")
+        offer_headers(store, begin)
+        store.dispatch()
+        begin = store.commit_log.max_offset
+    assert store.stats.dispatch_parsed == 0
+    assert read_queue(store, "T", 0) == [Sent(b"hello", TAGS)] * 9
+    assert read_queue(store, "T", 1) == [Sent(b"other", b"")] * 3
+    check_running(store)
+
+
+def test_copied_records_of_new_queues_are_counted_and_prepared_ones_are_not(
+    store: MessageStore,
+) -> None:
+    put(store)
+    for queue_id, queue_offset, sys_flag in ((5, 7, 0), (6, 9, TRANSACTION_PREPARED)):
+        forged(store, queue_offset, queue_id=queue_id, sys_flag=sys_flag)
+    offer_headers(store, 0)
+    assert store.queues.table["T", 5].next_offset == 8
+    assert store.queues.table["T", 6].next_offset == 0
+
+
+def test_a_copied_record_that_can_have_no_place_is_noted_in_its_turn(store: MessageStore) -> None:
+    put(store)
+    forged(store, topic="../T")
+    put(store)
+    offer_headers(store, 0)
+    assert not store.dispatcher.pending
+    store.dispatch()
+    assert store.dispatch_behind_bytes == 0
+    assert store.max_offset("T", 0) == 2
+    assert store.stats.set_aside == {"dispatch": 1}
+
+
 def test_an_arrival_that_fails_is_told_of_and_the_next_one_comes(store: MessageStore) -> None:
     seen: list[int] = []
 

@@ -62,7 +62,7 @@ class Copy:
 
     def do(self, step: Step) -> None:
         match step:
-            case Records(physical_offset, data):
+            case Records(physical_offset, data, _, _):
                 assert physical_offset - self.start == len(self.bytes) == self.counted
                 self.bytes += data
                 self.counted = len(self.bytes)
@@ -80,11 +80,23 @@ class Copy:
 LOG = segments(BODIES)
 
 
+def run_of(count: int, first: int = 5) -> list[bytes]:
+    """Records side by side, none the first of its queue."""
+    records: list[bytes] = []
+    for number in range(first, first + count):
+        at = sum(map(len, records))
+        records.append(encode(draft(body=b"x" * number), number, at, 1_000 + number))
+    return records
+
+
+RUN = run_of(3)
+
+
 @given(st.sets(st.integers(1, len(LOG)), max_size=40))
 def test_however_the_log_is_cut_its_copy_is_the_same(ends: set[int]) -> None:
     arriving, copy = Arriving(0, SEGMENT, empty=True), Copy()
     for frame in frames(LOG, 0, ends):
-        for step in arriving.take(frame):
+        for step in arriving.take([frame]):
             copy.do(step)
         assert arriving.end == copy.counted
         assert arriving.expected == frame.physical_offset + len(frame.data)
@@ -92,10 +104,39 @@ def test_however_the_log_is_cut_its_copy_is_the_same(ends: set[int]) -> None:
     assert arriving.end == len(LOG)
 
 
+@given(st.sets(st.integers(1, len(LOG)), max_size=40), st.integers(1, 9))
+def test_frames_that_come_together_make_the_same_copy(ends: set[int], together: int) -> None:
+    arriving, copy = Arriving(0, SEGMENT, empty=True), Copy()
+    all_frames = frames(LOG, 0, ends)
+    for at in range(0, len(all_frames), together):
+        for step in arriving.take(all_frames[at : at + together]):
+            copy.do(step)
+        assert arriving.end == copy.counted
+    assert copy.bytes == LOG
+
+
+def test_records_that_come_together_are_one_step_with_all_their_headers() -> None:
+    log = b"".join(RUN)
+    cuts = [Frame(at, log[at : at + 50]) for at in range(0, len(log), 50)]
+    (step,) = Arriving(0, SEGMENT, empty=False).take(cuts)
+    assert isinstance(step, Records)
+    assert step.data == log
+    assert [header.queue_offset for header in step.headers] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("place", [10, len(LOG) + 1])
+def test_whatever_is_in_front_of_a_misplaced_frame_is_given_first(place: int) -> None:
+    log = b"".join(RUN)
+    steps = Arriving(0, SEGMENT, empty=False).take([Frame(0, log), Frame(place, b"x")])
+    assert next(steps)[:2] == (0, log)
+    with pytest.raises(FrameMisplaced, match=f"goes on at {len(log)}"):
+        next(steps)
+
+
 def test_byte_by_byte_it_is_the_same() -> None:
     arriving, copy = Arriving(0, SEGMENT, empty=False), Copy()
     for at, byte in enumerate(LOG):
-        for step in arriving.take(Frame(at, bytes([byte]))):
+        for step in arriving.take([Frame(at, bytes([byte]))]):
             copy.do(step)
     assert copy.bytes == LOG
 
@@ -104,20 +145,20 @@ def test_an_empty_log_begins_where_a_segment_begins_and_nowhere_else() -> None:
     start = 7 * SEGMENT
     log = segments(BODIES, start)
     arriving, copy = Arriving(0, SEGMENT, empty=True), Copy()
-    assert list(arriving.take(Frame(start + 5, b""))) == []
+    assert list(arriving.take([Frame(start + 5, b"")])) == []
     for frame in frames(log, start, [100, 333]):
-        for step in arriving.take(frame):
+        for step in arriving.take([frame]):
             copy.do(step)
     assert (copy.start, bytes(copy.bytes)) == (start, log)
     with pytest.raises(FrameMisplaced, match="mappedFileSizeCommitLog"):
-        list(Arriving(0, SEGMENT, empty=True).take(Frame(start + 500, log[500:600])))
+        list(Arriving(0, SEGMENT, empty=True).take([Frame(start + 500, log[500:600])]))
 
 
 @pytest.mark.parametrize("frame", [Frame(10, b"x"), Frame(10, b""), Frame(1 << 40, b"")])
 def test_a_frame_for_another_place_is_refused_even_without_bytes(frame: Frame) -> None:
     arriving = Arriving(0, SEGMENT, empty=False)
     with pytest.raises(FrameMisplaced, match="goes on at 0"):
-        list(arriving.take(frame))
+        list(arriving.take([frame]))
 
 
 def test_the_first_message_of_a_queue_is_told_before_it_comes() -> None:
@@ -129,7 +170,7 @@ def test_the_first_message_of_a_queue_is_told_before_it_comes() -> None:
     told = [
         (step.queue_id, arriving.end)
         for arriving in [Arriving(0, SEGMENT, empty=False)]
-        for step in arriving.take(Frame(0, log))
+        for step in arriving.take([Frame(0, log)])
         if isinstance(step, QueueBegin)
     ]
     assert told == [(3, 0), (4, ends[1]), (3, ends[2])]
@@ -137,14 +178,14 @@ def test_the_first_message_of_a_queue_is_told_before_it_comes() -> None:
 
 def test_bytes_beyond_the_end_of_a_segment_are_refused() -> None:
     with pytest.raises(FrameMisplaced, match="mappedFileSizeCommitLog"):
-        list(Arriving(0, SEGMENT, empty=False).take(Frame(0, bytes(SEGMENT + 1))))
+        list(Arriving(0, SEGMENT, empty=False).take([Frame(0, bytes(SEGMENT + 1))]))
 
 
 def test_the_blank_of_longer_segments_is_refused_with_the_reason() -> None:
     record = encode(draft(body=b"one"), 7, 0, 1)
     data = record + blank(4_096 - len(record)) + bytes(100)
-    steps = Arriving(0, SEGMENT, empty=False).take(Frame(0, data))
-    assert next(steps) == Records(0, record, 1)
+    steps = Arriving(0, SEGMENT, empty=False).take([Frame(0, data)])
+    assert next(steps)[:3] == (0, record, 1)
     with pytest.raises(ReplicaBytesWrong, match="the blank says"):
         next(steps)
 
@@ -160,7 +201,7 @@ def test_a_changed_byte_is_never_followed_by_anything(
     arriving, copy = Arriving(0, SEGMENT, empty=True), Copy()
     try:
         for frame in frames(bytes(wrong), 0, ends):
-            for step in arriving.take(frame):
+            for step in arriving.take([frame]):
                 copy.do(step)
     except ReplicationRefused:
         assert copy.counted <= place
@@ -173,7 +214,7 @@ def test_no_bytes_raise_anything_but_a_refusal(data: bytes, offset: int) -> None
     for empty in (True, False):
         arriving = Arriving(0, SEGMENT, empty=empty)
         try:
-            for step in arriving.take(Frame(offset, data)):
+            for step in arriving.take([Frame(offset, data)]):
                 assert step is not None
         except ReplicationRefused:
             pass
@@ -185,6 +226,6 @@ def test_many_records_of_one_frame_are_checked_in_steps() -> None:
     log = b""
     for number, body in enumerate(bodies, 1):
         log += encode(draft(body=body), number, len(log), 1)
-    steps = list(Arriving(0, size, empty=False).take(Frame(0, log)))
+    steps = list(Arriving(0, size, empty=False).take([Frame(0, log)]))
     assert len(steps) == 8
     assert b"".join(step.data for step in steps if isinstance(step, Records)) == log

@@ -11,6 +11,7 @@ from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair, wa
 from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.ha import Frame, FrameReader, encode_report
+from aerobee.store.replication.log_out import Pace
 from aerobee.store.replication.transfer import Standing
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft
@@ -313,6 +314,26 @@ async def test_a_log_that_cannot_be_read_costs_its_slave_the_connection_and_nobo
                 assert slave.left
         assert "replication.read_failed" in [entry["event"] for entry in logs]
         assert not store.log_out.followers
+
+
+@pytest.mark.trio
+async def test_what_nobody_waits_for_is_sent_at_once_and_then_together(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, slave_of(store) as slave:
+        store.log_out.pace = Pace(gather_s=0.002)
+        ends = [0]
+        await slave.report(0)
+        for _ in range(3):
+            ends.append(put(store, 1))
+            got = await slave.frames()
+            if len(ends) == 2:
+                assert [frame.physical_offset for frame in got] == [0]
+            else:
+                assert got == []
+        mock_clock.jump(0.0021)
+        (frame,) = await slave.frames()
+        assert (frame.physical_offset, len(frame.data)) == (ends[1], ends[3] - ends[1])
 
 
 @pytest.mark.trio
