@@ -4,12 +4,16 @@ loaded.
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import requires
+from typing import TYPE_CHECKING, Any, Final
 
+from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.errors import BrokerError
 from aerobee.remoting.server.reactor import Listener
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
@@ -23,21 +27,22 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
 
 
-class GrpcMissing(BrokerError):
-    """The port is set, and what it needs is not installed."""
+NEEDED: Final = frozenset({"ngh2", "google"})
+"""The packages of the extra, by the first name of their modules."""
+EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra\s*==\s*['\"]grpc['\"]")
 
 
 class GrpcFeature(Feature):
     """The port, its clients, and the messages that they work on."""
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
-        """Load what the port needs. Raises: GrpcMissing."""
+        """Load what the port needs. Raises: ConfigurationError."""
         try:
             assembly = import_module("aerobee.broker.grpc.assembly")
-        except ModuleNotFoundError as error:
-            raise GrpcMissing(
-                f"grpcPort is set, and {error.name} is not installed: pip install 'aerobee[grpc]'"
-            ) from error
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in NEEDED:
+                raise
+            raise ConfigurationError([missing(str(error))]) from error
         port = core.config.remoting.grpc_port
         host = core.address.rpartition(":")[0]
         self._core = core
@@ -72,3 +77,14 @@ class GrpcFeature(Feature):
     async def leave(self) -> None:
         """End the streams of the clients, who come back later or go elsewhere."""
         self._parts.serving.leave("the broker is stopping")
+
+
+def missing(why: str) -> str:
+    """What is wrong where the extra is not installed, or is too old, and what helps."""
+    found = (EXTRA.fullmatch(text) for text in requires("aerobee") or ())
+    needed = [match[1] for match in found if match is not None]
+    command = shlex.join([sys.executable, "-m", "pip", "install", *needed])
+    return (
+        f"grpcPort is set, and the extra grpc of aerobee is not installed ({why}): {command},"
+        " or set grpcPort to 0"
+    )
