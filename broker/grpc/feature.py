@@ -81,8 +81,8 @@ class GrpcFeature(Feature):
 
 def missing(why: str) -> str:
     """What is wrong where the extra is not installed, or is too old, and what helps."""
-    found = (EXTRA.fullmatch(text) for text in requires("aerobee") or ())
-    needed = [match[1] for match in found if match is not None]
+    matches = (EXTRA.fullmatch(text) for text in requires("aerobee") or ())
+    needed = [match[1] for match in matches if match is not None]
     command = shlex.join([sys.executable, "-m", "pip", "install", *needed])
     return (
         f"grpcPort is set, and the extra grpc of aerobee is not installed ({why}): {command},"
