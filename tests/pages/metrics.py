@@ -30,7 +30,7 @@ def document() -> str:
         f'`rocketmq_*` series carry `otel_scope_name="{SCOPE}"`. Booleans are "true" and "false".',
         "Series per topic and group are those of topics and groups that are here, and end with"
         f" them. What names others, and what comes beyond {SERIES_LIMIT:,} series, is counted"
-        ' together in one series with `otel_metric_overflow="true"`: the origin of a dead letter,'
+        ' together in one series with `otel_metric_overflow="true"`. The origin of a dead letter,'
         " which its sender names, counts by name where the group reads that topic.",
         "",
         *rows(METRICS),
