@@ -22,6 +22,8 @@ class Role:
 
     def __init__(self, *, slave: bool) -> None:
         self.is_slave = slave
+        self.epoch = 0
+        """The number of the latest change of the master by a command that this broker knows of."""
         self._master = trio.Event()
         self._stop = trio.Event()
         self._stopped = trio.Event()
@@ -51,9 +53,9 @@ class Role:
             await self._again.wait()
         self._stopped = trio.Event()
 
-    def become_master(self) -> None:
+    def become_master(self, epoch: int) -> None:
         """Begin the services of a master, in their own time. Those of a slave have ended."""
-        self.is_slave = False
+        self.is_slave, self.epoch = False, epoch
         self._master.set()
 
     async def until_master(self) -> None:

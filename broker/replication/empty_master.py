@@ -7,33 +7,22 @@ else has its name, and those how long their logs are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from aerobee.broker.replication.master_calls import (
-    MasterRefused,
-    answered,
-    first_reason,
-    log_of,
-    table_of,
-)
+from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
+from aerobee.broker.replication.other_masters import ASK_S, members_of
 from aerobee.broker.replication.tails import Tail
-from aerobee.broker.saved.documents import mapping
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.wire.headers.namesrv import GetBrokerMemberGroup
 from aerobee.store.errors import StoreRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect
-
-ASK_S: Final = 5.0
-"""How long the start waits for each name server or slave, which may be down."""
-UNREADABLE: Final = (ValueError, TypeError, AttributeError)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -51,30 +40,11 @@ class EmptyMasterCheck:
         store, forced = self._core.store, self._core.config.replication.force_empty_master
         if not store.commit_log.max_offset and not forced:
             for address in self._name_servers:
-                for number, slave in (await self._slaves_of(address)).items():
-                    await self._refuse_beside(number, slave)
+                members = await members_of(self._core, address, self._connect)
+                for number, slave in members.items():
+                    if number:
+                        await self._refuse_beside(number, slave)
         task_status.started()
-
-    async def _slaves_of(self, name_server: str) -> Mapping[int, str]:
-        """The slaves of this broker name that a name server knows, by number."""
-        broker = self._core.config.broker
-        asked = GetBrokerMemberGroup(
-            cluster_name=broker.broker_cluster_name, broker_name=broker.broker_name
-        )
-        slaves = {}
-        try:
-            with trio.fail_after(ASK_S):
-                async with self._connect(name_server) as link:
-                    group = mapping(
-                        table_of((await answered(link, asked)).body), "brokerMemberGroup"
-                    )
-            members = mapping(group, "brokerAddrs")
-            slaves = {int(number): str(at) for number, at in members.items() if int(number)}
-        except* (MasterRefused, RemotingError, OSError, trio.TooSlowError, *UNREADABLE) as errors:
-            log.warning(
-                "replication.slaves_unknown", address=name_server, reason=first_reason(errors)
-            )
-        return slaves
 
     async def _refuse_beside(self, number: int, address: str) -> None:
         """Refuse the start if this slave has messages. Raises: StoreRefused."""

@@ -15,7 +15,9 @@ from aerobee.broker.replication.empty_master import EmptyMasterCheck
 from aerobee.broker.replication.following import Following
 from aerobee.broker.replication.master_calls import address_of
 from aerobee.broker.replication.master_tables import MasterTables
+from aerobee.broker.replication.other_masters import OtherMasterCheck
 from aerobee.broker.replication.promotion import Promotion
+from aerobee.broker.replication.saved_role import read_role
 from aerobee.broker.replication.slave_guard import SlaveGuard
 from aerobee.broker.replication.slaves import Slaves
 from aerobee.broker.replication.slaves_view import SlavesView
@@ -82,12 +84,21 @@ class ReplicationFeature(Feature):
         """Services that end before anybody is served, or refuse the start."""
         others = other_name_servers(config)
         if others and not config.is_slave:
-            self.checks = (EmptyMasterCheck(core, others, connect),)
+            self.checks = (
+                OtherMasterCheck(core, others, connect),
+                EmptyMasterCheck(core, others, connect),
+            )
         if config.needed_slaves:
             timeout_s = config.replication.slave_timeout_ms / 1000
             core.store.wait_for_slaves(config.needed_slaves, timeout_s)
         if config.replication.is_on:
             self.services = (Slaves(core),)
+
+    def load(self) -> None:
+        """Read the epoch. Raises: StoreRefused, OSError."""
+        saved = read_role(self._core.disk, self._store.root)
+        if saved is not None:
+            self._core.role.epoch = saved.epoch
 
     def recovered(self, recovery: Recovery) -> None:
         """Keep where the log ended at the start, as slaves ask for it."""

@@ -8,12 +8,16 @@ end of a connection is followed by another attempt. Source: store format §8 (De
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
+from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
+from aerobee.broker.replication.other_masters import standing_of
+from aerobee.broker.replication.saved_role import SavedRole, write_role
 from aerobee.broker.replication.slaves import pace_of
 from aerobee.broker.replication.tails import Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.broker.core.core import Core
-    from aerobee.broker.replication.master_calls import Connect, MasterAddress
+    from aerobee.broker.replication.master_calls import Connect, MasterAddress, MasterLink
 
 AGAIN_FIRST_S: Final = 0.1
 """The pause before the next attempt, once the master was heard; each more is twice as long."""
@@ -186,12 +190,34 @@ class Following:
         last = await store.complete(store.last_record)
         tail = Tail(end) if last is None else Tail(end, *last)
         async with self._connect(master.address) as link:
+            if not await self._is_latest(link, end):
+                return False
             theirs = await log_of(link, tail)
         if problem := deleted(tail, theirs):
             self._tell(State.STUCK, problem)
         elif problem := difference(tail, theirs):
             self._tell(State.DIVERGED, problem)
         return not problem
+
+    async def _is_latest(self, link: MasterLink, end: int) -> bool:
+        """Whether no later master is known; the epoch of a new one is kept before it is followed.
+
+        Raises: MasterRefused, RemotingError, OSError.
+        """
+        core, role = self._core, self._core.role
+        _, epoch = await standing_of(link)
+        if 0 <= epoch < role.epoch:
+            self._tell(
+                State.UNREACHABLE,
+                f"the master that answers is an earlier one: its epoch is {epoch}, and this slave"
+                f" has followed {role.epoch}",
+            )
+            return False
+        if epoch > role.epoch:
+            saved = SavedRole(broker_role=BrokerRole.SLAVE, epoch=epoch, offset=end)
+            await core.disk.in_thread(partial(write_role, core.disk, core.store.root, saved))
+            role.epoch = epoch
+        return True
 
     def _tell(self, state: State, problem: str) -> None:
         """Note a state, and say it when it is another one."""

@@ -126,7 +126,7 @@ class Promotion:
                 await self._end_copy()
                 role = await self._save_role()
                 core.store.be_master()
-                core.role.become_master()
+                core.role.become_master(role.epoch)
         finally:
             if core.role.is_slave:
                 core.role.follow_again()
@@ -160,7 +160,7 @@ class Promotion:
             raise refused(f"nothing was changed: {error}") from error
         role = SavedRole(
             broker_role=BrokerRole.ASYNC_MASTER,
-            epoch=1 if old is None else old.epoch + 1,
+            epoch=self._core.role.epoch + 1,
             offset=self._core.store.commit_log.max_offset,
         )
         try:

@@ -1,6 +1,7 @@
 """The role that a command gave this broker, in `config/role.json`: it holds over restarts.
 
-It counts where the settings say SLAVE. A broker whose settings say that it is a master is one.
+The file also has the epoch of the latest master that this broker was or has followed. The role
+counts where the settings say SLAVE. A broker whose settings say that it is a master is one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class SavedRole(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """The content of the file."""
 
     broker_role: str
-    """ASYNC_MASTER: this broker was made the master."""
+    """ASYNC_MASTER: this broker was made the master. SLAVE: it is what the settings say."""
     epoch: int
-    """How often the master of this log has changed by a command that reached this broker."""
+    """How often the master of this log has changed by a command, as far as this broker knows."""
     offset: int
     """The end of the log at that moment: what is behind it was put here."""
 

@@ -69,6 +69,7 @@ class StatusProcessor:
                 for slave in slaves
             ],
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
+            epoch=self._role.epoch,
         )
         return Answer(body=status.to_bytes())
 
@@ -86,7 +87,10 @@ class StatusProcessor:
                 silent_s = self._now() - log_in.heard_at
                 client.last_read_timestamp = self._clock.now_ms() - round(silent_s * 1000)
         return HARuntimeInfo(
-            master=False, master_commit_log_max_offset=0, ha_client_runtime_info=client
+            master=False,
+            master_commit_log_max_offset=0,
+            ha_client_runtime_info=client,
+            epoch=self._role.epoch,
         )
 
     def exchange(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.blocking import AdminClient
 from tests.interop.copies import (
     COPIED_WITHIN_S,
     CREATE_TOPIC,
@@ -227,3 +228,23 @@ def test_a_master_that_lost_its_disk_does_not_begin_anew_beside_a_full_slave(
     assert log_end(slave.address) == end
     master.settings = {**master.settings, "forceEmptyMaster": "true"}
     master.start()
+
+
+@pytest.mark.parametrize("kind", [OURS], indirect=True)
+def test_a_lost_master_comes_back_as_a_slave_and_not_beside_the_next_one(
+    master: BrokerProcess, slave: BrokerProcess
+) -> None:
+    wait_for_the_slave(master)
+    end = expect_equal_logs(master, slave)
+    master.kill()
+    with AdminClient(slave.namesrv_address) as admin:
+        assert admin.promote(slave.address, accepted=["master-alive"]) == end
+    with pytest.raises(DidNotStart, match=r"is the master by a later command \(epoch 1, here 0\)"):
+        master.start()
+    assert log_end(slave.address) == end
+    former = {"brokerRole": "SLAVE", "brokerId": "2"}
+    master.settings = {**master.settings, **former}
+    master.start()
+    with AdminClient(slave.namesrv_address) as admin:
+        assert admin.replication_status(slave.address).is_master
+        assert not admin.replication_status(master.address).is_master

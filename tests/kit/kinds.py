@@ -82,6 +82,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "following",
             "master_calls",
             "master_tables",
+            "other_masters",
             "slaves",
         ),
         "pull": (

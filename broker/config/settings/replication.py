@@ -65,6 +65,10 @@ class ReplicationConfig:
     force_empty_master: bool = setting("forceEmptyMaster", False, own=True)
     """Start a master without messages although name servers know a slave of its name that has some.
     """
+    force_old_master: bool = setting("forceOldMaster", False, own=True)
+    """Start a master although a member of its name has, or is, a later one. For one start: this one
+    is the latest from then on.
+    """
     shadow: bool = setting("shadow", False, own=True)
     """A slave that no master counts: it follows a broker in production and changes nothing for it.
     slaveTimeout has to be at least that of the master: a second longer than that it stays away

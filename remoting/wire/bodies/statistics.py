@@ -178,3 +178,5 @@ class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     in_sync_slave_nums: int = 0
     master: bool = True
     master_commit_log_max_offset: int
+    epoch: int = -1
+    """Ours: the number of the latest change of the master; −1 from a Java broker."""

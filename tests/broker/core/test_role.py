@@ -38,7 +38,7 @@ async def test_services_of_a_role_run_while_the_broker_has_it(nursery: trio.Nurs
     await role.stop_following()
     assert role.is_slave
     assert (of_master.running, of_slave.running) == (False, False)
-    role.become_master()
+    role.become_master(1)
     await wait_all_tasks_blocked()
     assert not role.is_slave
     assert (of_master.running, of_slave.running) == (True, False)

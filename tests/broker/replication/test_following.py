@@ -11,6 +11,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.broker.replication.following import AGAIN_FIRST_S, AGAIN_S, STUCK_S, State
 from aerobee.broker.replication.master_calls import MasterAddress
+from aerobee.broker.replication.saved_role import in_saved_role, read_role
+from aerobee.store.files.disk import Disk
 from aerobee.store.results import PutStatus
 from tests.broker.desk import body_of, pull_header
 from tests.broker.replication.pairs import open_pair, until_true
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tests.broker.replication.pairs import Pair
 
 pytestmark = pytest.mark.trio
+
+MASTER = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
 
 
 async def until(pair: Pair, state: State) -> None:
@@ -155,5 +159,29 @@ async def test_a_slave_that_gets_nothing_for_a_minute_though_there_is_more_says_
         had(pair.slave, b"it comes")
         mock_clock.jump(STUCK_S)
         await wait_all_tasks_blocked()
+        assert pair.following.trouble() is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_keeps_the_epoch_of_its_master_and_follows_no_earlier_one(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        role, disk = pair.master.broker.core.role, Disk()
+        role.epoch = 3
+        await fill(pair.master, b"one")
+        await nursery.start(pair.following.run)
+        await until_true(lambda: pair.equal)
+        saved = read_role(disk, pair.slave.store.root)
+        assert saved is not None
+        assert (saved.broker_role, saved.epoch) == ("SLAVE", 3)
+        assert in_saved_role(pair.slave.config, disk).is_slave
+        role.epoch = 2
+        await fill(pair.master, b"two")
+        await until_true(lambda: pair.equal)
+        assert not await pair.following._may_follow(MASTER)
+        assert "an earlier one: its epoch is 2, and this slave has followed 3" in (
+            pair.following.problem
+        )
         assert pair.following.trouble() is None
         nursery.cancel_scope.cancel()

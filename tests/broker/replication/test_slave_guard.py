@@ -80,7 +80,7 @@ async def test_a_slave_that_became_the_master_takes_sends(tmp_path: Path) -> Non
     async with open_desk(tmp_path, **SLAVE) as desk:
         desk.topic()
         assert (await desk.send()).code == Code.SYSTEM_BUSY
-        desk.broker.core.role.become_master()
+        desk.broker.core.role.become_master(1)
         desk.store.be_master()
         assert (await desk.send()).code == Code.SUCCESS
         runs = [route.run for route in desk.broker.routes if route.header is type(send_header())]
