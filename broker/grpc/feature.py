@@ -85,6 +85,6 @@ def missing(why: str) -> str:
     needed = [match[1] for match in matches if match is not None]
     command = shlex.join([sys.executable, "-m", "pip", "install", *needed])
     return (
-        f"grpcPort is set, and the extra grpc of aerobee is not installed ({why}): {command},"
+        f"grpcPort is set, and the extra grpc is not installed ({why}): {command},"
         " or set grpcPort to 0"
     )

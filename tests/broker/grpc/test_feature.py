@@ -45,7 +45,7 @@ def test_a_missing_extra_refuses_the_start_with_the_command_that_helps(
     assert refused.value.exit_code == main.WRONG_SETTINGS
     told = broker.child.errors()
     assert "Traceback" not in told
-    assert f"the extra grpc of aerobee is not installed (No module named '{name}')" in told
+    assert f"the extra grpc is not installed (No module named '{name}')" in told
     printed = COMMAND.search(told)
     assert printed is not None, told
     command = shlex.split(printed[1])
