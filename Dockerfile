@@ -43,8 +43,9 @@ ENV PATH=/opt/aerobee/bin:$PATH \
 USER 10001
 WORKDIR /data
 
-# name server · broker · the same for clients with the VIP channel on · metrics and probes
-EXPOSE 9876 10911 10909 5557
+# name server · broker · the same for clients with the VIP channel on · RocketMQ 5.x clients, where
+# grpcPort is 8081 · metrics and probes
+EXPOSE 9876 10911 10909 8081 5557
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["aerobee", "healthcheck"]
 ENTRYPOINT ["aerobee"]
 CMD ["broker", "run"]

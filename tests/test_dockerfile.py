@@ -15,7 +15,7 @@ import yaml
 from aerobee.broker.config import schema
 
 ROOT = Path(__file__).parents[1]
-PORTS = {9876, 10911, 10909, 5557}
+PORTS = {9876, 10911, 10909, 8081, 5557}
 
 
 class Step(NamedTuple):
@@ -171,6 +171,11 @@ def test_compose_publishes_all_ports_and_on_this_machine_only() -> None:
     published = [re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port) for port in service()["ports"]]
     assert all(port is not None and port[1] == port[2] for port in published)
     assert {int(port[2]) for port in published if port} == PORTS
+
+
+def test_compose_opens_the_port_of_the_5_x_clients_that_it_publishes() -> None:
+    assert service()["environment"]["AEROBEE_GRPC_PORT"] in PORTS
+    assert "grpcPort is 8081" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
 def test_compose_keeps_the_data_and_gives_the_stop_time() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 MANIFESTS = list(
     yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "aerobee.yaml").read_text("utf-8"))
 )
-PORTS = {"namesrv": 9876, "broker": 10911, "vip": 10909, "metrics": 5557}
+PORTS = {"namesrv": 9876, "broker": 10911, "vip": 10909, "grpc": 8081, "metrics": 5557}
 
 
 def manifest(kind: str, suffix: str = "") -> Any:
@@ -69,6 +70,10 @@ def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
 def test_the_templates_use_every_value_and_no_other() -> None:
     text = "".join(path.read_text("utf-8") for path in (CHART / "templates").iterdir())
     used = set(re.findall(r"\.Values\.([A-Za-z.]+[A-Za-z])", text))
+    # What stands in `config` is free, and its names are the broker's.
+    settings = {name.removeprefix("config.") for name in used if name.startswith("config.")}
+    assert settings <= schema.SCHEMA.keys()
+    used = {"config" if name.startswith("config.") else name for name in used}
     names = {re.sub(r"^(resources|service\.nodePorts)\..*", r"\1", one) for one in leaves(VALUES)}
     assert used == names
 
@@ -172,6 +177,20 @@ def test_the_ports_are_those_that_the_broker_opens() -> None:
     assert inside == PORTS
     outside = {one["name"]: one["port"] for one in manifest("Service")["spec"]["ports"]}
     assert outside == {name: port for name, port in PORTS.items() if name != "metrics"}
+
+
+def test_the_port_of_the_5_x_clients_is_there_where_it_is_opened() -> None:
+    config = yaml.safe_load(manifest("ConfigMap")["data"]["broker.yaml"])
+    assert config["grpcPort"] == PORTS["grpc"]
+    for name in ("service", "statefulset", "networkpolicy"):
+        text = (CHART / "templates" / f"{name}.yaml").read_text("utf-8")
+        assert re.search(r"\{\{- (with|if) \.Values\.config\.grpcPort \}\}", text), name
+
+
+def test_the_checksum_is_that_of_the_configuration() -> None:
+    text = manifest("ConfigMap")["data"]["broker.yaml"].strip()
+    annotations = manifest("StatefulSet")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["checksum/config"] == sha256(text.encode()).hexdigest()
 
 
 def test_the_environment_has_settings_that_exist() -> None:
