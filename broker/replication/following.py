@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
 
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
-from aerobee.broker.replication.other_masters import standing_of
+from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import SavedRole, write_role
 from aerobee.broker.replication.slaves import pace_of
-from aerobee.broker.replication.tails import Tail, deleted, difference
+from aerobee.broker.replication.tails import REMEDY, Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.errors import RemotingError
 from aerobee.store.errors import ReplicationRefused
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect, MasterAddress, MasterLink
+    from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 
 AGAIN_FIRST_S: Final = 0.1
 """The pause before the next attempt, once the master was heard; each more is twice as long."""
@@ -38,6 +40,8 @@ STUCK_S: Final = 60.0
 """After so long without anything from a master that has more, something is wrong."""
 MARGIN_S: Final = 1.0
 """How much longer than slaveTimeout a shadow stays away."""
+FIRST_LOOK_S: Final = 5.0
+"""After so long without anything, a slave asks whether its master refuses it."""
 SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
 
@@ -60,6 +64,43 @@ class State(StrEnum):
     """The master cannot send what comes next."""
     DIVERGED = "diverged"
     """The two logs differ, or the master sent what cannot be part of this log: it has stopped."""
+
+
+REFUSALS: Final = {
+    "ahead": (
+        "the master sends nothing: since its start no slave can have got what it has up to {end},"
+        " where this log ends, from it. A store that was copied while its master ran is taken after"
+        " the next start of the master; else haMasterAddress leads to another broker"
+    ),
+    "deleted": "the master has deleted what comes behind offset {end}: " + REMEDY,
+}
+"""What a master holds against a slave to which it sends nothing, by its word for it."""
+
+
+class MasterView(NamedTuple):
+    """What a master says of its log and of a slave."""
+
+    end: int
+    standing: str = ""
+    """As `transfer.Standing`; empty where it does not say."""
+
+
+def own_end(stream: trio.SocketStream) -> str:
+    """This end of a connection, as a master shows its slaves."""
+    host, port = stream.socket.getsockname()[:2]
+    return f"{host}:{port}"
+
+
+def standing_at(status: HARuntimeInfo | None, own: str) -> str:
+    """How a master takes the slave that comes from `own`; empty: it does not say.
+
+    Behind an address translation a slave does not know where it seems to come from. Then it is one
+    of those that are there.
+    """
+    slaves = [] if status is None else status.ha_connection_info
+    standings = {slave.standing for slave in slaves if slave.addr == own}
+    standings = standings or {slave.standing for slave in slaves}
+    return standings.pop() if len(standings) == 1 else ""
 
 
 class Following:
@@ -140,7 +181,7 @@ class Following:
         self._tell(State.FOLLOWING, "")
         reason: str | ReplicationRefused = ""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.watch, master)
+            nursery.start_soon(self.watch, master, own_end(stream))
             try:
                 reason = await self._log_in.follow(stream, self._core.rounds.finish)
             except ReplicationRefused as refused:
@@ -152,33 +193,43 @@ class Following:
         log.info("replication.master_left", master=master.ha_address, reason=reason)
         self._tell(State.UNREACHABLE, f"the connection has ended: {reason}")
 
-    async def watch(self, master: MasterAddress) -> NoReturn:
-        """Say when nothing comes for a minute though the master has more, until cancelled."""
+    async def watch(self, master: MasterAddress, own: str = "") -> NoReturn:
+        """Say when nothing comes and why, until cancelled; `own` is this end of the connection.
+
+        The master refuses a slave by sending it nothing: it is asked whether it does, soon at
+        first. Where it does not say, nothing for a minute though it has more is a sign as well.
+        """
         commit_log = self._core.store.commit_log
-        while True:
+        for pause_s in chain([FIRST_LOOK_S], repeat(STUCK_S)):
             end = commit_log.max_offset
-            await trio.sleep(STUCK_S)
-            theirs = await self._end_of(master) if commit_log.max_offset == end else end
-            if theirs is None:
+            await trio.sleep(pause_s)
+            moved = commit_log.max_offset != end
+            view = MasterView(end) if moved else await self._view_of(master, own)
+            if view is None:
                 continue
-            if theirs > end:
-                self._tell(
-                    State.STUCK,
-                    f"nothing has come for {STUCK_S:g} s behind offset {end}, and the master's log"
-                    f" ends at {theirs}: its log says what it has against this slave",
-                )
+            if view.standing in REFUSALS:
+                self._tell(State.STUCK, REFUSALS[view.standing].format(end=end))
+            elif view.end > end:
+                if pause_s == STUCK_S:
+                    self._tell(
+                        State.STUCK,
+                        f"nothing has come for {STUCK_S:g} s behind offset {end}, and the master's"
+                        f" log ends at {view.end}: its log says what it has against this slave",
+                    )
             elif self.state is State.STUCK:
                 self._tell(State.FOLLOWING, "")
+        raise AssertionError("it watches for ever")
 
-    async def _end_of(self, master: MasterAddress) -> int | None:
-        """Where the master's log ends; None when it does not say."""
-        end = None
+    async def _view_of(self, master: MasterAddress, own: str) -> MasterView | None:
+        """Where the master's log ends, and how it takes this slave; None when it does not say."""
+        view = None
         try:
             async with self._connect(master.address) as link:
                 end = (await log_of(link, Tail(0))).end
+                view = MasterView(end, standing_at(await status_of(link), own))
         except* UNANSWERED:
             pass  # the connection of the replication ends as well, and says why
-        return end
+        return view
 
     async def _may_follow(self, master: MasterAddress) -> bool:
         """Whether this log is the begin of the master's, and the master has what comes next.
@@ -205,7 +256,8 @@ class Following:
         Raises: MasterRefused, RemotingError, OSError.
         """
         core, role = self._core, self._core.role
-        _, epoch = await standing_of(link)
+        status = await status_of(link)
+        epoch = -1 if status is None else status.epoch
         if 0 <= epoch < role.epoch:
             self._tell(
                 State.UNREACHABLE,

@@ -71,20 +71,18 @@ async def members_of(core: Core, name_server: str, connect: Connect) -> Mapping[
     return members
 
 
-async def standing_of(link: MasterLink) -> tuple[bool, int]:
-    """Whether a broker is a master, and its epoch: −1 of Java's.
+async def status_of(link: MasterLink) -> HARuntimeInfo | None:
+    """What a broker says of its replication; None from RocketMQ 4.9, which has no such request.
 
-    Raises: MasterRefused, RemotingError, ValueError.
+    Raises: MasterRefused, RemotingError.
     """
     try:
         body = (await answered(link, GetBrokerHaStatus())).body
     except MasterRefused as refused:
-        # RocketMQ 4.9 has no such request.
         if refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        return False, -1
-    status = HARuntimeInfo.from_bytes(body)
-    return status.master, status.epoch
+        return None
+    return HARuntimeInfo.from_bytes(body)
 
 
 class OtherMasterCheck:
@@ -113,7 +111,9 @@ class OtherMasterCheck:
         try:
             with trio.fail_after(ASK_S):
                 async with self._connect(address) as link:
-                    member = Member(number, address, *await standing_of(link))
+                    status = await status_of(link)
+                    if status is not None:
+                        member = Member(number, address, status.master, status.epoch)
         except* UNANSWERED as errors:
             log.warning("replication.slaves_unknown", address=address, reason=first_reason(errors))
         return member

@@ -17,7 +17,7 @@ from tests.broker.desk import body_of, open_desk
 from tests.kit.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from aerobee.remoting.wire.header import Header
@@ -75,16 +75,30 @@ class Pair:
 
 
 @asynccontextmanager
+async def _after(
+    step: Callable[[Desk], Awaitable[None]] | None, master: Desk
+) -> AsyncIterator[None]:
+    if step is not None:
+        await step(master)
+    yield
+
+
+@asynccontextmanager
 async def open_pair(
     root: Path,
     *,
     of_master: dict[str, Any] | None = None,
     slave_disk: Disk | None = None,
+    before_slave: Callable[[Desk], Awaitable[None]] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Pair]:
-    """Both are open; `Pair.following.run` is for the test to start."""
+    """Both are open; `Pair.following.run` is for the test to start.
+
+    `before_slave` is called with the master, before the slave is opened.
+    """
     async with (
         open_desk(root / "master", **(of_master or {}), **changes) as master,
+        _after(before_slave, master),
         open_desk(root / "slave", slave_disk, **SLAVE, **changes) as slave,
         trio.open_nursery() as nursery,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,17 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from aerobee.broker.replication.following import AGAIN_FIRST_S, AGAIN_S, STUCK_S, State
+from aerobee.broker.replication import following
+from aerobee.broker.replication.following import (
+    AGAIN_FIRST_S,
+    AGAIN_S,
+    STUCK_S,
+    State,
+    standing_at,
+)
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.saved_role import in_saved_role, read_role
+from aerobee.remoting.wire.bodies.statistics import HAConnectionInfo, HARuntimeInfo
 from aerobee.store.files.disk import Disk
 from aerobee.store.results import PutStatus
 from tests.broker.desk import body_of, pull_header
@@ -185,3 +194,37 @@ async def test_a_slave_keeps_the_epoch_of_its_master_and_follows_no_earlier_one(
         )
         assert pair.following.trouble() is None
         nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_that_its_master_refuses_says_so(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the store of a running master: the master never sent it what it has."""
+    monkeypatch.setattr(following, "FIRST_LOOK_S", 0.05)
+
+    async def copy(master: Desk) -> None:
+        await fill(master, b"one", b"two")
+        shutil.copytree(tmp_path / "master", tmp_path / "slave")
+
+    async with open_pair(tmp_path, before_slave=copy) as pair:
+        end = pair.slave.store.commit_log.max_offset
+        assert end == pair.master.store.commit_log.max_offset
+        await nursery.start(pair.following.run)
+        await until(pair, State.STUCK)
+        assert f"{end}, where this log ends" in str(pair.following.trouble())
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_finds_itself_among_others_and_where_it_cannot_all_count() -> None:
+    def told(*standings: str) -> HARuntimeInfo:
+        slaves = [
+            HAConnectionInfo(addr=f"10.0.0.{number}:5", standing=standing)
+            for number, standing in enumerate(standings)
+        ]
+        return HARuntimeInfo(master_commit_log_max_offset=0, ha_connection_info=slaves)
+
+    assert standing_at(None, "10.0.0.1:5") == ""
+    assert standing_at(told("follows", "ahead"), "10.0.0.1:5") == "ahead"
+    assert standing_at(told("ahead", "follows"), "10.0.0.1:5") == "follows"
+    assert standing_at(told("ahead", "ahead"), "10.9.9.9:5") == "ahead"
+    assert standing_at(told("ahead", "follows"), "10.9.9.9:5") == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -12,7 +11,7 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker.config.settings.replication import ReplicationConfig
-from aerobee.broker.replication.other_masters import OtherMasterCheck, standing_of
+from aerobee.broker.replication.other_masters import OtherMasterCheck, status_of
 from aerobee.broker.replication.saved_role import SavedRole, path_of, read_role, write_role
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.errors import BodyError, ConnectFailed
@@ -159,4 +158,4 @@ async def test_a_member_without_epochs_refuses_nothing(tmp_path: Path) -> None:
 async def test_an_answer_that_is_none_is_an_error_of_the_member() -> None:
     link = Says(Command(code=0, body=b"no"))
     with pytest.raises(BodyError):
-        await partial(standing_of, link)()
+        await status_of(link)
