@@ -72,7 +72,7 @@ def test_the_templates_use_every_value_and_no_other() -> None:
     used = set(re.findall(r"\.Values\.([A-Za-z.]+[A-Za-z])", text))
     # What stands in `config` is free, and its names are the broker's.
     settings = {name.removeprefix("config.") for name in used if name.startswith("config.")}
-    assert settings <= schema.SCHEMA.keys()
+    assert {schema.canon(name) for name in settings} <= schema.SCHEMA.keys()
     used = {"config" if name.startswith("config.") else name for name in used}
     names = {re.sub(r"^(resources|service\.nodePorts)\..*", r"\1", one) for one in leaves(VALUES)}
     assert used == names
