@@ -20,6 +20,7 @@ SLACK_MS: Final = 1_000
 """No jump: a clock that is slewed, or a leap second, or a thread that slept between two looks."""
 SETTLE_MS: Final = 60_000
 """How long a clock must show a new time until it is believed."""
+NEVER_MS: Final = -1
 
 
 class WallTime:
@@ -29,7 +30,15 @@ class WallTime:
     except in the moment in which a jump is believed.
     """
 
-    __slots__ = ("_jump_ms", "_offset_ms", "_passed_ns", "_shown_ns", "_since_ms", "_tell")
+    __slots__ = (
+        "_compared_ms",
+        "_jump_ms",
+        "_offset_ms",
+        "_passed_ns",
+        "_shown_ns",
+        "_since_ms",
+        "_tell",
+    )
 
     def __init__(
         self,
@@ -44,19 +53,30 @@ class WallTime:
         self._shown_ns = shown_ns
         self._passed_ns = passed_ns
         self._offset_ms = shown_ns() // 1_000_000 - passed_ns() // 1_000_000
+        self._compared_ms = NEVER_MS
+        """The time shown when both were compared and agreed."""
         self._jump_ms = 0
         """The jump that is not believed yet."""
         self._since_ms = 0
         self._tell = tell
 
     def now_ms(self) -> int:
-        """The time, in ms since 1970. Hot: one call for each message."""
-        shown_ms, passed_ms = self._shown_ns() // 1_000_000, self._passed_ns() // 1_000_000
+        """The time, in ms since 1970. Hot: one call for each message.
+
+        The time that passed is asked for at most once in each ms: that call costs five times as
+        much as the other.
+        """
+        shown_ms = self._shown_ns() // 1_000_000
+        if shown_ms == self._compared_ms:
+            return shown_ms
+        passed_ms = self._passed_ns() // 1_000_000
         jump_ms = shown_ms - passed_ms - self._offset_ms
         if -SLACK_MS <= jump_ms <= SLACK_MS:
             self._offset_ms += jump_ms
             self._jump_ms = 0
+            self._compared_ms = shown_ms
             return shown_ms
+        self._compared_ms = NEVER_MS
         return self._doubted(jump_ms, passed_ms)
 
     def _doubted(self, jump_ms: int, passed_ms: int) -> int:

@@ -16,6 +16,7 @@ from aerobee.broker.counters.broker_stats import NORMAL
 from aerobee.broker.send.stages import SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
 from aerobee.remoting.server.routes import HELD, Begun
+from aerobee.remoting.server.states import CLOSED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
@@ -100,6 +101,7 @@ class SendAnswers:
             kept: b"%d".join(answer_around(code, None, fields)) for kept, code in KEPT_CODES.items()
         }
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
+        self._durable = self._templates[PutOutcome.DURABLE]
 
     def refused(self, refused: Refusal) -> Refusal:
         """Add region and trace switch, which trace clients expect in every answer."""
@@ -115,14 +117,20 @@ class SendAnswers:
     def of_run(self, stored: list[DispatchRequest], sends: Sends) -> None:
         """Count and answer sends whose answers are alike but for the numbers and keys in them."""
         self._count(stored)
-        first, peer, _ = sends[0]
-        frames = _frames(self._templates[PutOutcome.DURABLE], stored, sends)
-        if not self._waits:
-            if self._stages.idle:
-                self._stages.appended(first.arrived, peer.context.now)
-            _send(frames, first.code, SUCCESS)
+        frames = _frames(self._durable, stored, sends)
+        if self._waits:
+            self._run_when_durable(frames, stored, sends)
             return
-        pool, count, last = self.pool, len(sends), stored[-1]
+        first, peer, _ = sends[0]
+        if self._stages.idle:
+            self._stages.appended(first.arrived, peer.context.now)
+        _send(frames, first.code, SUCCESS)
+
+    def _run_when_durable(
+        self, frames: Frames, stored: list[DispatchRequest], sends: Sends
+    ) -> None:
+        (first, peer, _), last = sends[0], stored[-1]
+        pool, count = self.pool, len(sends)
         for command, _, _ in sends:
             command.release()
 
@@ -248,7 +256,7 @@ def _send(answers: Frames, request_code: int, response_code: int) -> None:
     """Queue them, and note that their requests have ended."""
     ended = answers[0][0].context.stats.latencies.ended
     for peer, data, arrivals in answers:
-        closed = peer.closed
+        closed = peer.state is CLOSED
         result = UNSENT_RESULT if closed else SUCCESS_RESULT
         ended[request_code, response_code, False, result].extend(arrivals)
         if not closed:

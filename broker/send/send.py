@@ -110,7 +110,7 @@ class Send:
         check, saved = self._checked, self._topic_file.clean
         first = ((command, header, connection),)
         try:
-            for command, header, connection in chain(first, rest):
+            for command, header, connection in chain(first, rest) if rest else first:
                 try:
                     unique, draft, special = check(header, command, connection, header.batch, saved)
                 except Refusal:
@@ -134,7 +134,8 @@ class Send:
         except Refusal as refused:
             # As an error it would have each of them served by itself, the first once more.
             return refusal(refused)
-        self._answers.of_run(stored, sends[: len(stored)])
+        del sends[len(stored) :]
+        self._answers.of_run(stored, sends)
         return len(stored)
 
     def one(

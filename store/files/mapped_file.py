@@ -121,12 +121,14 @@ class MappedFile:
             ).toreadonly()
         return self._readable
 
-    def append(self, data: bytes) -> None:
-        """Append the bytes; the caller has checked that they fit. Hot."""
+    def append(self, data: bytes, *, alone: bool = False) -> None:
+        """Append the bytes; the caller has checked that they fit. `alone`: as a single record, so
+        that a kill leaves nothing whole of them. Hot.
+        """
         wrote = self.wrote
         end = wrote + len(data)
         assert end <= self.size, (self, len(data))
-        if len(data) > FIRST_BYTES:
+        if not alone and len(data) > FIRST_BYTES:
             # A copy of libc stores these last. A kill inside of it would leave whole records behind
             # one without a head, which is what damage looks like.
             self.pages[wrote : wrote + FIRST_BYTES] = data[:FIRST_BYTES]

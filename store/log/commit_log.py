@@ -110,13 +110,15 @@ class CommitLog:
     # ── Appending ──
 
     @property
-    def room(self) -> int:
-        """Bytes of records that still fit into the last segment."""
+    def room_ends(self) -> int:
+        """One past the last byte that records can have in the last segment; 0 without one."""
         tail = self.tail
-        return 0 if tail is None else tail.size - tail.wrote - BLANK_BYTES
+        return 0 if tail is None else tail.end - BLANK_BYTES
 
-    def append(self, records: bytes, store_timestamp: int) -> bool:
-        """Append whole records, encoded for `max_offset`; False: roll first. Hot."""
+    def append(self, records: bytes, store_timestamp: int, *, alone: bool = False) -> bool:
+        """Append whole records, encoded for `max_offset`, or a single one (`alone`); False: roll
+        first. Hot.
+        """
         tail = self.tail
         if tail is None:
             return False
@@ -124,7 +126,7 @@ class CommitLog:
         end = wrote + len(records)
         if end + BLANK_BYTES > tail.size:
             return False
-        tail.append(records)
+        tail.append(records, alone=alone)
         self.last_store_timestamp = tail.store_timestamp = store_timestamp
         self.max_offset = tail.start + end
         return True

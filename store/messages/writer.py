@@ -7,7 +7,7 @@ waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -48,15 +48,6 @@ PUT_OK = PutStatus.PUT_OK
 NOT_QUEUED: Final = TRANSACTION_PREPARED
 
 log = structlog.get_logger(__name__)
-
-
-class PutRun(NamedTuple):
-    """What of a run was stored."""
-
-    stored: list[DispatchRequest]
-    """What dispatch is told of each message, in order."""
-    status: PutStatus
-    """Why the next one was not; PUT_OK when there is none, or a further run may store it."""
 
 
 class Writer:
@@ -103,28 +94,35 @@ class Writer:
         if not stored:
             return PutResult(status)
         (record,) = stored
-        offsets = record.physical_offset, record.queue_offset
-        return PutResult(PUT_OK, *offsets, record.size, 1, record.store_timestamp)
+        return PutResult(
+            PUT_OK,
+            record.physical_offset,
+            record.queue_offset,
+            record.size,
+            1,
+            record.store_timestamp,
+        )
 
     def put_run(
         self, drafts: Sequence[MessageDraft], now_ms: int | None = None, *, accepted: bool = False
-    ) -> PutRun:
+    ) -> tuple[list[DispatchRequest], PutStatus]:
         """Append messages of any queues side by side, and offer them to dispatch; never waits for
         the disk. Hot.
 
         As many of the first as can be stored and fit into the last segment; the first of all may
-        begin a new one. `now_ms` is the wall clock when the caller has just read it. `accepted`:
-        their bodies were accepted before, whatever `maxMessageSize` is now.
+        begin a new one. Returns what dispatch is told of each of them, and why the next one was not
+        stored: PUT_OK when there is none, or a further run may store it. `now_ms` is the wall clock
+        when the caller has just read it. `accepted`: their bodies were accepted before, whatever
+        `maxMessageSize` is now.
         """
         if self._flags.refusing:
-            return PutRun([], self._refused(PutStatus.SERVICE_NOT_AVAILABLE))
+            return [], self._refused(PutStatus.SERVICE_NOT_AVAILABLE)
         commit_log, table = self._log, self._queues.table.get
         body_max = self.config.max_message_size_bytes
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
         # No await from here to the end: queue offsets and records must match.
-        physical = commit_log.max_offset
-        room_ends = physical + commit_log.room
+        physical, room_ends = commit_log.max_offset, commit_log.room_ends
         status: PutStatus | None = None
         ends: dict[ConsumeQueue, int] = {}
         records: list[bytes] = []
@@ -146,8 +144,7 @@ class Writer:
             if physical + size > room_ends:
                 if records or (status := self._roll(size)) is not None:
                     break
-                physical = commit_log.max_offset
-                room_ends = physical + commit_log.room
+                physical, room_ends = commit_log.max_offset, commit_log.room_ends
                 record = encode(draft, queue_offset, physical, stored)
             if queued:
                 ends[queue] = queue_offset + 1
@@ -160,15 +157,15 @@ class Writer:
             )
             physical += size
         if not records:
-            return PutRun([], PUT_OK if status is None else self._refused(status))
+            return [], PUT_OK if status is None else self._refused(status)
         data = b"".join(records)
-        commit_log.append(data, stored)
+        commit_log.append(data, stored, alone=len(records) == 1)
         for queue, end in ends.items():
             queue.next_offset = end
         self._dispatcher.offer_all(requests)
         self._stats.messages_put += len(requests)
         self._stats.bytes_put += len(data)
-        return PutRun(requests, status or PUT_OK)
+        return requests, status or PUT_OK
 
     def put_batch(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
@@ -283,7 +280,9 @@ class Writer:
         # No await from here to the end: queue offsets and records must match.
         while done < len(messages):
             rest = messages[done:] if done else messages
-            at = queue.next_offset, commit_log.max_offset, stored, commit_log.room
+            physical = commit_log.max_offset
+            room = max(0, commit_log.room_ends - physical)
+            at = queue.next_offset, physical, stored, room
             run = encode_copies(rest, topic, queue_id, *at)
             if not run.offsets:
                 message, properties = rest[0]

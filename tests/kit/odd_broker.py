@@ -104,11 +104,11 @@ def slow_down(microseconds: int) -> None:
 
     append = CommitLog.append
 
-    def appended(self: CommitLog, *arguments: Any) -> Any:
+    def appended(self: CommitLog, *arguments: Any, **how: Any) -> Any:
         until = time.monotonic() + microseconds / 1e6
         while time.monotonic() < until:
             pass
-        return append(self, *arguments)
+        return append(self, *arguments, **how)
 
     setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
 

@@ -48,6 +48,26 @@ def test_a_clock_that_is_slewed_is_followed() -> None:
     assert machine.told == []
 
 
+def test_the_time_that_passed_is_asked_for_once_in_a_millisecond() -> None:
+    machine = Machine()
+    asked = 0
+
+    def passed_ns() -> int:
+        nonlocal asked
+        asked += 1
+        return machine.passed_ms * NS_OF_MS
+
+    wall = WallTime(lambda: (machine.shift_ms + machine.passed_ms) * NS_OF_MS, passed_ns)
+    for number in range(1, 6):
+        machine.passed_ms += 1
+        assert {wall.now_ms() for _ in range(10)} == {NOW_MS + machine.passed_ms}
+        assert asked == 1 + number
+    machine.shift_ms += HOUR_MS
+    before = wall.now_ms()
+    machine.shift_ms -= HOUR_MS
+    assert wall.now_ms() == before == NOW_MS + machine.passed_ms
+
+
 @pytest.mark.parametrize("jump_ms", JUMPS)
 def test_a_jump_that_is_taken_back_in_time_never_was(jump_ms: int) -> None:
     machine = Machine()

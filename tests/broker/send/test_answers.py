@@ -42,7 +42,7 @@ from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import Record, read
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.messages import writer as writer_module
-from aerobee.store.messages.writer import PutRun, Writer
+from aerobee.store.messages.writer import Writer
 from aerobee.store.results import PutStatus
 from tests.broker.desk import Desk, Gate, open_desk
 from tests.broker.round_clients import CONNECTIONS, Clients
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from aerobee.store.queues.dispatch_request import DispatchRequest
     from tests.kit.logged import Logged
 
 SYNC = FlushDiskType.SYNC_FLUSH
@@ -766,8 +767,8 @@ async def test_gathered_sends_that_find_the_segment_late_are_served_when_it_is_t
     """Each waits by itself, and nothing of its connection is read meanwhile."""
     put_run, late = Writer.put_run, False
 
-    def puts(writer: Writer, *how: Any, **more: Any) -> PutRun:
-        return PutRun([], PutStatus.SEGMENT_LATE) if late else put_run(writer, *how, **more)
+    def puts(writer: Writer, *how: Any, **more: Any) -> tuple[list[DispatchRequest], PutStatus]:
+        return ([], PutStatus.SEGMENT_LATE) if late else put_run(writer, *how, **more)
 
     monkeypatch.setattr(Writer, "put_run", puts)
     async with open_desk(tmp_path, remoting=PATIENT) as desk:
@@ -801,15 +802,15 @@ async def test_a_long_batch_that_finds_the_segment_late_rests_until_it_is_there(
     """Its first part is stored; it takes no turn before the next one can be."""
     append, late, tries = CommitLog.append, False, 0
 
-    def appends(log: CommitLog, data: bytes, store_timestamp: int) -> bool:
+    def appends(log: CommitLog, data: bytes, stored_ms: int, **how: bool) -> bool:
         nonlocal late, tries
         if len(data) < PART_BYTES:
-            return append(log, data, store_timestamp)
+            return append(log, data, stored_ms, **how)
         tries += 1
         if late:
             return False
         late = tries == 1
-        return append(log, data, store_timestamp)
+        return append(log, data, stored_ms, **how)
 
     def roll(log: CommitLog, size: int) -> None:
         raise SegmentLate

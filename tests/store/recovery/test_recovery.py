@@ -9,6 +9,7 @@ import trio
 
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.mapped_file import FIRST_BYTES
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.flush.recovery_point import RecoveryPoint
 from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
@@ -627,6 +628,27 @@ def test_damage_within_the_last_segment_is_refused_too(model: StoreModel) -> Non
     segment.write_bytes(content)
     with pytest.raises(StoreDamaged, match=f"at physical offset {position} "):
         reopen(model)
+
+
+@pytest.mark.parametrize("missing", [8, FIRST_BYTES, 300])
+def test_a_last_record_whose_first_bytes_are_missing_is_cut(
+    model: StoreModel, missing: int
+) -> None:
+    """A kill inside of the copy of a single record leaves that; everything else was on disk."""
+    flush_everything(model.store, model.disk)
+    model.put("T", 0, BIG)
+    model.disk.kill()
+    position, _ = log_records(model.root)[-1]
+    segment = max((model.root / "commitlog").iterdir())
+    content = bytearray(segment.read_bytes())
+    at = position % LOG_BYTES
+    content[at : at + missing] = bytes(missing)
+    segment.write_bytes(content)
+    _, recovery = reopen(model)
+    assert recovery.end_offset == position
+    model.forget_behind(recovery.end_offset)
+    model.check_store()
+    check_directory(model.root)
 
 
 def test_a_tear_in_front_of_what_was_never_safe_is_cut(model: StoreModel) -> None:
