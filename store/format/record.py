@@ -317,6 +317,66 @@ def parse(
     return RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, properties)
 
 
+def parse_run(
+    headers: list[RecordHeader],
+    data: bytes,
+    at: int,
+    base: int,
+    until: int,
+    most: int,
+    crc: bool = False,
+) -> int:
+    """Append the headers of ordinary records side by side from `data[at]` on, until there are
+    `most`, or the next begins at `until` or behind; returns where they end. Hot.
+
+    `base` is the physical offset of `data[0]`. Ordinary: V1, IPv4 hosts, a topic seen before. A
+    header is appended only where `parse` returns the same; at the first record of which that is not
+    certain the caller calls `parse`. Never raises. It takes two thirds of a walk's CPU.
+    """
+    limit, last = len(data), until - base
+    topics = _TOPICS
+    try:
+        while at < last and len(headers) < most:
+            size, magic, body_crc, queue_id, queue_offset, named, sys_flag, stored, length = (
+                _glance(data, at)
+            )
+            topic_at = at + _HEAD_BYTES + length
+            end = at + size
+            if (
+                magic != MAGIC_V1
+                or sys_flag & HOST_FLAGS
+                or named != base + at
+                or length < 0
+                or end > limit
+            ):
+                break
+            topic_length = data[topic_at]
+            topic_end = topic_at + 1 + topic_length
+            topic = topics.get(data[topic_at + 1 : topic_end])
+            properties = data[topic_end + 2 : end]
+            if (
+                topic is None
+                or topic_length > TOPIC_BYTES_MAX_V1
+                or topic_end + 2 + len(properties) != end
+                or len(properties) > PROPERTIES_BYTES_MAX
+                or data[topic_end] << 8 | data[topic_end + 1] != len(properties)
+                or (
+                    crc
+                    and length
+                    and crc32(data[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc
+                )
+            ):
+                break
+            headers.append(
+                RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, properties)
+            )
+            at = end
+    except (struct.error, IndexError):
+        # Less than a head is left, or a topic would begin behind the end.
+        pass
+    return at
+
+
 def _no_magic(size: int, magic: int) -> NoRecord:
     if magic == BLANK_MAGIC:
         return _BLANK

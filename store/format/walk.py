@@ -36,6 +36,7 @@ from aerobee.store.format.record import (
     START,
     named_offset,
     parse,
+    parse_run,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +100,28 @@ class Walk:
                 return
             yield at, header
             at += header.size
+        self.stop = Stop(END, at)
+
+    def runs(self, most: int) -> Iterator[tuple[int, list[RecordHeader]]]:
+        """The same records in runs of up to `most`, with the physical offset of the first. Hot."""
+        base, at, until, crc = self._base, self._begin, self._until, self._crc
+        data = bytes(self._data)
+        begin = at
+        run: list[RecordHeader] = []
+        while at < until:
+            at = base + parse_run(run, data, at - base, base, until, most, crc)
+            if at < until and len(run) < most:
+                header = parse(data, at - base, at, crc)
+                if isinstance(header, NoRecord):
+                    if run:
+                        yield begin, run
+                    self.stop = self._stop(at, header)
+                    return
+                run.append(header)
+                at += header.size
+            if len(run) >= most or at >= until:
+                yield begin, run
+                begin, run = at, []
         self.stop = Stop(END, at)
 
     def _stop(self, at: int, fault: NoRecord) -> Stop:

@@ -152,29 +152,35 @@ class Arriving:
         data = b"".join(self._pending)
         segment_end = self._segment_end
         walk = Walk(data, base, base, until, segment_end=segment_end, crc=True)
-        last_end = segment_end - BLANK_BYTES
-        headers: list[RecordHeader] = []
-        for at, header in walk:
-            if at + header.size > last_end:
-                if headers:
-                    yield self._whole(data, base, at, headers)
-                raise ReplicaBytesWrong(f"the record at {at} leaves no room for a blank")
-            if not header.queue_offset and not header.sys_flag & TRANSACTION_PREPARED:
-                if headers:
-                    yield self._whole(data, base, at, headers)
-                    headers = []
-                yield QueueBegin(header.topic, header.queue_id)
-            headers.append(header)
-            if len(headers) >= STEP_RECORDS:
-                yield self._whole(data, base, at + header.size, headers)
-                headers = []
-        if headers:
-            yield self._whole(data, base, walk.stop.physical_offset, headers)
+        for at, run in walk.runs(STEP_RECORDS):
+            yield from self._run(data, base, at, run)
         yield from self._stopped(walk.stop, data[self.end - base :], segment_end)
 
-    def _whole(self, data: bytes, base: int, end: int, headers: list[RecordHeader]) -> Records:
+    def _run(self, data: bytes, base: int, at: int, run: list[RecordHeader]) -> Iterator[Step]:
+        """Records side by side; those that begin a queue begin a step. Hot."""
+        last_end = self._segment_end - BLANK_BYTES
+        first, latest = 0, 0
+        for number, header in enumerate(run):
+            if not header.queue_offset and not header.sys_flag & TRANSACTION_PREPARED:
+                if number > first:
+                    yield self._whole(data, base, at, run[first:number], latest)
+                    first, latest = number, 0
+                yield QueueBegin(header.topic, header.queue_id)
+            stored = header.store_timestamp
+            if stored > latest:
+                latest = stored
+            at += header.size
+            if at > last_end:
+                begin = at - header.size
+                if number > first:
+                    yield self._whole(data, base, begin, run[first:number], latest)
+                raise ReplicaBytesWrong(f"the record at {begin} leaves no room for a blank")
+        yield self._whole(data, base, at, run[first:] if first else run, latest)
+
+    def _whole(
+        self, data: bytes, base: int, end: int, headers: list[RecordHeader], latest: int
+    ) -> Records:
         begin, self.end = self.end, end
-        latest = max(header.store_timestamp for header in headers)
         return Records(begin, data[begin - base : end - base], latest, headers)
 
     def _stopped(self, stop: Stop, rest: bytes, segment_end: int) -> Iterator[Step]:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from aerobee.store.stats import StoreStats
 
 
-RECEIVE_BYTES: Final = 256 << 10
+RECEIVE_LEAST_BYTES: Final = 64 << 10
+"""For a little more than that the C library asks the kernel for memory, and gives it back."""
+RECEIVE_MOST_BYTES: Final = 1 << 20
+"""From a master that has more."""
 SEGMENT_AGAIN_S: Final = 1.0
 """The longest pause before a segment is asked for again that cannot be made."""
 
@@ -118,11 +121,12 @@ class LogIn:
     ) -> str:
         """Append what comes. Raises: ReplicationRefused."""
         frames = FrameReader()
+        most = RECEIVE_LEAST_BYTES
         while True:
             data = None
             with trio.move_on_after(self.pace.silence_s):
                 try:
-                    data = await stream.receive_some(RECEIVE_BYTES)
+                    data = await stream.receive_some(most)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return "broken"
             if data is None:
@@ -132,6 +136,7 @@ class LogIn:
             if self._flush.failure is not None:
                 return "disk"
             self.heard_at = trio.current_time()
+            most = min(max(RECEIVE_LEAST_BYTES, 2 * len(data)), RECEIVE_MOST_BYTES)
             for step in arriving.take(frames.feed(data)):
                 await self._do(step)
                 self.master_offset = arriving.expected

@@ -61,6 +61,54 @@ def test_a_walk_gives_the_records_that_begin_before_its_bound() -> None:
     assert walked(data, BASE + len(data)) == ([], Stop(END, BASE + len(data)))
 
 
+def mixed_log() -> bytes:
+    """Ordinary records, and one of each other kind between them."""
+    odd: list[dict[str, Any]] = [
+        {},
+        {"body": b"", "properties": b"TAGS\x01a\x02"},
+        {"topic": "t" * 128},
+        {},
+        {"born_host": bytes(range(20))},
+        {"store_host": bytes(range(20))},
+        {"topic": "t" * 127, "body": bytes(300)},
+        {"properties": b"KEYS\x01" + b"k" * 300},
+        {},
+    ]
+    data = b""
+    for number, fields in enumerate(odd):
+        data += record.encode(draft(**fields), number, BASE + len(data), NOON + number)
+    return data
+
+
+MIXED = mixed_log()
+
+
+@given(
+    st.one_of(st.none(), st.tuples(st.integers(0, len(MIXED) - 1), st.integers(1, 255))),
+    st.integers(0, len(MIXED)),
+    st.integers(0, len(MIXED)),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_runs_are_the_records_of_the_walk_whatever_the_bytes(
+    change: tuple[int, int] | None, end: int, until: int, most: int, crc: bool
+) -> None:
+    data = bytearray(MIXED)
+    if change is not None:
+        data[change[0]] ^= change[1]
+    for size in (end, len(data)):
+        args = bytes(data[:size]), BASE, BASE, BASE + min(until, size)
+        walk = Walk(*args, segment_end=SEGMENT_END, crc=crc)
+        runs = Walk(*args, segment_end=SEGMENT_END, crc=crc)
+        records, apart = list(walk), []
+        for begin, run in runs.runs(most):
+            assert 0 < len(run) <= most
+            for header in run:
+                apart.append((begin, header))
+                begin += header.size
+        assert (apart, runs.stop) == (records, walk.stop)
+
+
 @given(st.integers(0, 400))
 def test_a_buffer_that_ends_early_says_how_many_bytes_it_takes(cut: int) -> None:
     data, offsets = log_of(3)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import threading
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,9 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame
+from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame, encode_frames
 from aerobee.store.format.record import encode
+from aerobee.store.replication.arriving import STEP_RECORDS
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import LOG_BYTES, draft, queue_files, read_queue
@@ -206,6 +208,34 @@ async def test_part_of_a_record_is_neither_reported_nor_in_the_log(
         await master.send(encode_frame(40, RECORD[40:]))
         assert (store.commit_log.max_offset, master.reports) == (len(RECORD), [0, len(RECORD)])
         assert store.max_offset("T", 0) == 1
+
+
+@pytest.mark.trio
+async def test_others_have_their_turn_between_the_steps_of_one_receive(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    log, steps = b"", 6
+    for number in range(1, steps * STEP_RECORDS + 1):
+        log += encode(draft(), number, len(log), 1_700_000_000_000)
+    big: dict[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
+    ends: set[int] = set()
+
+    async def look() -> None:
+        while True:
+            ends.add(store.commit_log.max_offset)
+            await trio.lowlevel.checkpoint()
+
+    async with running_store(tmp_path, Disk(), **big) as store, master_of(store) as master:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await master.stream.send_all(encode_frames(0, memoryview(log), 4_096))
+            while store.commit_log.max_offset < len(log):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        # Tasks run in any order, so one may have its turn first and then last.
+        assert max(b - a for a, b in pairwise(sorted(ends))) <= 2 * len(log) // steps
+        assert store.stats.dispatch_parsed == 0
+        assert store.max_offset("T", 0) == steps * STEP_RECORDS + 1
 
 
 @pytest.mark.trio
