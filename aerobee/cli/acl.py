@@ -50,7 +50,8 @@ def list_acl(
 ) -> None:
     """Print the rights of all users, broker by broker."""
     with connection.admin() as admin:
-        output.rows(acl_row(entry) for entry in admin.acl(user, resource, broker))
+        rows = [acl_row(entry) for entry in admin.acl(user, resource, broker)]
+    output.rows(rows, none="no user has rights")
 
 
 @acl.command()
@@ -61,7 +62,8 @@ def list_acl(
 def show(user: str, broker: str | None, connection: Connection, output: Output) -> None:
     """Print the rights of USER."""
     with connection.admin() as admin:
-        output.rows(acl_row(entry) for entry in admin.acl(user, broker=broker))
+        rows = [acl_row(entry) for entry in admin.acl(user, broker=broker)]
+    output.rows(rows, none=f"user {user} has no rights")
 
 
 @acl.command()

@@ -122,7 +122,8 @@ def connections(group: str | None, connection: Connection, output: Output) -> No
         return
     with connection.admin() as admin:
         look = leave_dead_out(admin)
-        output.rows(described(*member) for member in connected(admin, group))
+        rows = [described(*member) for member in connected(admin, group)]
+    output.rows(rows, none="nobody is connected")
     end_with(look.dead)
 
 
@@ -212,7 +213,8 @@ def list_values(section: str, connection: Connection, output: Output) -> None:
     """Print what is kept under NAMESPACE."""
     with connection.admin() as admin:
         values = admin.kv(section)
-    output.rows({"key": key, "value": values[key]} for key in sorted(values))
+    rows = ({"key": key, "value": values[key]} for key in sorted(values))
+    output.rows(rows, none=f"namespace {section} is empty")
 
 
 @kv.command("set")

@@ -45,11 +45,11 @@ def diff(
     without = "" if broker is None else CLUSTER
     config = or_problems(lambda: read_config(file, data=data, without=without))
     if broker is None:
-        output.rows(differing(config))
+        output.rows(differing(config), none="nothing differs from the defaults")
         return
     with connection.admin() as admin:
         running = admin.broker_config(broker)
     rows = compared(config, running)
-    output.rows(rows)
+    output.rows(rows, none=f"nothing differs from {broker}")
     if rows:
         raise SystemExit(DIFFERENT)

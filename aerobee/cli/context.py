@@ -27,7 +27,7 @@ def context() -> None:
 def list_contexts(output: Output) -> None:
     """Print all contexts and which is in use."""
     contexts = Contexts.load()
-    output.rows(
+    rows = [
         {
             "name": name,
             "in_use": name == contexts.current,
@@ -37,7 +37,8 @@ def list_contexts(output: Output) -> None:
             "tls": bool(Connection(None, profile).options().get("tls")),
         }
         for name, profile in sorted(contexts.known.items())
-    )
+    ]
+    output.rows(rows, none="there are no contexts: `aerobee context add NAME` makes one")
 
 
 @context.command()

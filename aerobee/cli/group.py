@@ -53,7 +53,7 @@ def list_groups(system: bool, connection: Connection, output: Output) -> None:
             for name in names:
                 rows.append(summary(admin, name, look.masters))
                 advance(1)
-    output.rows(rows)
+    output.rows(rows, none="there are no groups")
     end_with(look.dead)
 
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TEXT, JSON, JSONL = "text", "json", "jsonl"
+GAP: Final = 2
+"""Cells of a drawn table that a column takes beside its text."""
+WHOLE: Final = 24
+"""Cells of a word that is never broken in a drawn table."""
 OBEYED: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """What a JSON writer leaves as it is: DEL, C1, line separators, and signs without a shape."""
 
@@ -39,8 +43,8 @@ class Output:
         """Whether it is JSON of either form."""
         return self.style != TEXT
 
-    def rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print a list of objects with the same fields."""
+    def rows(self, rows: Iterable[Mapping[str, Any]], *, none: str = "") -> None:
+        """Print a list of objects with the same fields; people read `none` where it is empty."""
         listed = list(rows)
         if self.style == JSON:
             write_json(listed)
@@ -49,6 +53,8 @@ class Output:
                 write_json(row)
         elif listed:
             write_table(listed)
+        elif none:
+            echo(none, err=True)
 
     def record(self, members: Mapping[str, Any]) -> None:
         """Print one object: a line per field, or one JSON document."""
@@ -104,7 +110,7 @@ def title(name: str) -> str:
 
 def shown(value: Any) -> str:
     """Format a value for people."""
-    if value is None:
+    if value is None or value in ([], ()):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -137,7 +143,10 @@ def escaped_bytes(body: bytes) -> str:
 
 
 def write_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A drawn table on a terminal; in a pipe lines with tabs, with titles above several columns."""
+    """A drawn table on a terminal; in a pipe lines with tabs, with titles above several columns.
+
+    Where a terminal is so narrow that words would be broken, each field has a line of its own.
+    """
     names = list(rows[0])
     if not sys.stdout.isatty():
         if len(names) > 1:
@@ -147,27 +156,51 @@ def write_table(rows: Sequence[Mapping[str, Any]]) -> None:
         return
     from rich.console import Console
 
-    Console(file=sys.stdout).print(table_of(rows))
+    console = Console(file=sys.stdout)
+    if sum(least_width(name, rows) + GAP for name in names) <= console.width:
+        console.print(table_of(rows))
+        return
+    for number, row in enumerate(rows):
+        if number:
+            echo("")
+        Output().record(row)
+
+
+def has_lines(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a column may have cells of several lines: of several words, or of a long one."""
+    cells = [shown(row[name]) for row in rows]
+    title_alone = " " in title(name) and max(map(len, cells)) < len(title(name))
+    return title_alone or any(" " in cell or len(cell) > WHOLE for cell in cells)
+
+
+def least_width(name: str, rows: Sequence[Mapping[str, Any]]) -> int:
+    """The width of the narrowest column that reads well, in cells."""
+    from rich.cells import cell_len
+
+    texts = [title(name), *(shown(row[name]) for row in rows)]
+    if not has_lines(name, rows):
+        return max(map(cell_len, texts))
+    return min(WHOLE, max(cell_len(word) for text in texts for word in text.split()))
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], *, one_line: bool = False) -> Table:
     """Draw a table of rows with the same fields.
 
-    Long values take several lines, or with `one_line` are cut.
+    Long texts take several lines, or with `one_line` are cut.
     """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     names = list(rows[0])
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in names:
         number = isinstance(rows[0][name], (int, float)) and not isinstance(rows[0][name], bool)
         table.add_column(
             title(name),
             justify="right" if number else "left",
             overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line,
+            no_wrap=one_line or not has_lines(name, rows),
         )
     for row in rows:
         table.add_row(*(Text(shown(row[name])) for name in names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aerobee.cli.output import shown
+from aerobee.cli.output import GAP, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,6 @@ LEAST = ("cluster", "version", "id", "language", "model", "in_today", "topics", 
 """Columns that a narrow screen leaves out, in this order, and then those at the right."""
 TEXT_WIDTH = 24
 """Characters of a text that a column has room for before another column is left out for it."""
-GAP = 3
-"""Blanks between columns."""
 
 Row = dict[str, Any]
 

@@ -45,7 +45,7 @@ def list_topics(system: bool, connection: Connection, output: Output) -> None:
     """Print the names of all topics."""
     with connection.admin() as admin:
         names = admin.topics() if system else of_users(admin)
-        output.rows({"topic": name} for name in names)
+    output.rows(({"topic": name} for name in names), none="there are no topics")
 
 
 def of_users(admin: AdminClient) -> list[str]:

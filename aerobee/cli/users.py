@@ -51,7 +51,8 @@ def list_users(
 ) -> None:
     """Print all users, broker by broker."""
     with connection.admin() as admin:
-        output.rows(row(user) for user in admin.users(part, broker))
+        rows = [row(user) for user in admin.users(part, broker)]
+    output.rows(rows, none="there are no such users" if part else "there are no users")
 
 
 def row(user: User) -> dict[str, Any]:

@@ -25,6 +25,17 @@ def test_in_a_pipe_values_are_separated_by_tabs(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == ""
 
 
+def test_where_there_is_nothing_people_are_told_so_beside_the_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Output().rows([], none="there are no users")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "there are no users\n")
+    Output("json").rows([], none="there are no users")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("[]\n", "")
+
+
 def test_programs_get_one_document_or_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"name": "a"}, {"name": "b"}]
     Output("json").rows(rows)
@@ -82,10 +93,53 @@ def test_a_terminal_gets_a_table_and_obeys_nothing(monkeypatch: pytest.MonkeyPat
     assert "name" in text.splitlines()[0] or "name" in text.splitlines()[1]
 
 
+MEMBER = {
+    "cluster": "DefaultCluster",
+    "address": "192.168.100.100:10911",
+    "role": "slave",
+    "problem": "the master has no connection from it",
+}
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            100,
+            [" DefaultCluster  192.168.100.100:10911  slave  the master has no connection from it"],
+        ),
+        (60, [" DefaultCluster  192.168.100.100:10911  slave  the master"]),
+        (
+            52,
+            [
+                "cluster  DefaultCluster",
+                "address  192.168.100.100:10911",
+                "role     slave",
+                "problem  the master has no connection from it",
+                "",
+                "cluster  DefaultCluster",
+            ],
+        ),
+    ],
+)
+def test_no_word_of_a_table_is_broken_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int, lines: list[str]
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    Output().rows([MEMBER, MEMBER])
+    drawn = [line.rstrip() for line in re.sub("\x1b.*?m", "", screen.getvalue()).splitlines()]
+    assert drawn[drawn.index(lines[0]) :][: len(lines)] == lines
+    assert max(map(len, drawn)) <= width
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (None, "-"),
+        ([], "-"),
         (True, "yes"),
         (0.5, "0.50"),
         ([1, "a"], "1, a"),
