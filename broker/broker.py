@@ -100,7 +100,8 @@ class Broker:
         routes = self.namesrv.route_table
         self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
-        copies = Copies(topics, consumers, self.delay.offsets, self.assignment.modes)
+        done = None if self.timers is None else self.timers.done
+        copies = Copies(topics, consumers, self.delay.offsets, self.assignment.modes, done)
         self.replication = add(
             ReplicationFeature(core, copies, self.namesrv.registration, self.namesrv.connect)
         )
@@ -117,6 +118,9 @@ class Broker:
         self.admin = add(admin)
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
         self._tell_of_deletions()
+        self.replication.promotion.when_promoted += [
+            feature.copy_ended for feature in self.features
+        ]
         self.audit = self._guarded()
         changed = [feature.settings_changed for feature in self.features]
         self.settings.live.when_changed += [core.settings_changed, *changed]

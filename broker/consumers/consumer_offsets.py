@@ -313,6 +313,8 @@ class ConsumerOffsetTable:
             self.by_group[group] = self.by_group.get(group, 0) + 1
         queues[queue_id] = consumer_offset
         self.changes += 1
+        # It refers to what the master has put, as far as this log has it.
+        self.popped += 1
 
     # ── The file ──
 

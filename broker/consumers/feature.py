@@ -150,6 +150,10 @@ class ConsumersFeature(Feature):
 
     def recovered(self, recovery: Recovery) -> None:
         """Clamp each offset to its queue."""
+        self.copy_ended()
+
+    def copy_ended(self) -> None:
+        """The same: an offset of the old master may be beyond what came from it."""
         for cut in self.tables.offsets.clamp(self._core.store.max_offset):
             log.warning("consumer_offset.clamped", **cut._asdict())
 

@@ -81,6 +81,9 @@ class Feature:
     def recovered(self, recovery: Recovery) -> None:
         """Make its tables agree with the log, which is the truth. Raises: OSError."""
 
+    def copy_ended(self) -> None:
+        """As `recovered`, of a slave that is to be the master: its log ends where it now does."""
+
     def scan(self) -> Iterator[None]:
         """Expire old entries; called every few seconds, others run at its yields."""
         yield from ()

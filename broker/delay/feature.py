@@ -52,6 +52,10 @@ class DelayFeature(Feature):
 
     def recovered(self, recovery: Recovery) -> None:
         """Clamp the offset of each level to its queue."""
+        self.copy_ended()
+
+    def copy_ended(self) -> None:
+        """The same."""
         for moved in self.offsets.clamp(
             lambda level: self._store.min_offset(SCHEDULE_TOPIC, level - 1),
             lambda level: self._store.max_offset(SCHEDULE_TOPIC, level - 1),

@@ -78,8 +78,8 @@ class ReplicationFeature(Feature):
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
-        promotion = Promotion(core, self.following, connect, masters.become_master)
-        self.routes = (*self.routes, Route(headers.Promote, promotion.promote, "admin"))
+        self.promotion = Promotion(core, self.following, connect, masters.become_master)
+        self.routes = (*self.routes, Route(headers.Promote, self.promotion.promote, "admin"))
         self.checks: Sequence[Service] = ()
         """Services that end before anybody is served, or refuse the start."""
         others = other_name_servers(config)

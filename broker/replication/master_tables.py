@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 import structlog
 import trio
 
-from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, offsets_of
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, offsets_of, split_key
 from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
     answered,
     first_reason,
+    log_of,
     pages,
     table_of,
 )
+from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import group, offset, pop, topic
+from aerobee.remoting.wire.headers.admin import GetTimerCheckPoint
+from aerobee.store.format.timer import TIMER_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,15 +39,23 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.replication.master_calls import Connect, MasterAddress, MasterLink
+    from aerobee.broker.timers.timers_done import TimersDone
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.header import Header
+    from aerobee.store.format.timer import TimerCheck
 
 AGAIN_S: Final = 5.0
 """The pause after a failure."""
 UNKNOWN_S: Final = 1.0
 """The least pause between two copies for messages of topics that even the master does not know."""
+REACH_S: Final = 1.0
+"""How long the log may take to what the master had when it told its progress."""
+REACH_LOOK_S: Final = 0.01
 UNREADABLE: Final = (ValueError, TypeError, AttributeError)
 """What a table of another shape raises; BodyError is one of the remoting."""
+
+WITHOUT_TIMERS: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
+"""What RocketMQ 4.9, and a broker with timerWheelEnable=false, answer about timers."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -61,6 +73,7 @@ class Copies(NamedTuple):
     consumers: ConsumerTables
     delays: DelayOffsetTable
     modes: Modes
+    timers: TimersDone | None = None
 
 
 class MasterTables:
@@ -143,9 +156,7 @@ class MasterTables:
         self._unknown = trio.Event()
         await self._copy_topics(link)
         await self._copy_groups(link)
-        await self._copy_offsets(link)
-        delays = await self._document(link, offset.GetAllDelayOffset())
-        self._tables.delays.merge(delays)
+        await self._copy_progress(link)
         try:
             modes = await self._document(link, pop.GetAllMessageRequestMode())
         except MasterRefused as refused:
@@ -189,11 +200,47 @@ class MasterTables:
             for forget in self.when_group_gone:
                 forget(name)
 
-    async def _copy_offsets(self, link: MasterLink) -> None:
+    async def _copy_progress(self, link: MasterLink) -> None:
+        """Copy how far consumers are, and the master's own services.
+
+        A service that is done with a message has put a copy of it. Its progress counts once this
+        log has all that the master had then: promoted before, this broker would lose the copy.
+        """
         document = await self._document(link, offset.GetAllConsumerOffset())
         theirs = offsets_of(document)
+        delays = await self._document(link, offset.GetAllDelayOffset())
+        check = await self._timer_check(link)
+        reached = await self._reach((await log_of(link, Tail(0))).end)
+        if not reached:
+            theirs = {
+                key: queues for key, queues in theirs.items() if split_key(key)[1] not in OWN_GROUPS
+            }
         await in_slices(self._tables.consumers.offsets.merge(theirs, self._offsets))
         self._offsets = theirs
+        if reached:
+            self._tables.delays.merge(delays)
+            if self._tables.timers is not None and check is not None:
+                self._tables.timers.take(check)
+
+    async def _reach(self, end: int) -> bool:
+        """Whether the log of this slave is there soon."""
+        dispatcher = self._core.store.dispatcher
+        with trio.move_on_after(REACH_S):
+            while dispatcher.dispatched < end:  # noqa: ASYNC110  (nothing signals it)
+                await trio.sleep(REACH_LOOK_S)
+        return dispatcher.dispatched >= end
+
+    async def _timer_check(self, link: MasterLink) -> TimerCheck | None:
+        """The check point of the master's timers; None of one that has no timers, as 4.9."""
+        try:
+            body = bytes((await answered(link, GetTimerCheckPoint())).body)
+        except MasterRefused as refused:
+            if refused.code not in WITHOUT_TIMERS:
+                raise
+            return None
+        if len(body) < TIMER_CHECK.size:
+            raise MasterRefused(f"a check point of timers has {len(body)} bytes")
+        return TIMER_CHECK.read(body[: TIMER_CHECK.size])
 
     async def _document(self, link: MasterLink, header: Header) -> Mapping[str, Any]:
         return table_of((await answered(link, header)).body)

@@ -63,6 +63,8 @@ class Promotion:
         self._connect = connect
         self._told = told
         self._one = trio.Lock()
+        self.when_promoted: list[Callable[[], None]] = []
+        """Called before the first put, when nothing is copied any more."""
 
     async def promote(self, header: headers.Promote, command: Command, connection: Peer) -> Answer:
         """Check, then change the role. Raises: Refusal with the reason and what may be lost."""
@@ -125,6 +127,8 @@ class Promotion:
             with trio.CancelScope(shield=True):
                 await self._end_copy()
                 role = await self._save_role()
+                for copy_ended in self.when_promoted:
+                    copy_ended()
                 core.store.be_master()
                 core.role.become_master(role.epoch)
         finally:

@@ -12,6 +12,7 @@ from aerobee.broker.timers.check_point import CheckPointProcessor
 from aerobee.broker.timers.recall import RecallProcessor
 from aerobee.broker.timers.timer_properties import TimerHook
 from aerobee.broker.timers.timers import Timers
+from aerobee.broker.timers.timers_done import TimersDone
 from aerobee.broker.timers.timing_counts import TimingCounts
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
 
 COUNTS_S: Final = 10.0
-"""Seconds between saves of counts that only another broker reads."""
+"""Seconds between saves of what only another broker reads, or only the next master."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -50,8 +51,13 @@ class TimersFeature(Feature):
         self.put_hooks = (self._hook,)
         self.counts = TimingCounts()
         self._count_file = core.tables.changing(self.counts, "timermetrics")
-        self.periodic = (Periodic(self._count_file, COUNTS_S),)
-        self.wheel = Timers(core, self.counts) if config.timer_wheel_enable else None
+        self.done = TimersDone()
+        # What it says was delivered must not reach the disk before the copies.
+        self._done_file = core.tables.changing(
+            self.done, "timersDone.json", relies_on=core.puts.durable
+        )
+        self.periodic = (Periodic(self._count_file, COUNTS_S), Periodic(self._done_file, COUNTS_S))
+        self.wheel = Timers(core, self.counts, self.done) if config.timer_wheel_enable else None
         """None where timerWheelEnable is false."""
         timers = None if self.wheel is None else self.wheel.timers
         check_point = CheckPointProcessor(timers, self.counts)
@@ -70,8 +76,9 @@ class TimersFeature(Feature):
         self._turn(draft, properties, self._clock.now_ms(), accepted=accepted)
 
     def load(self) -> None:
-        """Load the counts."""
+        """Load the counts, and what a master has delivered."""
         self._count_file.load(self.counts.load)
+        self._done_file.load(self.done.load)
 
     def recovered(self, recovery: Recovery) -> None:
         """Load the wheel, with the precision that it was created with."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aerobee.broker.core.core import Core
+    from aerobee.broker.timers.timers_done import TimersDone
     from aerobee.broker.timers.timing_counts import TimingCounts
     from aerobee.store.format.record import Record
     from aerobee.store.timers.timer_chain import Chain, DueTimer
@@ -59,8 +60,9 @@ log = structlog.stdlib.get_logger(__name__)
 class TimerPuts:
     """Puts a timer into its target, and counts it."""
 
-    def __init__(self, core: Core, counts: TimingCounts) -> None:
+    def __init__(self, core: Core, counts: TimingCounts, done: TimersDone) -> None:
         self.counts = counts
+        self.done = done
         self._puts = core.puts
         self._clock = core.clock
         self._stats = core.stats
@@ -75,8 +77,10 @@ class TimerPuts:
     ) -> bool:
         """Put it into its target, or with `roll` into the wheel again; False: retry later.
 
-        One without a valid target is set aside.
+        One without a valid target is set aside, and one that another master has delivered is done.
         """
+        if self.done.covers(record.queue_offset, timed.out_ms):
+            return True
         try:
             return self._put(record, timed, enqueued_ms, roll=roll)
         except CONTENT_ERRORS as error:
@@ -109,6 +113,7 @@ class TimerPuts:
     def copies(self, timers: Iterable[tuple[DueTimer, memoryview | None]]) -> list[Copy]:
         """The copies of ordinary timers for their targets, up to the first with more to it. Hot."""
         is_deleted, now_ms = self._puts.is_deleted, self._clock.now_ms()
+        covers = self.done.covers if self.done.queue_offset else None
         copies: list[Copy] = []
         with suppress(*CONTENT_ERRORS):
             for due, view in timers:
@@ -117,6 +122,8 @@ class TimerPuts:
                 message = stored(view)
                 timed = TimerProperties.of(message.properties)
                 if timed is None or message.topic != WHEEL_TOPIC:
+                    break
+                if covers is not None and covers(message.queue_offset, timed.out_ms):
                     break
                 topic = timed.topic
                 if not is_deliverable(topic) or is_deleted(topic, message):

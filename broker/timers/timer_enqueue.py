@@ -231,7 +231,9 @@ class TimerEnqueue:
                 del self.recalls_ahead[recall]
 
     def _deliver(self, record: Record, timed: TimerProperties) -> bool:
-        """Deliver a late timer now, unless it is recalled. False: retry later."""
+        """Deliver a late timer now, unless it was, or is recalled. False: retry later."""
+        if self._timer_puts.done.covers(record.queue_offset, timed.out_ms):
+            return True
         if record.queue_offset >= self._searched_to or timed.out_ms >= self._searched_ms:
             self._search_due = True
             return False

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from aerobee.broker.core.core import Core
+    from aerobee.broker.timers.timers_done import TimersDone
     from aerobee.broker.timers.timing_counts import TimingCounts
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.mapped_file import MappedFile
@@ -55,7 +56,9 @@ def window_ms(config: StoreConfig, precision_ms: int) -> int:
 class Timers:
     """Everything about timers but the hook. `load`, then `run`, then `close`."""
 
-    def __init__(self, core: Core, counts: TimingCounts, *, slots: int = WHEEL_SLOTS) -> None:
+    def __init__(
+        self, core: Core, counts: TimingCounts, done: TimersDone, *, slots: int = WHEEL_SLOTS
+    ) -> None:
         self._config = config = core.config.store
         self._disk = core.disk
         self._store = core.store
@@ -70,7 +73,7 @@ class Timers:
             read_file=core.store.reader.cold.log,
             slots=slots,
         )
-        puts = TimerPuts(core, counts)
+        puts = TimerPuts(core, counts, done)
         window = window_ms(config, self.timers.precision_ms)
         self.enqueue = TimerEnqueue(core, self.timers, puts, window_ms=window)
         self.delivery = TimerDelivery(core, self.timers, puts)

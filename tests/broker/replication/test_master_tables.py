@@ -15,8 +15,10 @@ from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTabl
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 from aerobee.remoting.wire.bodies.topic import TopicConfig
+from aerobee.store.format.system_names import REVIVE_GROUP
+from aerobee.store.format.timer import TimerCheck
 from tests.broker.desk import open_desk
-from tests.broker.replication.pairs import SLAVE, Link, until_true
+from tests.broker.replication.pairs import SLAVE, Link, open_pair, until_true
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +35,11 @@ class Two:
     def __init__(self, master: Desk, slave: Desk) -> None:
         self.master, self.slave, self.link = master, slave, Link(master)
         copies = Copies(
-            slave.topics, slave.broker.consumers.tables, slave.delays, slave.request_modes
+            slave.topics,
+            slave.broker.consumers.tables,
+            slave.delays,
+            slave.request_modes,
+            None if slave.broker.timers is None else slave.broker.timers.done,
         )
         address = MasterAddress("10.0.0.1:10911", "10.0.0.1:10912")
         core = slave.broker.core
@@ -157,3 +163,48 @@ async def test_a_master_that_does_not_answer_is_said_once_and_asked_again(
         assert events == ["replication.tables_late", "replication.tables_copied"]
         assert both.link.refused >= 3
         nursery.cancel_scope.cancel()
+
+
+async def test_what_services_are_done_with_counts_once_their_copies_are_here(
+    tmp_path: Path,
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        both = Two(pair.master, pair.slave)
+        master, slave = both.master, both.slave
+        for desk in (master, slave):
+            desk.topic()
+        await master.send()
+        master.delays.move(3, 1)
+        master.offsets.commit("g", "t", 0, 1, 1)
+        master.offsets.commit_own(REVIVE_GROUP, "revive", 0, 1, 1)
+        await both.copy()
+        assert slave.offsets.query("g", "t", 0) == 1
+        assert slave.delays.offset(3) == 0
+        assert slave.offsets.query(REVIVE_GROUP, "revive", 0) == -1
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pair.following.run)
+            await both.copy()
+            nursery.cancel_scope.cancel()
+        assert slave.delays.offset(3) == 1
+        assert slave.offsets.query(REVIVE_GROUP, "revive", 0) == 1
+
+
+async def test_the_check_point_of_the_timers_is_copied(tmp_path: Path) -> None:
+    async with two(tmp_path) as both:
+        check = TimerCheck(last_read_time_ms=9_000, queue_offset=4)
+        timers = both.master.broker.timers
+        assert timers is not None
+        assert timers.wheel is not None
+        timers.wheel.timers.check.value = check
+        timers.wheel.timers.queue_offset = 4
+        await both.copy()
+        done = both.slave.broker.timers
+        assert done is not None
+        assert done.done.covers(3, 8_999)
+        assert not done.done.covers(4, 8_999)
+
+
+async def test_a_master_without_timers_has_no_check_point(tmp_path: Path) -> None:
+    async with two(tmp_path, timer_wheel_enable=False) as both:
+        await both.copy()
+        assert both.tables.copied_at > 0

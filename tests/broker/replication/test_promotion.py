@@ -48,6 +48,7 @@ class Orders:
             pair.link.connect,
             lambda: self.told.append(pair.slave.broker.core.role.is_slave),
         )
+        self.promotion.when_promoted = pair.slave.broker.replication.promotion.when_promoted
 
     async def promote(self, accepted: str | None = None) -> Answer:
         header = Promote(accepted=accepted)
@@ -90,12 +91,17 @@ async def test_it_is_refused_while_the_master_answers(tmp_path: Path) -> None:
 async def test_the_new_master_goes_on_where_the_log_ends(tmp_path: Path) -> None:
     async with copied(tmp_path) as orders:
         slave, end = orders.pair.slave, orders.pair.master.store.commit_log.max_offset
+        slave.offsets.commit("g", "t", 0, 7, 1)
+        slave.delays.move(3, 9)
         answer = said(await orders.promote("master-alive"))
         assert answer == {"maxOffset": str(end), "epoch": "1"}
         assert orders.told == [False]
         saved = read_role(Disk(), slave.store.root)
         assert saved is not None
         assert (saved.broker_role, saved.epoch, saved.offset) == ("ASYNC_MASTER", 1, end)
+        # Offsets of messages that are not here would skip those that come next.
+        assert slave.offsets.query("g", "t", 0) == 3
+        assert slave.delays.offset(3) == 0
         slave.topic()
         sent = await slave.send()
         assert (sent.code, said(sent)["queueOffset"]) == (0, "3")
