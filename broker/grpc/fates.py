@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.rpc import Rpc
     from aerobee.broker.grpc.translation.handles import Handle
     from aerobee.broker.grpc.translation.kept_handles import KeptHandle
-    from aerobee.broker.grpc.translation.received import Received
     from aerobee.remoting.wire.answer import Answer
 
 GIVEN_BACK_MS: Final = 1_000
@@ -130,12 +129,19 @@ class Fates:
 
         rpc.request(change_of(group, topic, handle, hidden_ms), changed)
 
-    def give_back(self, caller: Caller, group: str, topic: str, unread: Iterable[Received]) -> None:
+    def give_back(self, caller: Caller, group: str, topic: str, handles: Iterable[Handle]) -> None:
         """Make messages visible again that their client has not got."""
-        for one in unread:
-            self.kept.drop(group, one.handle.text())
-            header = change_of(group, topic, one.handle, GIVEN_BACK_MS)
+        for handle in handles:
+            header = change_of(group, topic, handle, GIVEN_BACK_MS)
             caller.ask(header, lambda _: None, own=True)
+
+    def take_back(self, caller: Caller, group: str, topic: str, handles: Iterable[Handle]) -> None:
+        """As `give_back`, of those with which nothing has happened since they were received."""
+        for handle in handles:
+            kept = self.kept.find(group, handle.text())
+            if kept is not None and kept.current is handle:
+                self.kept.drop(*kept.key)
+                self.give_back(caller, group, topic, (handle,))
 
     # ── ForwardMessageToDeadLetterQueue ──
 

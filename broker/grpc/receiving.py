@@ -138,7 +138,8 @@ class Receiving:
         views = answer.body if not isinstance(answer.body, bytes | memoryview) else [answer.body]
         deliverable = [one for one in received(views, popped) if self._is_for(rpc, wanted, one)]
         if rpc.closed:
-            self._fates.give_back(rpc, wanted.group, wanted.topic, deliverable)
+            handles = [message.handle for message in deliverable]
+            self._fates.give_back(rpc, wanted.group, wanted.topic, handles)
         elif deliverable:
             self._keep(rpc, wanted, deliverable)
             rpc.left = (wanted, deque(deliverable))
@@ -159,6 +160,7 @@ class Receiving:
 
     def _keep(self, rpc: Rpc, wanted: Wanted, deliverable: list[Received]) -> None:
         if wanted.auto_renew:
+            rpc.given = (wanted, [message.handle for message in deliverable])
             for one in deliverable:
                 self._fates.kept.keep(
                     rpc.client_id, wanted.group, wanted.topic, one.handle, renewed=True
@@ -196,11 +198,18 @@ class Receiving:
         rpc.wrote()
 
     def over(self, rpc: Rpc) -> None:
-        """The client reads no more: what it has not got goes to another consumer soon."""
-        if rpc.left is not None:
-            wanted, left = rpc.left
-            rpc.left = None
-            self._fates.give_back(rpc, wanted.group, wanted.topic, list(left))
+        """The client reads no more: what it has not got goes to another consumer soon. Of what is
+        hidden again and again that is all that it has not come back with; the rest has its time.
+        """
+        left, given = rpc.left, rpc.given
+        rpc.left = rpc.given = None
+        if given is not None:
+            wanted, handles = given
+            self._fates.take_back(rpc, wanted.group, wanted.topic, handles)
+        elif left is not None:
+            wanted, unread = left
+            handles = [message.handle for message in unread]
+            self._fates.give_back(rpc, wanted.group, wanted.topic, handles)
 
 
 def answer_of(**content: Any) -> bytes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Rpc(Caller):
     """An RPC with one request; `call` is where its answer goes, of the class `answers`."""
 
-    __slots__ = ("answers", "call", "left")
+    __slots__ = ("answers", "call", "given", "left")
 
     def __init__(self, door: Door, channel: Any, signer: Signer, call: Any, answers: Any) -> None:
         super().__init__(door, channel, signer=signer)
@@ -30,6 +30,8 @@ class Rpc(Caller):
         self.answers = answers
         self.left: Any = None
         """What has no room in its stream yet."""
+        self.given: Any = None
+        """What the broker hides again and again, for a client that may not have got it."""
 
     def done(self, **fields: Any) -> None:
         """Answer with success."""

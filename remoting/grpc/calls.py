@@ -14,7 +14,8 @@ Output makes room, and room is an event: behind `output` look for events once mo
 The kinds of calls are those that RocketMQ has: one request and one answer, one request and a stream
 of answers, a stream in both directions. A call is told with its first event that `next` gives, and
 ends either by us (`answer`, `finish`) or with `CallOver`. After that whatever is done with it has
-no effect, so that a handler which comes late needs no check.
+no effect, so that a handler which comes late needs no check. A stream of answers that we have ended
+may still be cancelled before its client has got all of it: that is a `CallOver` as well.
 
 A peer may send as much again as `next` has given: what waits here counts against its windows. Only
 the beginning of a message that is not whole does not, for the rest of it has to come; that is in
@@ -35,6 +36,7 @@ from aerobee.remoting.http2.events import (
     ConnectionEnded,
     DataReceived,
     Drained,
+    ErrorCode,
     RequestReceived,
     StreamClosed,
 )
@@ -118,6 +120,8 @@ class Call:
         engine, stream = self._calls.engine, self.input.stream
         if self._begun:
             engine.finish(stream, trailers(code, text))
+            if self.method.shape is Shape.ANSWER_STREAM:
+                self._calls.unwritten[stream] = self
         else:
             engine.respond(stream, (*HEADERS, *trailers(code, text)), end=True)
 
@@ -187,7 +191,7 @@ class Calls:
 
     __slots__ = (
         *("_events", "_methods", "engine", "held_bytes", "message_bytes_max"),
-        *("next_deadline_ms", "open"),
+        *("next_deadline_ms", "open", "unwritten"),
     )
 
     def __init__(
@@ -200,6 +204,8 @@ class Calls:
         self._events: deque[CallEvent] = deque()
         self.open: dict[int, Call] = {}
         """The calls that are not over, by stream."""
+        self.unwritten: dict[int, Call] = {}
+        """Those that we have ended with a stream of answers that is not written to its end."""
         self.held_bytes = 0
         """Bytes of messages that are not whole, or that `next` has not given yet."""
         self.next_deadline_ms = inf
@@ -247,6 +253,7 @@ class Calls:
         """End the calls whose time is over."""
         for call in [call for call in self.open.values() if call.deadline_ms <= now_ms]:
             call.finish(StatusCode.DEADLINE_EXCEEDED, "the time of the call is over")
+            self.unwritten.pop(call.input.stream, None)
             self._events.append(CallOver(call, Over.DEADLINE))
         self.next_deadline_ms = min((call.deadline_ms for call in self.open.values()), default=inf)
 
@@ -280,16 +287,26 @@ class Calls:
                 for call in list(self.open.values()):
                     self.end(call)
                     self._events.append(CallOver(call, Over.CONNECTION))
+                for call in self.unwritten.values():
+                    self._events.append(CallOver(call, Over.CONNECTION))
+                self.unwritten.clear()
                 self._events.append(ConnectionOver(event.code, event.reason))
             elif isinstance(event, (StreamClosed, Drained)):
                 open_call = self.open.get(event.stream)
                 if open_call is None:
-                    continue
-                if isinstance(event, Drained):
+                    if isinstance(event, StreamClosed):
+                        self._closed(event)
+                elif isinstance(event, Drained):
                     self._events.append(RoomAgain(open_call))
                 else:
                     self.end(open_call)
                     self._events.append(CallOver(open_call, Over.CANCELLED))
+
+    def _closed(self, event: StreamClosed) -> None:
+        """A stream is gone whose call has ended: all of it was written, or it was cancelled."""
+        call = self.unwritten.pop(event.stream, None)
+        if call is not None and event.code != ErrorCode.NO_ERROR:
+            self._events.append(CallOver(call, Over.CANCELLED))
 
     def _request(self, event: RequestReceived, now_ms: float) -> None:
         stream = event.stream

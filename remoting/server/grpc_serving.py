@@ -98,7 +98,9 @@ class CallService(Protocol):
         """There is room for more answers of a call that had none."""
 
     def over(self, call: Call) -> None:
-        """The call has ended, and not by us."""
+        """The call has ended, and not by us; or its client has not got all answers of a stream that
+        we have ended.
+        """
 
 
 class GrpcChannel(Channel):
@@ -256,8 +258,12 @@ class GrpcChannel(Channel):
 
     def ended(self) -> None:
         self._watched.pop(self, None)
-        for call in list(self.calls.open.values()):
-            self.calls.end(call)
+        calls = self.calls
+        gone = [*calls.open.values(), *calls.unwritten.values()]
+        for call in list(calls.open.values()):
+            calls.end(call)
+        calls.unwritten.clear()
+        for call in gone:
             self._tell(call, self._service.over, call)
 
 

@@ -19,9 +19,10 @@ TIMEOUT_S = 30.0
 class GrpcClient:
     """One channel; each call goes with the metadata of a client id."""
 
+    options: tuple[tuple[str, int], ...] = (("grpc.use_local_subchannel_pool", 1),)
+
     def __init__(self, address: str, client_id: str = "raw", **metadata: str) -> None:
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        self.channel = grpc.insecure_channel(address, options)
+        self.channel = grpc.insecure_channel(address, self.options)
         given = {"x-mq-client-id": client_id, "x-mq-language": "PYTHON", **metadata}
         given.setdefault("x-mq-client-version", "5.1.2")
         self.metadata = [(name, value) for name, value in given.items() if value]
@@ -51,6 +52,16 @@ class GrpcClient:
     def telemetry(self) -> Stream:
         """A Telemetry stream."""
         return Stream(self)
+
+
+class NarrowClient(GrpcClient):
+    """One that has room for 64 KiB of what it was not asked to read."""
+
+    options = (
+        *GrpcClient.options,
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65_535),
+    )
 
 
 class Stream:

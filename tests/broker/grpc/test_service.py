@@ -21,13 +21,14 @@ from aerobee.remoting.grpc.messages import (
     Message,
     MessageQueue,
     Publishing,
+    ReceiveMessageRequest,
     Resource,
     Settings,
     Subscription,
     SubscriptionEntry,
     SystemProperties,
 )
-from tests.kit.grpc_client import GrpcClient
+from tests.kit.grpc_client import GrpcClient, NarrowClient
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
@@ -336,6 +337,32 @@ def test_a_change_gives_a_new_handle_and_the_old_one_is_the_same_message(
     again = until_received(client, topic)
     assert [one.system_properties.delivery_attempt for one in again] == [2]
     assert change(client, topic, first, 50_000).status.code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def test_what_a_client_has_not_got_when_it_cancels_comes_soon(
+    client: GrpcClient, topic: str
+) -> None:
+    """All of it waits in the stream, whose call has ended for us; hidden again and again it would
+    come back when its client ends.
+    """
+    for _ in range(30):
+        send(client, message(topic, bytes(6_000)))
+    request = ReceiveMessageRequest(
+        group=named("g"),
+        message_queue=MessageQueue(topic=named(topic)),
+        filter_expression=FilterExpression(expression="*"),
+        batch_size=32,
+        auto_renew=True,
+        long_polling_timeout={"seconds": 5},
+    )
+    with NarrowClient(f"{HOST}:{PORT}", "leaves early") as leaving:
+        call = leaving.method("ReceiveMessage")(request, timeout=30, metadata=leaving.metadata)
+        assert next(call).status.code == Code.OK
+        call.cancel()
+    again: list[Any] = []
+    while len(again) < 30:
+        again += until_received(client, topic)
+    assert {one.system_properties.delivery_attempt for one in again} == {2}
 
 
 def until_received(client: GrpcClient, topic: str, group: str = "g") -> list[Any]:

@@ -266,6 +266,32 @@ def test_a_client_that_cancels() -> None:
     assert line.events() == []
 
 
+def test_a_client_that_cancels_a_stream_of_answers_before_it_has_all_of_it() -> None:
+    line = Line()
+    line.client.reads = False
+    stream = line.call("List", framed(b"all"))
+    call = line.only().call
+    for _ in range(10):
+        call.send(bytes(10_000))
+    call.finish()
+    line.client.pump()
+    assert line.events() == []
+    line.client.connection.reset_stream(stream, ErrorCode.CANCEL)
+    line.client.pump()
+    assert line.only() == CallOver(call, Over.CANCELLED)
+    assert not line.calls.unwritten
+
+
+def test_a_stream_of_answers_that_was_written_to_its_end_is_over_without_a_word() -> None:
+    line = Line()
+    line.call("List", framed(b"all"))
+    call = line.only().call
+    call.answer(b"one")
+    assert list(line.calls.unwritten.values()) == [call]
+    line.client.pump()
+    assert (line.events(), line.calls.unwritten) == ([], {})
+
+
 def test_a_call_that_was_never_told_ends_without_a_word() -> None:
     line = Line()
     for name in ("Ask", "Talk"):
