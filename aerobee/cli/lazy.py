@@ -58,6 +58,19 @@ class CommandGroup(click.Group):
             only_texts(command[1])
         return command
 
+    def summary(self, ctx: click.Context, name: str) -> str:
+        """What a command does: the first sentence of its help, whole; empty of a hidden one."""
+        command = self.get_command(ctx, name)
+        if command is None or command.hidden:
+            return ""
+        return command.get_short_help_str(limit=sys.maxsize)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list of commands; a long summary takes two lines."""
+        summaries = {name: self.summary(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, text in summaries.items() if text])
+
 
 class LazyGroup(CommandGroup):
     """A group that imports a command's module when the command is asked for by name.
@@ -81,9 +94,6 @@ class LazyGroup(CommandGroup):
         command: click.Command = getattr(import_module(module), name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help's list of commands, from the table."""
-        own = {name: command.get_short_help_str() for name, command in self.commands.items()}
-        summaries = own | {name: summary for name, (_, summary) in self.table.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summaries[name]) for name in self.list_commands(ctx)])
+    def summary(self, ctx: click.Context, name: str) -> str:
+        """What a command does, from the table."""
+        return self.table[name][1] if name in self.table else super().summary(ctx, name)

@@ -1,5 +1,6 @@
 """The trunk of the command line: help, version, what each command is called."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
@@ -68,6 +69,26 @@ def test_help_names_every_command() -> None:
     for name, (_, summary) in COMMANDS.items():
         assert f"  {name} " in done.stdout
         assert summary in done.stdout
+
+
+def groups(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(command, click.Group):
+        yield path
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            assert member is not None
+            yield from groups(member, (*path, name))
+
+
+def test_no_summary_in_a_help_is_cut() -> None:
+    cut = []
+    for path in groups(cli):
+        done = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80)
+        title, summaries = re.split("^(?:Commands|Jobs):$", done.output, flags=re.MULTILINE)
+        assert title.startswith("Usage:")
+        cut += [line for line in summaries.splitlines() if "..." in line]
+    assert not cut
 
 
 @pytest.mark.parametrize("name", COMMANDS)
