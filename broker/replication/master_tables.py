@@ -106,8 +106,8 @@ class MasterTables:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
         """Copy until cancelled."""
-        arrivals = self._core.store.arrivals
-        arrivals.add(self._arrived)
+        queue_begins = self._core.store.log_in.after_begin
+        queue_begins.add(self._queue_begins)
         task_status.started()
         try:
             while True:
@@ -121,13 +121,12 @@ class MasterTables:
                 with trio.move_on_after(max(0.0, wait_s)):
                     await self._unknown.wait()
         finally:
-            arrivals.remove(self._arrived)
+            queue_begins.remove(self._queue_begins)
 
-    def _arrived(self, name: str, *message: object) -> bool:
-        """A message was dispatched; of an unknown topic it asks for the topics."""
+    def _queue_begins(self, name: str, queue_id: int) -> None:
+        """A queue gets its first message; that of an unknown topic asks for the topics."""
         if not self._tables.topics.is_known(name):
             self._unknown.set()
-        return True
 
     async def _try(self, master: MasterAddress) -> bool:
         """Copy all tables once; whether that succeeded. What fails is logged once."""

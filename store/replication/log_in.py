@@ -15,6 +15,7 @@ import trio
 
 from aerobee.store.errors import ReplicationRefused, SegmentLate
 from aerobee.store.format.ha import NEVER_COUNTS, FrameReader, encode_report
+from aerobee.store.listeners import Listeners
 from aerobee.store.replication.arriving import (
     STEP_RECORDS,
     Arriving,
@@ -70,6 +71,8 @@ class LogIn:
         self._flush = flush
         self._stats = stats
         self.queue_begins = queue_begins
+        self.after_begin: Listeners[[str, int]] = Listeners()
+        """Called with topic and queue id ahead of the first message of a queue."""
         self._offer = offer
         self.pace = Pace()
         self.shadow = False
@@ -176,6 +179,8 @@ class LogIn:
                 await self._roll(size)
             case QueueBegin(topic, queue_id):
                 await self.queue_begins(topic, queue_id)
+                if (tell := self.after_begin.tell) is not None:
+                    tell(topic, queue_id)
             case Begin(physical_offset):
                 self._log.begin_at(physical_offset)
 

@@ -136,9 +136,9 @@ async def test_a_message_of_an_unknown_topic_has_the_topics_asked_for_at_once(
         await nursery.start(both.tables.run)
         await until_true(lambda: both.tables.copied_at > 0)
         both.master.topics.changed(topic("new"), 5)
-        tell = both.slave.store.arrivals.tell
+        tell = both.slave.store.log_in.after_begin.tell
         assert tell is not None
-        tell("new", 0, 1, 0, 0, b"")
+        tell("new", 0)
         # Far within the period of ten seconds.
         with trio.fail_after(6):
             await until_true(lambda: both.slave.topics.is_known("new"))

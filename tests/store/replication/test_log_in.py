@@ -199,6 +199,21 @@ async def test_a_topic_that_was_deleted_and_made_again_begins_anew_on_a_slave(
 
 
 @pytest.mark.trio
+async def test_the_first_message_of_a_queue_is_told_of_and_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    told: list[tuple[str, int]] = []
+    async with running_store(tmp_path, Disk()) as store, master_of(store) as master:
+        store.log_in.after_begin.add(lambda *queue: told.append(queue))
+        log = b""
+        for queue_id, queue_offset in ((0, 0), (0, 1), (7, 0), (7, 1), (0, 2)):
+            log += encode(draft(queue_id=queue_id), queue_offset, len(log), 1_700_000_000_000)
+        await master.send(encode_frame(0, log))
+        assert store.commit_log.max_offset == len(log)
+        assert told == [("T", 0), ("T", 7)]
+
+
+@pytest.mark.trio
 async def test_part_of_a_record_is_neither_reported_nor_in_the_log(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
