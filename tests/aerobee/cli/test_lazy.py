@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.main import cli
-from tests.kit.ports import free_block
+from tests.kit.ports import free_block, free_port
 
 HEAVY = ("aerobee.client", "aerobee.broker", "aerobee.remoting", "aerobee.store", "rich", "msgspec")
 MODULES_AT_MOST = 40
@@ -50,6 +50,7 @@ def test_a_broker_looks_for_garbage_once_it_runs_and_not_among_what_was_imported
     settings = (
         f"listenPort={ports.listen}",
         f"metricsPromExporterPort={ports.metrics}",
+        f"namesrvListenPort={free_port()}",
         f"storePathRootDir={tmp_path / 'data'}",
     )
     arguments = ["broker", "run", "--ephemeral", *(f"--set={setting}" for setting in settings)]
