@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.special_sends import Special
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.format.record import MessageDraft
 
-SHORT_BATCH_BYTES: Final = 64 << 10
-"""A batch up to this size is stored in one step."""
 IDS_STEP: Final = 2_000
 """Ids of stored messages that are formatted in one step."""
 
@@ -49,36 +47,28 @@ class Batches:
         header: SendMessage | SendMessageV2,
         command: Command,
         connection: Connection,
-    ) -> Outcome:
+    ) -> Steps:
         """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
-        waits, dedupe = special.waits, self._dedupe
+        dedupe = self._dedupe
         try:
             _refuse_in_batch(header, special.properties)
             if dedupe is not None and draft.topic in dedupe.topics:
                 result = dedupe.put_batch(draft, command.body, special.topic.read_queue_nums)
-            elif len(command.body) > SHORT_BATCH_BYTES:
-                return self._long(draft, waits, command, connection)
             else:
-                result = self._store.put_batch(draft, command.body)
+                result = yield from self._store.writer.put_batch_in_steps(
+                    draft,
+                    command.body,
+                    # Looked up when it is called: few batches meet a segment that is late.
+                    lambda: connection.postpone(),
+                )
         except Refusal as refused:
             raise self._answers.refused(refused) from None
-        put = Put(result, draft, draft.queue_id, None, waits)
-        return self._answers.of_one(put, command, connection)
-
-    def _long(
-        self, draft: MessageDraft, waits: bool, command: Command, connection: Connection
-    ) -> Steps:
-        result = yield from self._store.writer.put_batch_in_steps(
-            draft,
-            command.body,
-            # Looked up when it is called: few batches meet a segment that is late.
-            lambda: connection.postpone(),
-        )
-        ids: list[str] = []
-        for begin in range(0, len(result.offsets), IDS_STEP):
-            yield
-            ids.append(offset_ids(self._store_host, result.offsets[begin : begin + IDS_STEP]))
-        put = Put(result, draft, draft.queue_id, None, waits, msg_ids=",".join(ids))
+        offsets, ids = result.offsets, []
+        for begin in range(0, len(offsets), IDS_STEP):
+            if len(offsets) > IDS_STEP:
+                yield
+            ids.append(offset_ids(self._store_host, offsets[begin : begin + IDS_STEP]))
+        put = Put(result, draft, draft.queue_id, None, special.waits, msg_ids=",".join(ids))
         return self._answers.of_one(put, command, connection)
 
 

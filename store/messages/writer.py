@@ -170,18 +170,16 @@ class Writer:
     def put_batch(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> PutResult:
-        """Append the messages of a batch body, all of them or none, contiguously in one segment.
-
-        `draft` has their common fields. Flag, body, properties and tags code are each item's own.
+        """As `put_batch_in_steps`, at once: for batches that are stored in one part, which is all
+        or nothing.
         """
-        if (refused := self._unfit(draft, items)) is not None:
-            return self._refuse(refused)
-        try:
-            model = _model(draft)
-            pieces = [*self._split(model, items)]
-        except MessageIllegal:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        return self._append_batch(draft, model, pieces, now_ms)
+        steps = self.put_batch_in_steps(draft, items, _one_part_only, now_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: PutResult = end.value
+                return result
 
     def put_batch_in_steps(
         self,
@@ -190,16 +188,21 @@ class Writer:
         when_late: Callable[[], object],
         now_ms: int | None = None,
     ) -> Generator[None, None, PutResult]:
-        """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
-        it has been checked. Parts of some thousand messages are stored in a step each: appends of
-        others to the same queue may come between two parts, and when one is refused, those
-        before it stay.
+        """Append the messages of a batch body. `draft` has their common fields; flag, body,
+        properties and tags code are each item's own. Few messages take a single step.
+
+        Others may run at each yield, and append; nothing is stored before all of it has been
+        checked. Parts of some thousand messages are stored in a step each, all of a part or nothing
+        and contiguously in one segment: appends of others to the same queue may come between two
+        parts, and when one is refused, those before it stay. A queue that is deleted meanwhile
+        takes no more.
 
         `when_late` is called ahead of a yield when a further part has to wait for its segment: the
         next step is for after `MessageStore.after_wait`.
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
+        queue = self._queues.obtain(draft.topic, draft.queue_id)
         pieces: list[BatchItems] = []
         try:
             model = _model(draft)
@@ -209,32 +212,40 @@ class Writer:
                 pieces.append(piece)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        if (refused := self._unfit(draft, items)) is not None:
-            return self._refuse(refused)
+        if self._shut(queue):
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
         parts = []
         for begin in range(0, max(1, len(pieces)), PIECES_TOGETHER):
             part = pieces[begin : begin + PIECES_TOGETHER]
-            append = partial(self._append_batch, draft, model, part, now_ms)
-            result = (yield from self._append_next(append, when_late)) if begin else append()
+            append = partial(self._append_batch, queue, draft.sys_flag, model, part, now_ms)
+            if begin:
+                result = yield from self._append_next(append, queue, when_late)
+            else:
+                result = append()
             if result.status is not PUT_OK:
                 return result
             parts.append(result)
         return _joined(parts) if len(parts) > 1 else parts[0]
 
     def _append_next(
-        self, append: Callable[[], PutResult], when_late: Callable[[], object]
+        self, append: Callable[[], PutResult], queue: ConsumeQueue, when_late: Callable[[], object]
     ) -> Generator[None, None, PutResult]:
         """Append a further part of a batch: the parts before it are stored, so it waits for its
         segment.
         """
         while True:
             yield
-            if self._flags.refusing:
+            if self._shut(queue):
                 return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
             result = append()
             if result.status is not PutStatus.SEGMENT_LATE:
                 return result
             when_late()
+
+    def _shut(self, queue: ConsumeQueue) -> bool:
+        """Whether a queue takes nothing any more."""
+        name = queue.topic, queue.queue_id
+        return self._flags.refusing or self._queues.table.get(name) is not queue
 
     def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
         """Why a batch cannot be stored now, whatever its content."""
@@ -296,12 +307,16 @@ class Writer:
         return PutResult(PUT_OK, size=size, count=done, store_timestamp=stored)
 
     def _append_batch(
-        self, draft: MessageDraft, model: bytes, pieces: list[BatchItems], now_ms: int | None
+        self,
+        queue: ConsumeQueue,
+        sys_flag: int,
+        model: bytes,
+        pieces: list[BatchItems],
+        now_ms: int | None,
     ) -> PutResult:
-        if not pieces or draft.sys_flag & NOT_QUEUED:
+        if not pieces or sys_flag & NOT_QUEUED:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         items = BatchItems.joined(pieces)
-        queue = self._queues.obtain(draft.topic, draft.queue_id)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
@@ -371,6 +386,10 @@ class Writer:
 def _status_of(error: MessageIllegal) -> PutStatus:
     too_long = isinstance(error, PropertiesTooLong)
     return PutStatus.PROPERTIES_SIZE_EXCEEDED if too_long else PutStatus.MESSAGE_ILLEGAL
+
+
+def _one_part_only() -> None:
+    raise AssertionError("a batch of several parts has to be stored in steps")
 
 
 def _model(draft: MessageDraft) -> bytes:

@@ -319,6 +319,25 @@ def test_a_long_batch_is_stored_in_parts_between_which_others_put(
     check_running(store)
 
 
+@pytest.mark.parametrize("stored", [0, 4])
+def test_a_batch_whose_queue_is_deleted_between_its_steps_ends_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    """It would make the queue anew, for a topic that there is no more."""
+    monkeypatch.setattr(writer, "BATCH_STEP", 2)
+    monkeypatch.setattr(writer, "PIECES_TOGETHER", 2)
+    store, _ = open_store(tmp_path, Disk(), ManualClock())
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)), never)
+    next(steps)
+    while store.stats.messages_put < stored:
+        next(steps)
+    store.dispatch()
+    store.queues.drop("T", 0)
+    assert finished(steps).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert store.stats.messages_put == stored
+    assert not store.queues.table
+
+
 def test_parts_that_are_stored_stay_when_no_more_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
