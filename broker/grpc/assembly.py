@@ -9,6 +9,7 @@ from aerobee.broker.grpc.clients import Clients
 from aerobee.broker.grpc.door import Door
 from aerobee.broker.grpc.fates import Fates
 from aerobee.broker.grpc.producing import Producing
+from aerobee.broker.grpc.pulling import Pulling
 from aerobee.broker.grpc.receiving import Receiving
 from aerobee.broker.grpc.service import MessagingService, Parts
 from aerobee.remoting.server.addresses import packed_host
@@ -45,7 +46,7 @@ class Assembly:
             topics=topics,
             consumers=consumers,
             door=self.door,
-            parts=Parts(self.clients, producing, receiving, self.fates),
+            parts=Parts(self.clients, producing, receiving, Pulling(topics), self.fates),
             address=address,
         )
         limit = core.config.store.max_message_size_bytes

@@ -103,11 +103,10 @@ class Receiving:
             order=config is not None and config.consume_message_orderly,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
-        tags = expression.split("||") if kind == "TAG" and expression != "*" else ()
         wanted = Wanted(
             group,
             name,
-            frozenset(filter(None, (tag.strip() for tag in tags))),
+            tags_of(kind, expression),
             attempts_of(config),
             queue.topic,
             request.auto_renew,
@@ -210,6 +209,12 @@ class Receiving:
             wanted, unread = left
             handles = [message.handle for message in unread]
             self._fates.give_back(rpc, wanted.group, wanted.topic, handles)
+
+
+def tags_of(kind: str, expression: str) -> frozenset[str]:
+    """The tags that an expression wants; empty: all, or it is no expression of tags."""
+    tags = expression.split("||") if kind == "TAG" and expression != "*" else ()
+    return frozenset(filter(None, (tag.strip() for tag in tags)))
 
 
 def answer_of(**content: Any) -> bytes:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.door import Door
     from aerobee.broker.grpc.fates import Fates
     from aerobee.broker.grpc.producing import Producing
+    from aerobee.broker.grpc.pulling import Pulling
     from aerobee.broker.grpc.receiving import Receiving
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.grpc.calls import Call
@@ -58,14 +59,20 @@ log = structlog.stdlib.get_logger(__name__)
 class Parts:
     """What serves the calls."""
 
-    __slots__ = ("clients", "fates", "producing", "receiving")
+    __slots__ = ("clients", "fates", "producing", "pulling", "receiving")
 
     def __init__(
-        self, clients: Clients, producing: Producing, receiving: Receiving, fates: Fates
+        self,
+        clients: Clients,
+        producing: Producing,
+        receiving: Receiving,
+        pulling: Pulling,
+        fates: Fates,
     ) -> None:
         self.clients = clients
         self.producing = producing
         self.receiving = receiving
+        self.pulling = pulling
         self.fates = fates
 
 
@@ -89,7 +96,12 @@ class MessagingService:
         self._groups = consumers.groups
         self._door = door
         self._clients = parts.clients
-        self._receiving = parts.receiving
+        pulling = parts.pulling
+        self._streams: Mapping[str, Receiving | Pulling] = {
+            "ReceiveMessage": parts.receiving,
+            "PullMessage": pulling,
+        }
+        """What has several answers, which wait for room in their stream."""
         self._address = address
         self.own: Caller | None = None
         producing, fates = parts.producing, parts.fates
@@ -102,6 +114,10 @@ class MessagingService:
             "EndTransaction": producing.end,
             "RecallMessage": producing.recall,
             "ReceiveMessage": parts.receiving.receive,
+            "PullMessage": pulling.pull,
+            "UpdateOffset": pulling.update,
+            "GetOffset": pulling.stored,
+            "QueryOffset": pulling.query,
             "AckMessage": fates.acknowledge,
             "ChangeInvisibleDuration": fates.change,
             "ForwardMessageToDeadLetterQueue": fates.forward,
@@ -154,14 +170,15 @@ class MessagingService:
     def room_again(self, call: Call) -> None:
         """There is room for more messages."""
         if isinstance(call.owner, Rpc) and call.owner.left is not None:
-            self._receiving.go_on(call.owner)
+            self._streams[call.method.name].go_on(call.owner)
 
     def over(self, call: Call) -> None:
         """The client has cancelled a call, or is gone."""
         owner, call.owner = call.owner, None
         if isinstance(owner, Rpc):
             owner.close("the call is over")
-            self._receiving.over(owner)
+            if (streams := self._streams.get(call.method.name)) is not None:
+                streams.over(owner)
         elif isinstance(owner, Client) and not owner.closed:
             self._clients.lost(owner)
 
@@ -181,10 +198,11 @@ class MessagingService:
             )
 
     def _refuse(self, rpc: Rpc, refused: RpcRefused) -> None:
-        if rpc.call.method.name == "ReceiveMessage":
-            self._receiving.end(rpc, refused.code, refused.text)
-        else:
+        streams = self._streams.get(rpc.call.method.name)
+        if streams is None:
             rpc.refused(refused)
+        else:
+            streams.end(rpc, refused.code, refused.text)
 
     # ── Telemetry ──
 

@@ -129,6 +129,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "clients",
             "fates",
             "producing",
+            "pulling",
             "receiving",
             "rpc",
             "service",
