@@ -28,3 +28,14 @@ def test_an_example_that_leaves_its_loop_finishes_the_message_first(page: str) -
     assert ends
     for number in ends:
         assert lines[number - 1].strip().startswith("consumer.done(message)")
+
+
+def test_a_file_of_the_server_imports_those_before_it_in_the_table_of_files() -> None:
+    text = (DOCS / "design" / "connections.md").read_text("utf-8").partition("## Files")[2]
+    rows = re.findall(r"^\| (`.*?`) \|", text, flags=re.MULTILINE)
+    places = {file: row for row, cell in enumerate(rows) for file in re.findall(r"`(\w+)`", cell)}
+    files = [file for file in (ROOT / "remoting/server").glob("*.py") if file.stem != "__init__"]
+    assert places.keys() == {file.stem for file in files}
+    for file in files:
+        for name in re.findall(r"aerobee\.remoting\.server\.(\w+) import", file.read_text("utf-8")):
+            assert places[name] <= places[file.stem], f"{file.stem} imports {name}"

@@ -101,7 +101,9 @@ def promote(
             (broker for broker in admin.cluster_info().brokers if broker.address == address), None
         )
         if broker is None:
-            raise click.UsageError(f"the name server knows no broker at {address}")
+            raise click.UsageError(
+                f"the name server knows no broker at {address}: `aerobee ha status` shows them all"
+            )
         against = dict(objections(list(members_of(admin, broker.name)), address))
         for name, reason in against.items():
             complain(f"{name}: {reason}")

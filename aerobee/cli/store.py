@@ -405,8 +405,9 @@ def table_of(summary: StoreSummary) -> str:
     for queue in summary.queues:
         offsets = f"{queue.min_queue_offset} to {queue.max_queue_offset}"
         half = f", {queue.half_messages} half messages" if queue.half_messages else ""
+        plural = "" if queue.messages == 1 else "s"
         lines.append(
-            f"{queue.topic}-{queue.queue_id}: {queue.messages} messages ({offsets}){half}, "
+            f"{queue.topic}-{queue.queue_id}: {queue.messages} message{plural} ({offsets}){half}, "
             f"{queue.bytes} bytes, {iso(queue.first_store_timestamp)} to "
             f"{iso(queue.last_store_timestamp)}"
         )

@@ -73,7 +73,9 @@ class Promotion:
             if following is None or not self._core.role.is_slave:
                 raise refused("this broker is a master already")
             if self._core.config.replication.shadow:
-                raise refused("this broker is a shadow: no master waits for it, so it lacks some")
+                raise refused(
+                    "this broker is a shadow: masters do not wait for it, so it may lack messages"
+                )
             passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
             for name, reason in await self._objections(following):
                 if name not in passed:

@@ -196,6 +196,9 @@ def test_a_slave_takes_the_place_of_a_lost_master_and_keeps_it(tmp_path: Path) -
             refused = ended(second, "promote", second.address)
             assert refused.returncode == 1
             assert "master-alive" in refused.stderr
+            unknown = ended(second, "promote", "nowhere")
+            assert unknown.returncode == 2
+            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.stderr
             first.kill()
             looked = ended(second, "promote", second.address, "--dry-run", "--json")
             assert json.loads(looked.stdout)["promoted"] is False
