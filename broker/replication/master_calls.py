@@ -29,6 +29,9 @@ ATTEMPTS: Final = 5
 CALL_S: Final = 10.0
 """How long the master may take for an answer."""
 
+NO_RECORD: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
+"""What brokers answer when no record begins at an offset."""
+
 
 class MasterLink(Protocol):
     """A connection to the master."""
@@ -89,10 +92,13 @@ async def log_of(link: MasterLink, tail: Tail) -> MasterLog:
         raise MasterRefused(f"the master does not say where its log ends: {error}") from error
     record = None
     if begin <= tail.physical_offset < end:
-        asked = ViewMessageById(offset=tail.physical_offset)
-        answer = await link.call(int(asked.code), asked, b"", CALL_S)
-        if answer.code == ResponseCode.SUCCESS:
-            record = bytes(answer.body)
+        try:
+            view = await answered(link, ViewMessageById(offset=tail.physical_offset))
+            record = bytes(view.body)
+        except MasterRefused as refused:
+            # An account without rights, or a busy master, says nothing about the log.
+            if refused.code not in NO_RECORD:
+                raise
     return MasterLog(begin, end, record)
 
 

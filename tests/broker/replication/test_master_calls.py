@@ -14,12 +14,16 @@ from aerobee.broker.replication.master_calls import (
     log_of,
 )
 from aerobee.broker.replication.tails import MasterLog, Tail
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.query import ViewMessageById
 from tests.broker.desk import open_desk
 from tests.broker.replication.pairs import Link
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.remoting.wire.header import Header
 
 
 @pytest.mark.parametrize(
@@ -61,3 +65,25 @@ async def test_an_error_of_the_master_is_told_with_its_code(tmp_path: Path) -> N
     async with open_desk(tmp_path) as desk:
         with pytest.raises(MasterRefused, match=r"VIEW_MESSAGE_BY_ID was answered with 1: can not"):
             await answered(Link(desk), ViewMessageById(offset=5))
+
+
+class NoViews(Link):
+    """A master that shows no record, to this account or at this moment."""
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        if code == RequestCode.VIEW_MESSAGE_BY_ID:
+            return Command(code=16, remark="no permission")
+        return await super().call(code, header, body, timeout_s)
+
+
+@pytest.mark.trio
+async def test_a_master_that_shows_no_record_does_not_differ(tmp_path: Path) -> None:
+    """Else its slave would stop for good."""
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        await desk.send(body=b"one")
+        last = desk.store.last_record()
+        assert last is not None
+        tail = Tail(desk.store.commit_log.max_offset, *last)
+        with pytest.raises(MasterRefused, match="VIEW_MESSAGE_BY_ID was answered with 16: no perm"):
+            await log_of(NoViews(desk), tail)
