@@ -12,6 +12,7 @@ from aerobee.broker.grpc.producing import Producing
 from aerobee.broker.grpc.pulling import Pulling
 from aerobee.broker.grpc.receiving import Receiving
 from aerobee.broker.grpc.service import MessagingService, Parts
+from aerobee.broker.grpc.translation.running_info import running_info
 from aerobee.remoting.server.addresses import packed_host
 from aerobee.remoting.server.grpc_serving import GrpcServing
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.clients import Client
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.worker import Worker
+    from aerobee.remoting.wire.bodies.client import HeartbeatData
+    from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 
 
 class Assembly:
@@ -33,7 +36,8 @@ class Assembly:
         """`address`: the published one of the port."""
         rounds = core.rounds
         self.door = Door(rounds.held, rounds.flush)
-        self.clients = Clients(self._gone)
+        self.clients = Clients(self._gone, self._known)
+        self._topics, self._broker_name = topics, core.config.broker.broker_name
         self._when_closed = rounds.when_closed
         self._ours = Caller(self.door, OwnChannel(rounds.reactor.shared))
         self.fates = Fates(core, self._own)
@@ -59,6 +63,14 @@ class Assembly:
 
     def _own(self) -> Caller | None:
         return self._ours if hasattr(self.door, "worker") else None
+
+    def _known(self, client: Client, data: HeartbeatData) -> ConsumerRunningInfo:
+        held = self.fates.kept.of_client(client.client_id)
+        return running_info(data, self._queues, self._broker_name, held)
+
+    def _queues(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        return 0 if config is None else config.read_queue_nums
 
     def _gone(self, client: Client) -> None:
         self.fates.client_gone(client.client_id)

@@ -18,7 +18,10 @@ from aerobee.remoting.border import Border
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.admin import GetConsumerRunningInfo
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.translation.refusal import RpcRefused
     from aerobee.remoting.grpc.enums import Code
     from aerobee.remoting.wire.bodies.client import HeartbeatData
-    from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
 BACK_WITHIN_S: Final = 10.0
@@ -97,6 +99,12 @@ class Client(Caller):
         self, code: int, header: Header | None, body: bytes, timeout_s: float
     ) -> Command:
         """Ask it, and wait for its answer. Raises: CallTimedOut, ChannelClosed."""
+        if isinstance(header, GetConsumerRunningInfo) and self.data is not None:
+            info = self.table.known(self, self.data)
+            if header.jstack_enable:
+                stacks = await self.questions.ask(self, code, body, timeout_s)
+                info.jstack = ConsumerRunningInfo.from_bytes(stacks.body).jstack
+            return Command(body=info.to_bytes())
         return await self.questions.ask(self, code, body, timeout_s)
 
     def broken(self, text: str) -> None:
@@ -115,11 +123,18 @@ class Client(Caller):
 
 
 class Clients:
-    """All of them, by client id. `gone` is called for each that is forgotten."""
+    """All of them, by client id. `gone` is called for each that is forgotten; `known` gives what
+    the broker knows of a consumer by itself.
+    """
 
-    def __init__(self, gone: Callable[[Client], None]) -> None:
+    def __init__(
+        self,
+        gone: Callable[[Client], None],
+        known: Callable[[Client, HeartbeatData], ConsumerRunningInfo],
+    ) -> None:
         self.by_id: dict[str, Client] = {}
         self._gone = gone
+        self.known = known
 
     def get(self, caller: Caller) -> Client | None:
         """The client that a call comes from, if it has settings. With accounts it is the one of

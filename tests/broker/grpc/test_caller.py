@@ -26,6 +26,7 @@ from aerobee.remoting.grpc.messages import (
 )
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
@@ -148,6 +149,10 @@ def caller() -> Caller:
     return Caller(door, OwnChannel(Stage().reactor.shared))
 
 
+def nobody() -> Clients:
+    return Clients(lambda _: None, lambda client, data: ConsumerRunningInfo())
+
+
 def zero_division(answer: Answer) -> None:
     raise ZeroDivisionError("a fault of ours")
 
@@ -155,7 +160,7 @@ def zero_division(answer: Answer) -> None:
 def test_an_answer_that_cannot_be_told_does_not_end_what_woke_its_request() -> None:
     """Such as the task that wakes all receives: with it the broker would end."""
     stream = Ended()
-    client = Client(Clients(lambda _: None), caller(), stream)
+    client = Client(nobody(), caller(), stream)
     command = TypedCommand(
         code=int(RequestCode.HEART_BEAT), typed=Heartbeat(), reply=zero_division, arrived=0.0
     )
@@ -167,7 +172,7 @@ def test_an_answer_that_cannot_be_told_does_not_end_what_woke_its_request() -> N
 
 
 def test_a_half_message_that_cannot_be_told_does_not_end_the_checks() -> None:
-    client = Client(Clients(lambda _: None), caller(), Ended())
+    client = Client(nobody(), caller(), Ended())
     header = CheckTransactionState(commit_log_offset=1, tran_state_table_offset=2)
     with capture_logs() as logs:
         client.notify(int(RequestCode.CHECK_TRANSACTION_STATE), header, b"no record")

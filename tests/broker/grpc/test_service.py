@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import count
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -200,6 +201,35 @@ def test_settings_register_a_client_whom_administrators_see(
     after = client.call("Heartbeat", client_type=ClientType.PUSH_CONSUMER)
     assert after.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
     stream.end()
+
+
+def test_a_consumer_is_diagnosed_and_asked_like_any_other(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    group = f"g{next(NUMBERS)}"
+    stream = client.telemetry()
+    stream.settings(consumer_settings(group, topic))
+    for _ in range(2):
+        send(client, message(topic))
+    received(client, topic, group, batch_size=1, auto_renew=True)
+    client_id = dict(client.metadata)["x-mq-client-id"]
+    with AdminClient(broker.namesrv_address) as admin:
+        diagnosis = admin.diagnose_group(group)
+        assert "queue_without_owner" not in {finding.kind for finding in diagnosis.findings}
+        (member,) = diagnosis.members
+        assert (member.client_id, member.answered, member.waiting_acks) == (client_id, True, 1)
+        answering = Thread(target=answer_questions, args=[stream])
+        answering.start()
+        info = admin.running_info(group, client_id, stacks=True)
+        assert info.stacks == "main: waits"
+        answering.join(timeout=30)
+    stream.end()
+
+
+def answer_questions(stream: Any) -> None:
+    """What a client does: it tells its stack."""
+    nonce = stream.next().print_thread_stack_trace_command.nonce
+    stream.send(thread_stack_trace={"nonce": nonce, "thread_stack_trace": "main: waits"})
 
 
 def test_a_client_without_settings_has_no_heartbeat(client: GrpcClient) -> None:
