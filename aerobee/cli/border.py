@@ -80,7 +80,7 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
             with suppress(OSError):
                 echo(told.getvalue(), err=True, nl=False)
         else:
-            echo(f"Error: {escaped(error.format_message())}", err=True)
+            complain(escaped(error.format_message()))
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
     except (KeyboardInterrupt, click.Abort):
         return FAILED

@@ -119,7 +119,7 @@ def list_letters(
                         "last": max(times, default=None),
                     }
                 )
-        output.rows(rows)
+        output.rows(rows, none="there are no dead letters")
     end_with(look.dead)
 
 

@@ -242,7 +242,7 @@ def switch(name: str, enabled: bool, dry_run: bool, connection: Connection, outp
         for broker, was in sorted(before.items())
     )
     done = "would be" if dry_run else "is"
-    output.say(f"group {name} {done} {'let go on' if enabled else 'paused'}")
+    output.say(f"group {name} {done} {'resumed' if enabled else 'paused'}")
 
 
 @group.command()

@@ -11,7 +11,7 @@ from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.output import Output, escaped_bytes, local_time, output_options
+from aerobee.cli.output import Output, echo, escaped_bytes, local_time, output_options
 from aerobee.cli.times import time_of
 from aerobee.whole_number import whole_number
 
@@ -133,8 +133,12 @@ def show(messages: Iterable[ReceivedMessage], style: str, output: Output) -> Non
         output.rows(map(described_message, messages))
         return
     write = message_writer(style)
+    none = True
     for one in messages:
         write(one)
+        none = False
+    if none:
+        echo("no message was found", err=True)
 
 
 @message.command()

@@ -120,7 +120,7 @@ def test_what_nobody_has_is_told_with_what_that_may_mean(call: Call, topic: str)
     done = call("why", "--topic", topic, "--key", "nobody")
     assert (done.code, done.err) == (
         1,
-        f"Error: topic {topic} has no message with key nobody\n",
+        f"aerobee: topic {topic} has no message with key nobody\n",
     )
     assert call("why").code == call("why", "--key", "k").code == 2
 

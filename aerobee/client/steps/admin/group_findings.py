@@ -140,7 +140,7 @@ def nobody(case: Case) -> Iterator[Finding]:
     yield Finding(
         kind="nobody_online",
         severity=Severity.ERROR if lag else Severity.NOTE,
-        text=f"no member of the group is connected, and {lag} messages wait",
+        text=f"no member of the group is connected, and {lag or 'no'} messages wait",
         advice="start a consumer of the group; check its name server and group name if one runs",
     )
 
