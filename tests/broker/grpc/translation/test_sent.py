@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aerobee.broker.grpc.translation.queue_choice import chosen_queue
 from aerobee.broker.grpc.translation.refusal import RpcRefused
-from aerobee.broker.grpc.translation.sent import Sender, header_of
+from aerobee.broker.grpc.translation.sent import Sender, has_control, header_of
 from aerobee.broker.grpc.translation.system_properties import SYSTEM_PROPERTIES
 from aerobee.remoting.grpc.enums import Code, Encoding, MessageType
 from aerobee.remoting.grpc.messages import Message, Resource, SystemProperties
@@ -176,6 +176,21 @@ def test_control_characters_and_too_much_are_refused_from_users() -> None:
     sent(message(user=large, tag="ab", keys=["xyz"]))
     too_large = message(user=large, tag="ab", keys=["wxyz"])
     assert refused(too_large).code is Code.MESSAGE_PROPERTIES_TOO_LARGE
+
+
+def test_the_size_is_one_of_bytes() -> None:
+    for character, bytes_each in (("v", 1), ("é", 2), ("😀", 4)):
+        fits = 16_384 // bytes_each - 1
+        sent(message(user={"k": character * fits}))
+        too_large = message(user={"k": character * (fits + 2)})
+        assert refused(too_large).code is Code.MESSAGE_PROPERTIES_TOO_LARGE
+
+
+def test_only_control_characters_are_control_characters() -> None:
+    every = map(chr, range(0x3_000))
+    assert [character for character in every if has_control(f"a{character}b")] == [
+        chr(number) for number in (*range(0x20), *range(0x7F, 0xA0))
+    ]
 
 
 @given(st.binary(max_size=200))
