@@ -426,7 +426,7 @@ class RouteTable:
     def route(self, topic: str, shown: Shown = as_registered) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.
 
-        `shown`: the addresses of masters in this answer.
+        `shown`: the addresses in this answer of brokers of this process, or of its supervisor.
         """
         queues = self.queues.of(topic)
         names = sorted(name for name in queues if name in self.brokers)
@@ -442,8 +442,10 @@ class RouteTable:
         """The entry of one broker in an answer."""
         broker = self.brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
-        if MASTER_ID in addresses and (address := shown(name)) is not None:
-            addresses[MASTER_ID] = address
+        own = self.own
+        number = own.broker_id if own is not None and own.name == name else MASTER_ID
+        if number in addresses and (address := shown(name)) is not None:
+            addresses[number] = address
         return BrokerData(
             broker_addrs=addresses,
             broker_name=name,

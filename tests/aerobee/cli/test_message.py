@@ -49,7 +49,8 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
 
     eventually(by_key, within_s=WITHIN_S, what="the index has the messages")
     assert call("message", "find", topic, "--since", "1h ago", "--format", "raw").out == "0123"
-    assert call("message", "find", topic, "--until", "1h ago").out == ""
+    none = call("message", "find", topic, "--until", "1h ago")
+    assert (none.out, none.err) == ("", "no message was found\n")
     assert call("message", "find", topic, "--tag", "B").out == ""
     assert call("message", "find", topic, "--max", "1", "--format", "{tag}:{body}").out == "A:0\n"
     assert len(call("message", "find", topic, "--json").document) == 4

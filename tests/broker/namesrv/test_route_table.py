@@ -361,6 +361,14 @@ def test_our_own_address_is_the_one_the_client_can_reach() -> None:
     assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
 
 
+def test_a_slave_of_our_own_is_never_shown_as_its_master() -> None:
+    routes = RouteTable()
+    own(routes, broker_id=1)
+    finished(routes.register(registration(broker="own", address="10.0.0.9:10911"), 0))
+    data = routes.broker_data("own", {"own": "192.168.1.5:10911"}.get)
+    assert dict(data.broker_addrs) == {0: "10.0.0.9:10911", 1: "192.168.1.5:10911"}
+
+
 def test_our_own_topics_follow_every_change() -> None:
     routes = RouteTable()
     own(routes)
