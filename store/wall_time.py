@@ -44,7 +44,7 @@ class WallTime:
         self,
         shown_ns: Callable[[], int],
         passed_ns: Callable[[], int],
-        tell: Callable[[int, bool], None] = lambda *_: None,
+        tell: Callable[[int, bool], None] | None = None,
     ) -> None:
         """`shown_ns` is the time that the clock shows, `passed_ns` the time that passed since some
         moment, both in ns. `tell` is called with each jump in ms when it is noticed, and again,
@@ -58,7 +58,7 @@ class WallTime:
         self._jump_ms = 0
         """The jump that is not believed yet."""
         self._since_ms = 0
-        self._tell = tell
+        self._tell = tell or _tell_nobody
 
     def now_ms(self) -> int:
         """The time, in ms since 1970. Hot: one call for each message.
@@ -88,3 +88,7 @@ class WallTime:
             self._jump_ms = 0
             self._tell(jump_ms, True)
         return passed_ms + self._offset_ms
+
+
+def _tell_nobody(_jump_ms: int, _believed: bool) -> None:
+    """Drop the news."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from enum import Enum
+from types import GeneratorType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from aerobee.remoting.wire.answer import Answer
@@ -59,7 +60,11 @@ T = TypeVar("T")
 
 
 def is_steps(outcome: Outcome) -> TypeIs[Steps]:
-    """Whether a handler returned steps. A compiled coroutine has all methods of a generator."""
+    """Whether a handler returned steps. A compiled coroutine has all methods of a generator. Hot:
+    to look at the type first is three times as fast.
+    """
+    if type(outcome) is GeneratorType:
+        return True
     return isinstance(outcome, Generator) and not isinstance(outcome, Awaitable)
 
 
