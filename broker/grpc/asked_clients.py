@@ -5,7 +5,7 @@ Source: grpc §2.3, §2.9 (the proxy's RemotingChannel and GrpcClientChannel).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -28,6 +28,29 @@ QUESTIONS_MAX: Final = 64
 """Questions to one client that wait for its answer."""
 
 
+class Respondent(Protocol):
+    """A client with a stream."""
+
+    @property
+    def address(self) -> str:
+        """Its address, with its port."""
+
+    @property
+    def context(self) -> Any:
+        """What the connections of its selector share."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing can be sent to it now."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is forgotten."""
+
+    def tell(self, command: Any) -> None:
+        """Send it a command over its stream."""
+
+
 class Questions:
     """The questions to one client, by their nonce."""
 
@@ -37,7 +60,7 @@ class Questions:
         self._count = 0
         self._waiting: dict[str, tuple[trio.Event, list[Any]]] = {}
 
-    async def ask(self, client: Any, code: int, body: bytes, timeout_s: float) -> Command:
+    async def ask(self, client: Respondent, code: int, body: bytes, timeout_s: float) -> Command:
         """Ask for the stacks of its threads, or to consume a message now.
 
         Raises: CallTimedOut, ChannelClosed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.clients import Clients
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
     from aerobee.broker.grpc.clients import Client
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.server.worker import Worker
     from aerobee.remoting.wire.bodies.client import HeartbeatData
     from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
@@ -81,7 +82,7 @@ class Assembly:
 class OwnChannel:
     """What our own requests come over: nothing. It only has what handlers look at."""
 
-    def __init__(self, shared: Any) -> None:
+    def __init__(self, shared: Shared) -> None:
         self.id = 0
         self.host = packed_host(("127.0.0.1", 0))
         self.address = self.local_address = "127.0.0.1:0"
@@ -98,7 +99,7 @@ class OwnChannel:
 class OwnContext:
     """Its time, and what all connections share."""
 
-    def __init__(self, shared: Any) -> None:
+    def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.stats = shared.stats
         self.now = 0.0

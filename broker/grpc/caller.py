@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -36,6 +36,22 @@ VERSION: Final = 453
 log = structlog.stdlib.get_logger(__name__)
 
 
+class Entrance(Protocol):
+    """Where requests go in."""
+
+    def request(self, caller: Caller, command: Command, *, own: bool = False) -> None:
+        """Serve a request. `own`: it is ours, and needs no account."""
+
+    def go_on(self, caller: Caller) -> None:
+        """Go on with the current request of a caller."""
+
+    def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
+        """The answer to a request that raised an error."""
+
+    def drop_held(self, caller: Caller) -> None:
+        """Drop what is held for a caller that has gone."""
+
+
 class Caller:
     """The origin of requests. `channel` is that of its connection."""
 
@@ -57,7 +73,7 @@ class Caller:
         "working",
     )
 
-    def __init__(self, door: Any, channel: Any, *, signer: Signer = NOBODY_SIGNS) -> None:
+    def __init__(self, door: Entrance, channel: Any, *, signer: Signer = NOBODY_SIGNS) -> None:
         self.door = door
         self.channel = channel
         self.signer = signer

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.broker.grpc.translation.refusal import RpcRefused
+    from aerobee.remoting.grpc.calls import Call
     from aerobee.remoting.grpc.enums import Code
     from aerobee.remoting.wire.bodies.client import HeartbeatData
     from aerobee.remoting.wire.header import Header
@@ -43,7 +44,7 @@ class Client(Caller):
 
     __slots__ = ("data", "lost_at", "number", "questions", "settings", "stream", "table")
 
-    def __init__(self, table: Clients, caller: Caller, stream: Any) -> None:
+    def __init__(self, table: Clients, caller: Caller, stream: Call) -> None:
         super().__init__(caller.door, caller.channel, signer=caller.signer)
         self.client_id = caller.client_id
         self.language = caller.language

@@ -9,7 +9,7 @@ import shlex
 import sys
 from importlib import import_module
 from importlib.metadata import requires
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.settings.advertised import with_port
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
+    from aerobee.broker.grpc.assembly import Assembly
     from aerobee.broker.topics.topics import TopicTable
 
 
@@ -46,7 +47,7 @@ class GrpcFeature(Feature):
         port = core.config.remoting.grpc_port
         host = core.address.rpartition(":")[0]
         self._core = core
-        self._parts: Any = assembly.Assembly(core, topics, consumers, with_port(host, port))
+        self._parts: Assembly = assembly.Assembly(core, topics, consumers, with_port(host, port))
         self.services = self._parts.services
 
     @staticmethod

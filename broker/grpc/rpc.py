@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from aerobee.broker.grpc.door import Door
     from aerobee.broker.grpc.translation.signature import Signer
+    from aerobee.remoting.grpc.calls import Call
+    from aerobee.remoting.server.grpc_serving import GrpcChannel
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
@@ -24,7 +26,9 @@ class Rpc(Caller):
 
     __slots__ = ("answers", "call", "given", "left")
 
-    def __init__(self, door: Door, channel: Any, signer: Signer, call: Any, answers: Any) -> None:
+    def __init__(
+        self, door: Door, channel: GrpcChannel, signer: Signer, call: Call, answers: Any
+    ) -> None:
         super().__init__(door, channel, signer=signer)
         self.call = call
         self.answers = answers

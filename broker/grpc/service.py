@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.receiving import Receiving
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.grpc.calls import Call
+    from aerobee.remoting.grpc.head import RequestHead
     from aerobee.remoting.server.grpc_serving import GrpcChannel
     from aerobee.remoting.wire.command import Command
 
@@ -182,7 +183,7 @@ class MessagingService:
         elif isinstance(owner, Client) and not owner.closed:
             self._clients.lost(owner)
 
-    def _introduce(self, caller: Caller, head: Any) -> None:
+    def _introduce(self, caller: Caller, head: RequestHead) -> None:
         """Note who sends a call. Raises: RpcRefused."""
         caller.signer = signer_of(head)
         caller.accounts = caller.channel.accounts & {caller.signer.access_key}
@@ -255,7 +256,7 @@ class MessagingService:
         client.wrote()
         self.over(client.stream)
 
-    def _end_stream(self, caller: Any, refused: RpcRefused) -> None:
+    def _end_stream(self, caller: Client | Rpc, refused: RpcRefused) -> None:
         """Tell a client that it is not served: by a command, as clients expect."""
         stream = caller.stream if isinstance(caller, Client) else caller.call
         stream.send(status_command(refused.code, refused.text).SerializeToString())
@@ -321,7 +322,7 @@ class MessagingService:
 
         rpc.request(GetRouteInfo(topic=topic), allowed)
 
-    def route(self, header: GetRouteInfo, command: Command, caller: Any) -> Answer:
+    def route(self, header: GetRouteInfo, command: Command, caller: Caller) -> Answer:
         """The request behind both: its sender may know the topic."""
         return Answer()
 

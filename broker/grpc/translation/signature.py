@@ -7,10 +7,13 @@ grpc §1.3 (DefaultAuthenticationContextBuilder).
 from __future__ import annotations
 
 import hmac
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.grpc.translation.refusal import RpcRefused
 from aerobee.remoting.grpc.enums import Code
+
+if TYPE_CHECKING:
+    from aerobee.remoting.grpc.head import RequestHead
 
 CREDENTIAL: Final = "Credential"
 SIGNATURE: Final = "Signature"
@@ -34,7 +37,7 @@ class Signer(NamedTuple):
 NOBODY_SIGNS: Final = Signer("", b"", "")
 
 
-def signer_of(head: Any) -> Signer:
+def signer_of(head: RequestHead) -> Signer:
     """The sender of a call, by its metadata. Raises: RpcRefused for what cannot be read."""
     text: str = head.text(b"authorization")
     date: str = head.text(b"x-mq-date-time")

@@ -159,7 +159,7 @@ def zero_division(answer: Answer) -> None:
 
 def test_an_answer_that_cannot_be_told_does_not_end_what_woke_its_request() -> None:
     """Such as the task that wakes all receives: with it the broker would end."""
-    stream = Ended()
+    stream: Any = Ended()
     client = Client(nobody(), caller(), stream)
     command = TypedCommand(
         code=int(RequestCode.HEART_BEAT), typed=Heartbeat(), reply=zero_division, arrived=0.0
@@ -172,9 +172,10 @@ def test_an_answer_that_cannot_be_told_does_not_end_what_woke_its_request() -> N
 
 
 def test_a_half_message_that_cannot_be_told_does_not_end_the_checks() -> None:
-    client = Client(nobody(), caller(), Ended())
+    stream: Any = Ended()
+    client = Client(nobody(), caller(), stream)
     header = CheckTransactionState(commit_log_offset=1, tran_state_table_offset=2)
     with capture_logs() as logs:
         client.notify(int(RequestCode.CHECK_TRANSACTION_STATE), header, b"no record")
     assert [entry["event"] for entry in logs] == ["grpc.notice_failed"]
-    assert client.stream.status is None
+    assert stream.status is None
