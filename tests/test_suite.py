@@ -123,9 +123,12 @@ def test_a_signal_ends_all_that_it_started(tmp_path: Path, number: signal.Signal
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-m", "tests.suite"]
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as suite:
-        eventually((tmp_path / "children").exists, within_s=60, what="the test runs")
-        suite.send_signal(number)
-        assert suite.wait(60) == 128 + number
+        try:
+            eventually((tmp_path / "children").exists, within_s=60, what="the test runs")
+            suite.send_signal(number)
+            assert suite.wait(60) == 128 + number
+        finally:
+            suite.kill()
     for pid in (tmp_path / "children").read_text().split():
         assert not Path("/proc", pid).exists() or "\nState:\tZ" in (
             Path("/proc", pid, "status").read_text()
