@@ -138,6 +138,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     endless = item.get_closest_marker("image") or item.config.getoption("--cycles")
     within_s = 0.0 if endless else WITHIN_S
     before = signal.signal(signal.SIGALRM, late)
+    # A broker of this process blocks signals for good: those of later tests would never hear them.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     # Again and again, for the end of a test may hang as well.
     signal.setitimer(signal.ITIMER_REAL, within_s, within_s)
     try:
@@ -145,6 +147,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def numbers(version: str) -> list[int]:

@@ -67,6 +67,11 @@ class GrpcFeature(Feature):
         """Forget the clients that have not come back."""
         yield from self._parts.clients.expire()
 
+    def settings_changed(self) -> Iterator[None]:
+        """Take longer or only shorter bodies."""
+        self._parts.serving.limit_bodies(self._core.config.store.max_message_size_bytes)
+        yield from ()
+
     def topic_deleted(self, topic: str) -> None:
         """Forget which messages of the topic somebody works on."""
         self._parts.fates.kept.delete_topic(topic)

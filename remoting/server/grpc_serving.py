@@ -276,11 +276,17 @@ class GrpcServing:
         """`body_bytes_max`: of the longest body of a message."""
         self._service = service
         self._limits = limits or Http2Limits()
-        self._message_bytes_max = body_bytes_max + MESSAGE_SPARE_BYTES
         self._channels: dict[GrpcChannel, None] = {}
+        self.limit_bodies(body_bytes_max)
         self._leaving = ""
         self.watched: dict[GrpcChannel, None] = {}
         """Those with a deadline, or with answers that wait in streams."""
+
+    def limit_bodies(self, body_bytes_max: int) -> None:
+        """Take calls with bodies of up to this size from now on."""
+        self._message_bytes_max = body_bytes_max + MESSAGE_SPARE_BYTES
+        for channel in self._channels:
+            channel.calls.message_bytes_max = self._message_bytes_max
 
     def channel(self, new: NewSocket) -> GrpcChannel:
         keep_alive(new.sock)

@@ -47,10 +47,12 @@ NAMES_GROUP: Final = frozenset(
     {"consumerGroup", "group", "groupName", "srcGroup", "destGroup", "c"}
 )
 NAMES_NOTHING: Final = {
-    "__ZONE_NAME", "a", "attemptId", "attributes", "bname", "boundaryType", "brokerAddr",
-    "brokerName", "clientID", "clientId", "cluster", "clusterName", "consumeFromWhere",
+    "__ZONE_NAME", "a", "accepted", "attemptId", "attributes", "bname", "boundaryType",
+    "brokerAddr", "brokerName", "clientID", "clientId", "cluster", "clusterName",
+    "consumeFromWhere",
     "consumeType", "dataVersion", "defaultTopic", "exp", "expType", "expressionType", "extraInfo",
-    "filter", "haServerAddr", "i", "key", "messageModel", "mode", "msgId", "n", "namespace",
+    "filter", "haServerAddr", "i", "key", "masterAddress", "masterHaAddress",
+    "messageModel", "mode", "msgId", "n", "namespace",
     "originMsgId", "policyType", "producerGroup", "properties", "proxyFrowardClientId", "r",
     "recallHandle", "resource", "resourceFilter", "statsKey", "statsName", "strategyName",
     "subject", "subjectFilter", "subscription", "subString", "topicFilterType", "transactionId",
@@ -85,12 +87,12 @@ ON_NAMES: Final = {
 }  # fmt: skip
 """Code → the rights of which one on every name in it is enough; "": it takes several at once."""
 READ: Final = (
-    21, 305, 204, 201, 43, 402, 328, 26, 28, 315, 317, 907, 45, 3004, 3005, 3009, 3010, 206, 224,
-    304, 311, 312, 313, 901, 101, 219, 319,
+    21, 305, 204, 201, 43, 402, 328, 26, 28, 315, 317, 907, 45, 60, 61, 3004, 3005, 3009, 3010, 206,
+    224, 304, 311, 312, 313, 901, 101, 219, 319,
 )  # fmt: skip
 CHANGE: Final = (
     25, 306, 316, 329, 3001, 3002, 3003, 3006, 3007, 3008, 100, 102, 318, 103, 104, 904, 322, 217,
-    205, 327, 900001,
+    205, 327, 900001, 900002, 906, 908,
 )  # fmt: skip
 ON_CLUSTER: Final = {**dict.fromkeys(READ, "GL"), **dict.fromkeys(CHANGE, "U")}
 """Code → the rights of which one on the cluster is enough; no right on a name is."""

@@ -107,6 +107,7 @@ exportMetadata -c $C -f $out | metadata.json success
 exportConfigs -c $C -f $out | configs.json success
 exportMetrics -c $C -f $out | metrics.json success
 haStatus -b $B | #SlaveNum\\s+0
+resetMasterFlushOffset -b $B -o 0 | reset master flush offset to 0 success
 deleteSubGroup -b $B -g new-group | delete subscription group .new-group. from broker .$B. success
 deleteSubGroup -c $C -g other-group -r true | delete subscription group .other-group. .* success
 deleteTopic -c $C -t made | delete topic .made. from cluster .$C. success

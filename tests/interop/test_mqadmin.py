@@ -58,7 +58,6 @@ REFUSED: Final = {
     "getSyncStateSet": "-a $B -b b1",
     "removeBroker": "-c $B -b c:b1:0",
     "removeColdDataFlowCtrGroupConfig": "-b $B -g G",
-    "resetMasterFlushOffset": "-b $B -o 0",
     "setCommitLogReadAheadMode": "-b $B -m 1",
     "switchTimerEngine": "-b $B -e F",
     "updateColdDataFlowCtrGroupConfig": "-b $B -g G -v 1",

@@ -36,6 +36,7 @@ DECLARED = ("broker.config.", "store.config", "remoting.config")
 LIVE = {key.attribute: key for key in SCHEMA.values() if key.declaration.live}
 FREE = {key.declaration.free for key in SCHEMA.values() if key.declaration.free}
 MADE_AGAIN = {
+    "broker.grpc.assembly:__init__",
     "broker.life.life:__init__",
     "broker.namesrv.registration:__init__",
     "broker.pools.pools:make_pools",
@@ -93,8 +94,7 @@ def test_every_setting_has_an_effect_or_says_why_not() -> None:
     ]
     assert not unused
     assert {key.name for key in SCHEMA.values() if key.declaration.inert} == {
-        "brokerId",
-        "transientStorePoolEnable",
+        "transientStorePoolEnable"
     }
     assert not [key for key in LIVE.values() if key.declaration.inert]
 

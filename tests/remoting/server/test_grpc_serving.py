@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 DEADLINE_EXCEEDED: Final = "4"
+RESOURCE_EXHAUSTED: Final = "8"
 INTERNAL: Final = "13"
 
 
@@ -378,3 +379,14 @@ async def test_the_first_byte_says_whether_a_peer_speaks_tls(
             context.set_alpn_protocols(["h2"])
         messages, status = await trio.to_thread.run_sync(ask, address, context)
     assert (messages, status) == ([bytes(1_000)] * 300, "0")
+
+
+def test_another_limit_of_bodies_holds_for_the_next_calls_of_open_connections(
+    connect: Callable[..., Line],
+) -> None:
+    line = connect()
+    assert line.status(line.call("QueryRoute", b"long")) == "0"
+    serving: Any = line.channel.serving
+    serving.limit_bodies(3 - grpc_serving.MESSAGE_SPARE_BYTES)
+    assert line.status(line.call("QueryRoute", b"long")) == RESOURCE_EXHAUSTED
+    assert line.status(line.call("QueryRoute", b"few")) == "0"
