@@ -24,7 +24,7 @@ SLAVES_MAX: Final = 64
 OF_HOST_MAX: Final = 4
 """So many of them from one address: a slave that comes again has an old one for a while."""
 
-GATHER_S: Final = 0.005
+GATHER_S: Final = 0.003
 """The least time between two sends to a slave that nobody waits for: a send and its report take the
 master 150 µs."""
 
