@@ -40,9 +40,17 @@ def broker(start_broker: StartBroker) -> AnyBroker:
     return broker
 
 
-def told(feature: str, *account: str, port: int = PORT) -> list[list[Any]]:
+def told(
+    feature: str, *account: str, port: int = PORT, version: str = python_client.VERSION
+) -> list[list[Any]]:
     """What the client says of one feature."""
-    command = [str(python_client.interpreter()), str(MEMBER), f"{HOST}:{port}", feature, *account]
+    command = [
+        str(python_client.interpreter(version)),
+        str(MEMBER),
+        f"{HOST}:{port}",
+        feature,
+        *account,
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=WITHIN_S, check=False, cwd="/"
     )
@@ -62,6 +70,13 @@ def test_a_simple_consumer_gets_what_it_asks_for(broker: AnyBroker) -> None:
         *[["sent", True]] * 3,
         ["in time", True],
     ]
+
+
+def test_an_older_client_sends_and_receives(broker: AnyBroker) -> None:
+    """5.0.9: its simple consumer alone is tried."""
+    lines = told("simple", version="5.0.9")
+    got = sorted(line[1:3] for line in lines if line[0] == "got")
+    assert got == [[f"body-{number}", "a"] for number in range(3)]
 
 
 def test_a_push_consumer_gets_again_what_it_refused(broker: AnyBroker) -> None:
