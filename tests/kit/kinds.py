@@ -334,6 +334,7 @@ BROKER_FOLDERS: Final = (
     "assignment",
     "admin",
     "grpc",
+    "console",
     "supervisor",
 )
 STORE_FOLDERS: Final = (
