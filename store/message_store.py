@@ -33,6 +33,7 @@ from aerobee.store.queues.consume_queues import ConsumeQueues
 from aerobee.store.queues.dispatch import Dispatcher, DispatchService
 from aerobee.store.recovery import start_check
 from aerobee.store.recovery.abort_file import AbortFile
+from aerobee.store.recovery.cut import finish
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile
 from aerobee.store.recovery.recovery import recover
 from aerobee.store.replication.log_in import LogIn
@@ -227,6 +228,8 @@ class MessageStore:
     def _load_locked(self) -> Recovery:
         segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
         where = self.commit_log.queue.directory
+        with start_check.refusing(self.root):
+            finish(self._disk, self.root, where)
         start_check.refuse_small_disk(self._disk, self.root, where, segment, index)
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)

@@ -1,6 +1,4 @@
-"""Commands `aerobee store verify`, `dump`, `stats`, `export` and `repair`, for use without the
-broker.
-"""
+"""Commands `aerobee store verify`, `dump`, `stats`, `export`, `repair`, `cut`: without a broker."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from aerobee.cli.output import echo, escaped, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from aerobee.store.recovery.cut import Cut
     from aerobee.store.tools.export import Export
     from aerobee.store.tools.findings import Finding
     from aerobee.store.tools.locations import StoreLocation
@@ -282,7 +281,53 @@ def repair(chosen: StoreChoice, yes: bool, as_json: bool) -> None:
         sys.exit(STORE_REFUSED)
 
 
+@store.command()
+@store_options
+@click.option(
+    "--to",
+    "offset",
+    type=click.IntRange(1),
+    required=True,
+    help="Physical offset where the log is to end: the end of a message.",
+)
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
+@json_option
+def cut(chosen: StoreChoice, offset: int, yes: bool, as_json: bool) -> None:
+    """End the log of DIRECTORY at an offset, and keep what was behind it in DIRECTORY/cut.
+
+    For a copy that has other messages there than its master; the broker is stopped. A kill leaves
+    the log as it was, or one that the next start ends there.
+    """
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.format.names import CUT
+    from aerobee.store.recovery.cut import cut_locked, look
+
+    if chosen.several:
+        raise click.UsageError("name the directory of one broker")
+    root, log = chosen.stores[0]
+    with refusing():
+        if yes:
+            made = cut_locked(root, log, offset, keep_in=root / CUT / str(offset))
+        else:
+            made = look(Disk(), log, offset)
+    if as_json:
+        write_json(made)
+    else:
+        echo(cut_words(root, made))
+    if not yes:
+        sys.exit(STORE_REFUSED)
+
+
 # ── Output ──
+
+
+def cut_words(root: Path, made: Cut) -> str:
+    """What a cut takes, or took."""
+    what = f"{made.messages} messages, {made.size_bytes} bytes, behind {made.offset}"
+    if not made.kept_in:
+        return f"{what} would be cut off the log of {root}; not done: say --yes"
+    kept = ["aerobee", "store", "export", str(root / made.kept_in), "--behind", str(made.offset)]
+    return f"{what} were cut off; to write them to files: {shlex.join(kept)} --output DIR"
 
 
 def remedy(wanted: Plan, *, named: bool = False) -> str:

@@ -21,9 +21,10 @@ from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.format.faults import BEGIN, IN_THE_LOG, IN_THE_QUEUES
-from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
+from aerobee.store.format.names import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, LOCK
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.recovery.abort_file import AbortFile
+from aerobee.store.recovery.cut import copy, keep_segments, remove_below
 from aerobee.store.tools.directory import Directory, opened
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.passage import Passage
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 REBUILT: Final = IN_THE_QUEUES | {"lost"}
 """Kinds of damage that are gone after a start has rebuilt the consume queues."""
-COPY_BYTES: Final = 1 << 20
 
 
 class Plan(msgspec.Struct):
@@ -169,15 +169,6 @@ def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
     return kept
 
 
-def keep_segments(disk: Disk, log: CommitLog, cut_at: int, kept: Path) -> None:
-    """Copy every segment that the truncation changes."""
-    disk.mkdir(kept / COMMIT_LOG)
-    for file in log.queue.files:
-        if file.end > cut_at:
-            copy(disk, file.path, kept / COMMIT_LOG / file.path.name)
-    disk.sync_directory(kept / COMMIT_LOG)
-
-
 def set_aside(disk: Disk, place: Path, kept: Path) -> None:
     """Move the contents of a directory, durably; the directory itself may be a mount point or a
     link to another disk, and stays. Nothing is removed before all of it is kept.
@@ -209,25 +200,3 @@ def copy_below(disk: Disk, place: Path, kept: Path) -> None:
         else:
             copy(disk, place / name, kept / name)
     disk.sync_directory(kept)
-
-
-def remove_below(disk: Disk, place: Path) -> None:
-    """Remove all below a directory."""
-    for name, size in disk.entries(place).items():
-        if size is None:
-            remove_below(disk, place / name)
-            disk.remove_directory(place / name)
-        else:
-            disk.remove(place / name)
-
-
-def copy(disk: Disk, path: Path, target: Path) -> None:
-    """Copy a file, durably, without the zeros that were never written."""
-    with disk.open(path, writable=False) as source, disk.open(target, create=True) as made:
-        size = source.size()
-        made.truncate(size)
-        for at in range(0, size, COPY_BYTES):
-            piece = source.pread(COPY_BYTES, at)
-            if any(piece):
-                made.pwrite(piece, at)
-        disk.sync(made)

@@ -170,6 +170,8 @@ class FaultyDisk(Disk):
             self._synced(args[0])
         elif name == "pwrite":
             self._rewritten(args[0], args[2], result)
+        elif name == "replace" and args[1].is_dir():
+            self._pending.append(("move", args[0], args[1], None))
         elif name in ("replace", "link"):
             self._pending.append((name, args[0], args[1], os.stat(args[1]).st_ino))
         elif name in ("unlink", "rmdir", "mkdir"):
@@ -243,6 +245,9 @@ class FaultyDisk(Disk):
             names[source] = None
         elif name in ("unlink", "rmdir"):
             names.pop(source, None)
+        elif name == "move" and target is not None:
+            for path in [path for path in names if path.is_relative_to(source)]:
+                names[target / path.relative_to(source)] = names.pop(path)
         elif target is not None:
             names[target] = inode
             if name == "replace":

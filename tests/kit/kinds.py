@@ -261,6 +261,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "queues": ("dispatch",),
         "recovery": (
+            "cut",
             "damage",
             "recovery",
             "recovery_start",

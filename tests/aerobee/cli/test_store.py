@@ -1,7 +1,8 @@
-"""`aerobee store verify`, `dump`, `stats`, `export`, `repair`: at rest, in use, in each layout."""
+"""`aerobee store verify`, `dump`, `stats`, `export`, `repair` and `cut`: at rest and in use."""
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,24 @@ def test_a_repair_keeps_all_that_it_cuts(root: Path) -> None:
     assert changed == set(copied)
     assert f"commitlog/{at - at % LOG_BYTES:020d}" in changed
     assert run("repair", root).stdout == "nothing to do\n"
+
+
+def test_a_cut_says_what_would_go_then_keeps_it_and_refuses_other_offsets(root: Path) -> None:
+    (at, first), (_, second) = log_records(root)[-2:]
+    size, before = len(first) + len(second), tree(root)
+    said = run("cut", root, "--to", at)
+    assert said.exit_code == DAMAGED
+    assert f"2 messages, {size} bytes, behind {at} would be cut" in said.stdout
+    refused = run("cut", root, "--to", at + 1, "--yes")
+    assert refused.exit_code == DAMAGED
+    assert f"ends at {at + 1}; the last one in front of it ends at {at}" in refused.stderr
+    assert tree(root) == before
+    done = run("cut", root, "--to", at, "--yes")
+    assert done.exit_code == SOUND, done
+    words = shlex.split(done.stdout.partition("to write them to files: ")[2])
+    exported = run(*words[2:-1], root.parent / "cut-off")
+    assert "2 messages exported" in exported.stdout
+    assert len(log_records(root)) == MESSAGES - 2
 
 
 def test_a_sound_directory_needs_no_repair(root: Path) -> None:
