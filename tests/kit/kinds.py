@@ -326,6 +326,7 @@ BROKER_FOLDERS: Final = (
     "query",
     "access",
     "replication",
+    "failover",
     "users",
     "live_settings",
     "metrics",
