@@ -27,6 +27,9 @@ from tests.kit.ports import PortBlock
 OURS = "aerobee"
 JAVA = "java-"
 
+# Without compiled files of their modules children start late, and hold what compiling took.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell that runs us in the background makes Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

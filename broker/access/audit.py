@@ -28,7 +28,7 @@ from aerobee.remoting.wire.request_signature import ACCESS_KEY, BOUND, SECURITY_
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.guard import Gate, Verdict
     from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
@@ -129,7 +129,7 @@ class Audit:
     def behind(self, gate: Gate) -> Gate:
         """The gate; changes that it refuses have a line."""
 
-        def check(command: Command, connection: Connection) -> Verdict:
+        def check(command: Command, connection: Caller) -> Verdict:
             checked = gate(command, connection)
             if command.code not in CHANGES:
                 return checked
@@ -139,20 +139,20 @@ class Audit:
             return checked
 
         def end(
-            checking: Generator[None, None, Answer | None], command: Command, connection: Connection
+            checking: Generator[None, None, Answer | None], command: Command, connection: Caller
         ) -> Generator[None, None, Answer | None]:
             refused = yield from checking
             tell(refused, command, connection)
             return refused
 
-        def tell(refused: Answer | None, command: Command, connection: Connection) -> None:
+        def tell(refused: Answer | None, command: Command, connection: Caller) -> None:
             if refused is not None:
                 log.info("admin.refused", **line_of(self._asked(command, connection), refused))
 
         return check
 
     def _followed(self, handler: Handler, changes: bool) -> Handler:
-        def follow(header: Header, command: Command, connection: Connection) -> Outcome:
+        def follow(header: Header, command: Command, connection: Caller) -> Outcome:
             if not changes and not self._every():
                 return handler(header, command, connection)
             request = self._asked(command, connection)
@@ -183,7 +183,7 @@ class Audit:
         self._tell(request, outcome if isinstance(outcome, Answer) else Answer())
         return outcome
 
-    def _asked(self, command: Command, connection: Connection) -> AuditedRequest:
+    def _asked(self, command: Command, connection: Caller) -> AuditedRequest:
         try:
             fields = command.ext_fields()
         except HeaderError:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from aerobee.broker.access.authority import Authority
     from aerobee.broker.access.white_addresses import Host
-    from aerobee.broker.consumers.clients import ClientConnection
+    from aerobee.broker.consumers.clients import Origin
     from aerobee.broker.counters.server_stats import AccessStats
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
 
 NO_ROW = "request code {} has no row in the table of permissions"
@@ -76,7 +76,7 @@ class Gate:
         self._guesses = RateLimits(GUESSES / 60, GUESSES)
 
     def check(
-        self, command: Command, connection: Connection
+        self, command: Command, connection: Caller
     ) -> Answer | Generator[None, None, Answer | None] | None:
         """The refusal of a request; None: it may be served; steps that end with one of these. Hot
         when access control is on.
@@ -86,7 +86,7 @@ class Gate:
             connection.admit()
             return None
         if self.authority.opens(command.code):
-            connection.context.shared.newcomers.remove(connection)
+            connection.welcome()
             return None
         try:
             fields = command.ext_fields()
@@ -107,7 +107,7 @@ class Gate:
             signed = is_signed(account.secret, fields, command.body, command.code)
         return self._decided(account if signed else None, fields, command, connection)
 
-    def lets_pass(self, command: Command, connection: Connection) -> bool:
+    def lets_pass(self, command: Command, connection: Caller) -> bool:
         """Whether `check` would let a request pass that comes behind others of its connection, and
         note nothing; of most others it says no. Nothing is noted here either. Hot.
         """
@@ -137,7 +137,7 @@ class Gate:
         account: Account,
         fields: Mapping[str, str],
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Generator[None, None, Answer | None]:
         signed = yield from is_signed_in_steps(account.secret, fields, command.body, command.code)
         refused = self._decided(account if signed else None, fields, command, connection)
@@ -152,7 +152,7 @@ class Gate:
         signer: Account | None,
         fields: Mapping[str, str],
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Answer | None:
         """The refusal of a request of this signer, None: of nobody."""
         try:
@@ -168,7 +168,7 @@ class Gate:
         signer: Account | None,
         fields: Mapping[str, str],
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> NotAllowed | Answer | None:
         """Why a request is refused, or what says that its account is too fast; None: it may be
         served. Raises: BodyError.
@@ -188,12 +188,12 @@ class Gate:
             return too_fast("maxRequestRateOfUser", rates.per_s)
         return self._authorized(signer, command, fields, host_of(connection.host[:-4]))
 
-    def _guessed(self, connection: Connection) -> None:
+    def _guessed(self, connection: Caller) -> None:
         """Count a wrong signature; of many, this one is answered later."""
         if not self._guesses.take(source_of(connection.host), connection.context.now * 1000):
             connection.postpone(to_sweep=True)
 
-    def _shown(self, connection: Connection, access_key: str) -> None:
+    def _shown(self, connection: Caller, access_key: str) -> None:
         """Note the account. A right guess is held back like a wrong one, which would tell it."""
         source, now_ms = source_of(connection.host), connection.context.now * 1000
         if not connection.accounts and self._guesses.spent(source, now_ms):
@@ -211,19 +211,17 @@ class Gate:
         remark = self.authority.objection(account, AccessQuery(command.code, needs, host))
         return None if remark is None else NotAllowed(remark, proven=True)
 
-    def may_publish(self, connection: ClientConnection, topic: str) -> bool:
+    def may_publish(self, connection: Origin, topic: str) -> bool:
         """Whether a client may be shown messages that were sent to a topic and not delivered yet:
         whether an account that has used its connection may send to it.
         """
         return self._may(connection, RequestCode.SEND_MESSAGE_V2, {"b": topic})
 
-    def may_end(self, connection: ClientConnection, topic: str) -> bool:
+    def may_end(self, connection: Origin, topic: str) -> bool:
         """Whether a client may end transactions of a topic, which its request need not name."""
         return self._may(connection, RequestCode.END_TRANSACTION, {"topic": topic})
 
-    def _may(
-        self, connection: ClientConnection, request: RequestCode, fields: Mapping[str, str]
-    ) -> bool:
+    def _may(self, connection: Origin, request: RequestCode, fields: Mapping[str, str]) -> bool:
         """Whether an account that has used a connection may send such a request."""
         code, host, authority = int(request), host_of(connection.host[:-4]), self.authority
         needs = needs_of(PERMISSIONS[code], fields, b"", self._cluster)
@@ -239,7 +237,7 @@ class Gate:
             )
         )
 
-    def _refused(self, command: Command, connection: Connection, why: NotAllowed) -> Answer:
+    def _refused(self, command: Command, connection: Caller, why: NotAllowed) -> Answer:
         stats = self._stats
         if why.proven:
             stats.not_authorized += 1

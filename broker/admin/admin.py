@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.samples import Samples, Window
-    from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
@@ -80,7 +80,7 @@ class AdminProcessor:
     # ── Connections ──
 
     def consumer_connections(
-        self, header: headers.GetConsumerConnectionList, command: Command, connection: Peer
+        self, header: headers.GetConsumerConnectionList, command: Command, connection: Caller
     ) -> Answer:
         """GET_CONSUMER_CONNECTION_LIST."""
         entry = self.clients.group(header.consumer_group)
@@ -101,7 +101,7 @@ class AdminProcessor:
         return Answer(body=body.to_bytes())
 
     def producer_connections(
-        self, header: headers.GetProducerConnectionList, command: Command, connection: Peer
+        self, header: headers.GetProducerConnectionList, command: Command, connection: Caller
     ) -> Answer:
         """GET_PRODUCER_CONNECTION_LIST."""
         clients = self.clients.producers.get(header.producer_group)
@@ -113,7 +113,7 @@ class AdminProcessor:
         return Answer(body=body.to_bytes())
 
     def all_producers(
-        self, header: headers.GetAllProducerInfo, command: Command, connection: Peer
+        self, header: headers.GetAllProducerInfo, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_PRODUCER_INFO: group → members."""
         table = {}
@@ -135,7 +135,7 @@ class AdminProcessor:
         )
 
     def subscription(
-        self, header: headers.QuerySubscriptionByConsumer, command: Command, connection: Peer
+        self, header: headers.QuerySubscriptionByConsumer, command: Command, connection: Caller
     ) -> Answer:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: empty while no member of the group is connected."""
         entry = self.clients.group(header.group)
@@ -151,7 +151,7 @@ class AdminProcessor:
     # ── Figures ──
 
     def stats_data(
-        self, header: headers.ViewBrokerStatsData, command: Command, connection: Peer
+        self, header: headers.ViewBrokerStatsData, command: Command, connection: Caller
     ) -> Answer:
         """VIEW_BROKER_STATS_DATA."""
         item, of_bytes = ITEMS.get(header.stats_name, ("", False))
@@ -174,7 +174,7 @@ class AdminProcessor:
         return StatsSnapshot(total, per_s, total / grown.messages if grown.messages else 0.0)
 
     async def runtime(
-        self, header: headers.GetBrokerRuntimeInfo, command: Command, connection: Peer
+        self, header: headers.GetBrokerRuntimeInfo, command: Command, connection: Caller
     ) -> Answer:
         """GET_BROKER_RUNTIME_INFO."""
         return Answer(body=KVTable(await self.runtime_info.figures()).to_bytes())

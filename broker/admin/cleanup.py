@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import cleanup as headers
     from aerobee.store.clock import Clock
@@ -50,7 +50,7 @@ class CleanupProcessor:
         self.clock = clock
 
     def delete_expired_log(
-        self, header: headers.DeleteExpiredCommitLog, command: Command, connection: Connection
+        self, header: headers.DeleteExpiredCommitLog, command: Command, connection: Caller
     ) -> Answer:
         """DELETE_EXPIRED_COMMITLOG: the next passes of the clean-up ignore the configured hour."""
         self.store.space.cleanup.request()
@@ -58,7 +58,7 @@ class CleanupProcessor:
         return DONE
 
     async def clean_expired_queues(
-        self, header: headers.CleanExpiredConsumeQueue, command: Command, connection: Connection
+        self, header: headers.CleanExpiredConsumeQueue, command: Command, connection: Caller
     ) -> Answer:
         """CLEAN_EXPIRED_CONSUMEQUEUE, answered after the deletion; keeps those of system topics."""
         begin = self.store.commit_log.min_offset
@@ -67,7 +67,7 @@ class CleanupProcessor:
         return DONE
 
     async def clean_unused_topics(
-        self, header: headers.CleanUnusedTopic, command: Command, connection: Connection
+        self, header: headers.CleanUnusedTopic, command: Command, connection: Caller
     ) -> Answer:
         """CLEAN_UNUSED_TOPIC, answered after the deletion."""
         await self._start_again(await self.store.space.queues.destroy_unused(self._is_used))

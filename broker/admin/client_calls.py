@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
     from aerobee.remoting.wire.headers import admin as headers
@@ -44,14 +44,14 @@ class ClientCalls:
         self.clients = consumers.clients
 
     async def running_info(
-        self, header: headers.GetConsumerRunningInfo, command: Command, connection: Connection
+        self, header: headers.GetConsumerRunningInfo, command: Command, connection: Caller
     ) -> Answer:
         """GET_CONSUMER_RUNNING_INFO: the client's queues and its consume rates."""
         client = self._client(header.consumer_group, header.client_id)
         return await self._ask(client, header)
 
     async def consume_directly(
-        self, header: headers.ConsumeMessageDirectly, command: Command, connection: Connection
+        self, header: headers.ConsumeMessageDirectly, command: Command, connection: Caller
     ) -> Answer:
         """CONSUME_MESSAGE_DIRECTLY: the client consumes a stored message now; offsets stay."""
         group = self.groups.get(header.consumer_group)
@@ -65,9 +65,7 @@ class ClientCalls:
         header.topic_sys_flag = 0 if topic is None else topic.topic_sys_flag
         return await self._ask(client, header, record)
 
-    def close(
-        self, header: headers.CloseClient, command: Command, connection: Connection
-    ) -> Answer:
+    def close(self, header: headers.CloseClient, command: Command, connection: Caller) -> Answer:
         """AEROBEE_CLOSE_CLIENT: the client may connect again, and most do so by themselves."""
         connections = [
             holder.connection for holder in self.clients.holders.get(header.client_id, {}).values()

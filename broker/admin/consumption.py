@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.samples import Samples
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
@@ -77,7 +77,7 @@ class ConsumptionProcessor:
         self.groups_out = core.stats.groups_out
 
     def topic_stats(
-        self, header: headers.GetTopicStatsInfo, command: Command, connection: Peer
+        self, header: headers.GetTopicStatsInfo, command: Command, connection: Caller
     ) -> Awaitable[Answer]:
         """GET_TOPIC_STATS_INFO: every queue, also those that are read-only or write-only."""
         topic = self.topics.get(header.topic)
@@ -100,7 +100,7 @@ class ConsumptionProcessor:
         return Answer(body=topic_stats(table, put.per_s if put else 0.0))
 
     async def consume_stats(
-        self, header: headers.GetConsumeStats, command: Command, connection: Peer
+        self, header: headers.GetConsumeStats, command: Command, connection: Caller
     ) -> Answer:
         """GET_CONSUME_STATS: an unknown group has an empty table."""
         table: list[bytes] = []
@@ -131,7 +131,7 @@ class ConsumptionProcessor:
         return [name for name in names if name in consumed]
 
     def groups_of(
-        self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
+        self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Caller
     ) -> Answer:
         """QUERY_TOPIC_CONSUME_BY_WHO: the groups that are connected for it or have an offset.
 
@@ -148,7 +148,7 @@ class ConsumptionProcessor:
         return Answer(body=GroupList(group_list=sorted(groups)).to_bytes())
 
     def topics_with_offsets(
-        self, header: headers.QueryTopicsByConsumer, command: Command, connection: Peer
+        self, header: headers.QueryTopicsByConsumer, command: Command, connection: Caller
     ) -> Answer:
         """QUERY_TOPICS_BY_CONSUMER: empty for an unknown group."""
         names = self.offsets.topics_of(header.group)
@@ -196,7 +196,7 @@ class ConsumptionProcessor:
     # ── All groups ──
 
     async def all_consume_stats(
-        self, header: headers.GetBrokerConsumeStats, command: Command, connection: Peer
+        self, header: headers.GetBrokerConsumeStats, command: Command, connection: Caller
     ) -> Answer:
         """GET_BROKER_CONSUME_STATS: every known group, in all its topics or the ordered ones."""
         turns = Turns()
@@ -246,7 +246,7 @@ class ConsumptionProcessor:
         return Progress(body, behind, in_flight)
 
     async def time_spans(
-        self, header: headers.QueryConsumeTimeSpan, command: Command, connection: Peer
+        self, header: headers.QueryConsumeTimeSpan, command: Command, connection: Caller
     ) -> Answer:
         """QUERY_CONSUME_TIME_SPAN: the progress of a group in each queue, as store times."""
         topic = self.topics.get(header.topic)
@@ -277,7 +277,7 @@ class ConsumptionProcessor:
     # ── Units ──
 
     def units(
-        self, header: headers.QueryConsumeQueue, command: Command, connection: Peer
+        self, header: headers.QueryConsumeQueue, command: Command, connection: Caller
     ) -> Answer | Awaitable[Answer]:
         """QUERY_CONSUME_QUEUE. An index outside of the queue is an error; Java returns nothing."""
         queue = self.store.queues.find(header.topic, header.queue_id)

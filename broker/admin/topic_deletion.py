@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.feature import TopicsFeature
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import topic as headers
@@ -53,7 +53,7 @@ class TopicDeletion:
         """Called with each deleted topic."""
 
     def delete(
-        self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
+        self, header: headers.DeleteTopicInBroker, command: Command, connection: Caller
     ) -> Awaitable[Answer]:
         """DELETE_TOPIC_IN_BROKER; succeeds for a topic that does not exist."""
         topic = header.topic

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topic_processor import TableFile
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import (
@@ -74,7 +74,7 @@ class AssignmentProcessor:
         self._modes = modes
         self._saved = saved
 
-    def query(self, header: QueryAssignment, command: Command, connection: Connection) -> Answer:
+    def query(self, header: QueryAssignment, command: Command, connection: Caller) -> Answer:
         """QUERY_ASSIGNMENT: no list at all where topic or group is unknown."""
         request = AssignmentRequest.from_client(command.body)
         mode, share = self._mode(request.topic, request.consumer_group)
@@ -85,7 +85,7 @@ class AssignmentProcessor:
         return Answer(body=AssignmentResponse(assignments).to_bytes())
 
     def set_mode(
-        self, header: SetMessageRequestMode, command: Command, connection: Connection
+        self, header: SetMessageRequestMode, command: Command, connection: Caller
     ) -> Outcome:
         """SET_MESSAGE_REQUEST_MODE, answered when it is on disk; an unknown group is created where
         using one creates it.
@@ -113,7 +113,7 @@ class AssignmentProcessor:
         return when_saved(self._saved, "message request mode", ChangeAnswer(changes=changes))
 
     def all_modes(
-        self, header: GetAllMessageRequestMode, command: Command, connection: Connection
+        self, header: GetAllMessageRequestMode, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_MESSAGE_REQUEST_MODE: the current content of `messageRequestMode.json`."""
         body = yield from encoded_table(self._modes.modes)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.bodies.client import ConsumerData
     from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
@@ -192,7 +193,7 @@ class ClientProcessor:
     # ── Leaving ──
 
     def unregister(
-        self, header: headers.UnregisterClient, command: Command, connection: Connection
+        self, header: headers.UnregisterClient, command: Command, connection: Caller
     ) -> Answer:
         """UNREGISTER_CLIENT: the sending connection leaves the named groups."""
         if header.producer_group:
@@ -250,7 +251,7 @@ class ClientProcessor:
     # ── Questions ──
 
     def consumer_list(
-        self, header: headers.GetConsumerListByGroup, command: Command, connection: Connection
+        self, header: headers.GetConsumerListByGroup, command: Command, connection: Caller
     ) -> Answer:
         """GET_CONSUMER_LIST_BY_GROUP: every member once, in an order that all see alike."""
         entry = self.clients.group(header.consumer_group)
@@ -264,7 +265,7 @@ class ClientProcessor:
         return Answer(body=entry.list_body)
 
     def check_config(
-        self, header: headers.CheckClientConfig, command: Command, connection: Connection
+        self, header: headers.CheckClientConfig, command: Command, connection: Caller
     ) -> Answer:
         """CHECK_CLIENT_CONFIG: whether the expression of a subscription is supported."""
         request = CheckClientConfigBody.from_client(command.body)
@@ -285,7 +286,7 @@ class ClientProcessor:
 
     # ── Queue locks ──
 
-    def lock(self, header: headers.LockBatchMq, command: Command, connection: Connection) -> Answer:
+    def lock(self, header: headers.LockBatchMq, command: Command, connection: Caller) -> Answer:
         """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now.
 
         Only existing queues of this broker can be locked, by known groups.
@@ -311,9 +312,7 @@ class ClientProcessor:
             and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
         )
 
-    def unlock(
-        self, header: headers.UnlockBatchMq, command: Command, connection: Connection
-    ) -> Answer:
+    def unlock(self, header: headers.UnlockBatchMq, command: Command, connection: Caller) -> Answer:
         """UNLOCK_BATCH_MQ: release the client's locks on these queues."""
         request = LockBatchRequest.from_client(command.body)
         self.clients.check_id(request.client_id, connection, [request.consumer_group])

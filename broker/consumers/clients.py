@@ -31,17 +31,22 @@ NOTHING: Final = TagFilter(())
 """The filter of an expression with separators only."""
 
 
-class ClientConnection(Protocol):
+class Origin(Protocol):
+    """Where requests come from: what its accounts may do is asked."""
+
+    @property
+    def host(self) -> bytes: ...
+    @property
+    def accounts(self) -> frozenset[str]: ...
+
+
+class ClientConnection(Origin, Protocol):
     """A client's connection. The table only reads its identity; callers call, notify and close."""
 
     @property
     def id(self) -> int: ...
     @property
     def address(self) -> str: ...
-    @property
-    def host(self) -> bytes: ...
-    @property
-    def accounts(self) -> frozenset[str]: ...
     @property
     def paused(self) -> bool: ...
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None: ...
@@ -242,9 +247,7 @@ class ClientTable:
         self.identify(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
 
-    def check_id(
-        self, client_id: str, connection: ClientConnection, consumer_groups: Iterable[str]
-    ) -> None:
+    def check_id(self, client_id: str, connection: Origin, consumer_groups: Iterable[str]) -> None:
         """Check that in none of these groups a client id is that of another account's connection:
         queue locks and requests of the broker go by it there. Who is in a group has a right to
         it; elsewhere anybody may have the id. Raises: NoPermission.
@@ -363,7 +366,7 @@ class ClientTable:
         return None
 
 
-def are_strangers(connection: ClientConnection, other: ClientConnection) -> bool:
+def are_strangers(connection: Origin, other: Origin) -> bool:
     """Whether two connections have no account in common. Without accounts they are all alike."""
     return connection.accounts != other.accounts and connection.accounts.isdisjoint(other.accounts)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.counters.broker_stats import BrokerStats
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
@@ -104,16 +104,14 @@ class GroupProcessor:
         self.when_deleted: list[Callable[[str], None]] = []
         """Called with each deleted group."""
 
-    def update(
-        self, header: headers.CreateGroup, command: Command, connection: Connection
-    ) -> Outcome:
+    def update(self, header: headers.CreateGroup, command: Command, connection: Caller) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an equal config changes nothing."""
         wanted = SubscriptionGroupConfig.from_client(command.body)
         return self.stats.group_creations.measured(
             lambda: self._update(wanted, connection), self.clock
         )
 
-    def _update(self, wanted: SubscriptionGroupConfig, connection: Connection) -> Plain:
+    def _update(self, wanted: SubscriptionGroupConfig, connection: Caller) -> Plain:
         check_config(wanted)
         name = wanted.group_name
         before = self.groups.get(name)
@@ -123,7 +121,7 @@ class GroupProcessor:
         return self.done(change(name, before, self.groups.get(name)))
 
     def update_all(
-        self, header: headers.CreateGroups, command: Command, connection: Connection
+        self, header: headers.CreateGroups, command: Command, connection: Caller
     ) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
         wanted = SubscriptionGroupConfigs.from_client(command.body).group_config_list
@@ -139,7 +137,7 @@ class GroupProcessor:
         return self.done(changes_of([(name, before[name], get(name)) for name in changed]))
 
     async def forbid(
-        self, header: headers.UpdateGroupForbidden, command: Command, connection: Connection
+        self, header: headers.UpdateGroupForbidden, command: Command, connection: Caller
     ) -> Answer:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: allow or forbid the group to read the topic. Neither has
         to exist yet, and neither is created.
@@ -161,9 +159,7 @@ class GroupProcessor:
         )
         return ChangeAnswer(body=body.to_bytes(), changes=answer)
 
-    def delete(
-        self, header: headers.DeleteGroup, command: Command, connection: Connection
-    ) -> Outcome:
+    def delete(self, header: headers.DeleteGroup, command: Command, connection: Caller) -> Outcome:
         """DELETE_SUBSCRIPTIONGROUP; its retry and dead-letter topics stay."""
         name = header.group_name
         check_not_own(name)
@@ -183,7 +179,7 @@ class GroupProcessor:
         return answer if self.saved.clean else when_saved(self.saved, "group", answer)
 
     def config(
-        self, header: headers.GetGroupConfig, command: Command, connection: Connection
+        self, header: headers.GetGroupConfig, command: Command, connection: Caller
     ) -> Answer:
         """GET_SUBSCRIPTIONGROUP_CONFIG: one group; an unknown one is created where using one
         creates it, as with Java's broker.
@@ -192,7 +188,7 @@ class GroupProcessor:
         return Answer(body=msgspec.json.encode(config))
 
     def all_configs(
-        self, header: headers.GetAllGroupConfig, command: Command, connection: Connection
+        self, header: headers.GetAllGroupConfig, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or one page of them."""
         document = self.groups.document()

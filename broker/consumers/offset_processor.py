@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
@@ -56,7 +56,7 @@ class OffsetProcessor:
         self.clock = clock
 
     def query(
-        self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
+        self, header: headers.QueryConsumerOffset, command: Command, connection: Caller
     ) -> Soon:
         """QUERY_CONSUMER_OFFSET: the next offset of the group.
 
@@ -83,7 +83,7 @@ class OffsetProcessor:
         return young and self.store.is_hot(topic, queue_id, 0)
 
     def update(
-        self, header: headers.UpdateConsumerOffset, command: Command, connection: Connection
+        self, header: headers.UpdateConsumerOffset, command: Command, connection: Caller
     ) -> Answer:
         """UPDATE_CONSUMER_OFFSET: store it, whatever was there. Makes neither group nor topic.
 
@@ -124,7 +124,7 @@ class OffsetProcessor:
         )
 
     def clone(
-        self, header: headers.CloneGroupOffset, command: Command, connection: Connection
+        self, header: headers.CloneGroupOffset, command: Command, connection: Caller
     ) -> Steps:
         """CLONE_GROUP_OFFSET: of one topic, or without one of all of them, if there is room.
 
@@ -150,7 +150,7 @@ class OffsetProcessor:
         return DONE
 
     def all_offsets(
-        self, header: headers.GetAllConsumerOffset, command: Command, connection: Connection
+        self, header: headers.GetAllConsumerOffset, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_CONSUMER_OFFSET: the current content of `consumerOffset.json`."""
         pieces: list[bytes] = []
@@ -162,22 +162,20 @@ class OffsetProcessor:
         return Answer(body=pieces)
 
     def max_offset(
-        self, header: headers.GetMaxOffset, command: Command, connection: Connection
+        self, header: headers.GetMaxOffset, command: Command, connection: Caller
     ) -> Answer:
         """GET_MAX_OFFSET: the offset of the next message; 0 for an unknown queue."""
         at = self.store.max_offset(header.topic, header.queue_id)
         return Answer(header=headers.GetMaxOffsetResponse(offset=at))
 
     def min_offset(
-        self, header: headers.GetMinOffset, command: Command, connection: Connection
+        self, header: headers.GetMinOffset, command: Command, connection: Caller
     ) -> Answer:
         """GET_MIN_OFFSET: the offset of the oldest message; 0 for an unknown queue."""
         at = self.store.min_offset(header.topic, header.queue_id)
         return Answer(header=headers.GetMinOffsetResponse(offset=at))
 
-    def search(
-        self, header: headers.SearchOffset, command: Command, connection: Connection
-    ) -> Soon:
+    def search(self, header: headers.SearchOffset, command: Command, connection: Caller) -> Soon:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at or after a time.
 
         With the upper boundary: the last one stored at or before it.
@@ -191,7 +189,7 @@ class OffsetProcessor:
         return self.store.reading(search)
 
     def earliest_store_time(
-        self, header: headers.GetEarliestMessageStoreTime, command: Command, connection: Connection
+        self, header: headers.GetEarliestMessageStoreTime, command: Command, connection: Caller
     ) -> Soon:
         """GET_EARLIEST_MSG_STORETIME: when the oldest message was stored, −1 for an empty queue."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
 
@@ -58,7 +58,7 @@ class ResetProcessor:
         self.offsets = tables.offsets
         self.clients = tables.clients
 
-    def reset(self, header: headers.ResetOffset, command: Command, connection: Connection) -> Soon:
+    def reset(self, header: headers.ResetOffset, command: Command, connection: Caller) -> Soon:
         """Reset the group in each queue; offsets by time may have to be looked up on disk."""
         topic = self.topics.get(header.topic)
         if topic is None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.puts import Hook
     from aerobee.broker.saved.save import Periodic, SavedTable
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Route
     from aerobee.store.results import Recovery
@@ -44,7 +45,7 @@ class HeldRequests(Protocol):
         """Run up to `most` woken requests again; returns how many may have put messages."""
         ...
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Caller) -> None:
         """Drop the requests of a closed connection."""
         ...
 

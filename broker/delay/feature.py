@@ -19,7 +19,7 @@ from aerobee.store.format.system_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.store.results import Recovery
 
@@ -63,7 +63,7 @@ class DelayFeature(Feature):
             log.warning("schedule.moved", **moved._asdict())
 
     def all_offsets(
-        self, header: GetAllDelayOffset, command: Command, connection: Connection
+        self, header: GetAllDelayOffset, command: Command, connection: Caller
     ) -> Answer:
         """GET_ALL_DELAY_OFFSET: the current content of `delayOffset.json`."""
         return Answer(body=msgspec.json.encode(self.offsets.document()))

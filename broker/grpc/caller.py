@@ -164,6 +164,10 @@ class Caller:
         self.channel.held += count - self._held
         self._held = count
 
+    def welcome(self) -> None:
+        """Let its connection stay: it has sent what needs no account."""
+        self.channel.welcome()
+
     def admit(self) -> None:
         """Count what its connection sends with that of others who have shown an account."""
         self.channel.admit()

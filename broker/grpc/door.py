@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -44,14 +44,12 @@ class Door:
 
     def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
-        origin: Any = caller
-        return self.worker.failed(command, origin, error)
+        return self.worker.failed(command, caller, error)
 
     def drop_held(self, caller: Caller) -> None:
         """Drop what is held for a caller that has gone."""
-        origin: Any = caller
         for held in self._held:
-            held.closed(origin)
+            held.closed(caller)
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

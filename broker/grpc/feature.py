@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.config.files.entries import ConfigurationError
 from aerobee.broker.config.settings.advertised import with_port
 from aerobee.broker.core.feature import Feature
-from aerobee.remoting.server import worker
 from aerobee.remoting.server.reactor import Listener
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
@@ -34,20 +33,11 @@ NEEDED: Final = frozenset({"ngh2", "google"})
 EXTRA: Final = re.compile(r"(.+?)\s*;\s*extra\s*==\s*['\"]grpc['\"]")
 
 
-NOT_COMPILED: Final = (
-    "grpcPort is set, and the compiled build does not serve it yet: install the pure build, or set"
-    " grpcPort to 0"
-)
-
-
 class GrpcFeature(Feature):
     """The port, its clients, and the messages that they work on."""
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
         """Load what the port needs. Raises: ConfigurationError."""
-        if not str(worker.__file__).endswith(".py"):
-            # Compiled handlers take connections of remoting and nothing else.
-            raise ConfigurationError([NOT_COMPILED])
         try:
             assembly = import_module("aerobee.broker.grpc.assembly")
         except ImportError as error:

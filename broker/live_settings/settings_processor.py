@@ -17,7 +17,7 @@ from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
     from aerobee.broker.live_settings.live_settings import LiveSettings
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin, namesrv
 
@@ -33,18 +33,18 @@ class SettingsProcessor:
         self._answered = live.version
 
     async def change(
-        self, header: admin.UpdateBrokerConfig, command: Command, connection: Connection
+        self, header: admin.UpdateBrokerConfig, command: Command, connection: Caller
     ) -> Answer:
         """UPDATE_BROKER_CONFIG: changes all settings of the request, or none."""
         return await self._change(command, connection, "")
 
     async def change_namesrv(
-        self, header: namesrv.UpdateNamesrvConfig, command: Command, connection: Connection
+        self, header: namesrv.UpdateNamesrvConfig, command: Command, connection: Caller
     ) -> Answer:
         """UPDATE_NAMESRV_CONFIG: as 25, for the settings of the name server."""
         return await self._change(command, connection, NAMESRV)
 
-    async def _change(self, command: Command, connection: Connection, part: str) -> Answer:
+    async def _change(self, command: Command, connection: Caller, part: str) -> Answer:
         by = str(connection.address)
         try:
             remark = await self._live.change(settings_asked(bytes(command.body), part=part), by)
@@ -56,7 +56,7 @@ class SettingsProcessor:
         return Answer(remark=remark or None)
 
     def settings(
-        self, header: admin.GetBrokerConfig, command: Command, connection: Connection
+        self, header: admin.GetBrokerConfig, command: Command, connection: Caller
     ) -> Answer:
         """GET_BROKER_CONFIG: the current values."""
         if self._answered != self._live.version:
@@ -69,7 +69,7 @@ class SettingsProcessor:
         return Answer(header=GetBrokerConfigResponse(version=version), body=body)
 
     def namesrv_settings(
-        self, header: namesrv.GetNamesrvConfig, command: Command, connection: Connection
+        self, header: namesrv.GetNamesrvConfig, command: Command, connection: Caller
     ) -> Answer:
         """GET_NAMESRV_CONFIG: the current values of the name server."""
         return Answer(body=namesrv_properties(self._live.config).encode())

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.feature import Service
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
 
@@ -200,7 +200,7 @@ class NamesrvController(Server):
             routes=self.role.route_table,
         )
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: Caller) -> None:
         connection.on_close.append(lambda closed, reason: self.role.connection_closed(closed))
 
     def _health(self, loop_turns: Check) -> Health:

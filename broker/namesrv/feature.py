@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.namesrv.name_server_link import NameServerLink
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Route
     from aerobee.store.results import Recovery
 
@@ -65,7 +65,7 @@ class NamesrvFeature(Feature):
         """Register again when brokerPermission has changed."""
         return self.registration.settings_changed()
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Caller) -> None:
         """Unregister the brokers that registered over this connection."""
         self.role.connection_closed(connection)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
     from aerobee.broker.namesrv.registrations import MinIdChange
     from aerobee.broker.saved.tables import Tables
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.store.clock import Clock
 
 SETTLE_S: Final = 0.5
@@ -115,7 +115,7 @@ class NamesrvRole:
             yield
             connection.close("the broker did not register again in time")
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Caller) -> None:
         """Unregister the brokers that registered over this connection."""
         self.requests.connection_closed(connection)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aerobee.broker.namesrv.registrations import BrokerConnection
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topic_processor import TableFile
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
@@ -95,7 +95,7 @@ class RouteProcessor:
         self.clock = clock
         self.began_ms = monotonic_ms(self.clock)
 
-    def shown_to(self, connection: Connection) -> Callable[[str], str | None]:
+    def shown_to(self, connection: Caller) -> Callable[[str], str | None]:
         """The addresses that a client is to see."""
 
         def shown(broker: str) -> str | None:
@@ -108,9 +108,7 @@ class RouteProcessor:
 
     # ── Clients ──
 
-    def route(
-        self, header: headers.GetRouteInfo, command: Command, connection: Connection
-    ) -> Answer:
+    def route(self, header: headers.GetRouteInfo, command: Command, connection: Caller) -> Answer:
         """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Creates no topic."""
         settings = self.settings
         wait_ms = settings.wait_seconds_for_service_s * 1000
@@ -131,14 +129,14 @@ class RouteProcessor:
         return Answer(body=route.to_bytes())
 
     def cluster_info(
-        self, header: headers.GetBrokerClusterInfo, command: Command, connection: Connection
+        self, header: headers.GetBrokerClusterInfo, command: Command, connection: Caller
     ) -> Answer:
         """GET_BROKER_CLUSTER_INFO: every broker of every cluster."""
         info = self.routes.cluster_info(self.shown_to(connection), monotonic_ms(self.clock))
         return Answer(body=info.to_bytes())
 
     def topic_list(
-        self, header: headers.GetAllTopicList, command: Command, connection: Connection
+        self, header: headers.GetAllTopicList, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
         if not self.settings.enable_all_topic_list:
@@ -146,7 +144,7 @@ class RouteProcessor:
         return topic_list(self.routes.topics())
 
     def topics_of_cluster(
-        self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
+        self, header: headers.GetTopicsByCluster, command: Command, connection: Caller
     ) -> Steps:
         """GET_TOPICS_BY_CLUSTER: empty for an unknown cluster."""
         self.check_topic_list()
@@ -158,21 +156,21 @@ class RouteProcessor:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
 
     def unit_topics(
-        self, header: headers.GetUnitTopicList, command: Command, connection: Connection
+        self, header: headers.GetUnitTopicList, command: Command, connection: Caller
     ) -> Steps:
         """GET_UNIT_TOPIC_LIST: topics of a unit."""
         self.check_topic_list()
         return topic_list(self.routes.queues.names(lambda queues: bool(flags(queues) & UNIT)))
 
     def unit_sub_topics(
-        self, header: headers.GetHasUnitSubTopicList, command: Command, connection: Connection
+        self, header: headers.GetHasUnitSubTopicList, command: Command, connection: Caller
     ) -> Steps:
         """GET_HAS_UNIT_SUB_TOPIC_LIST: topics that units subscribe to."""
         self.check_topic_list()
         return topic_list(self.routes.queues.names(lambda queues: bool(flags(queues) & UNIT_SUB)))
 
     def unit_sub_of_no_unit(
-        self, header: headers.GetHasUnitSubUnunitTopicList, command: Command, connection: Connection
+        self, header: headers.GetHasUnitSubUnunitTopicList, command: Command, connection: Caller
     ) -> Steps:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: those of them that belong to no unit."""
         self.check_topic_list()
@@ -181,7 +179,7 @@ class RouteProcessor:
         )
 
     def system_topics(
-        self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
+        self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Caller
     ) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: the topics named after clusters and brokers."""
         names, address = self.routes.system_names(self.shown_to(connection))
@@ -190,7 +188,7 @@ class RouteProcessor:
     # ── Brokers ──
 
     def register(
-        self, header: headers.RegisterBroker, command: Command, connection: Connection
+        self, header: headers.RegisterBroker, command: Command, connection: Caller
     ) -> Steps:
         """REGISTER_BROKER: a broker with all its topics, or with changed ones."""
         body = bytes(command.body)
@@ -245,7 +243,7 @@ class RouteProcessor:
         return (yield from kv_table(entries))
 
     def unregister(
-        self, header: headers.UnregisterBroker, command: Command, connection: Connection
+        self, header: headers.UnregisterBroker, command: Command, connection: Caller
     ) -> Steps:
         """UNREGISTER_BROKER: a broker leaves."""
         if self.routes.unregister(header.cluster_name, header.broker_addr):
@@ -254,7 +252,7 @@ class RouteProcessor:
         return DONE
 
     def query_data_version(
-        self, header: headers.QueryDataVersion, command: Command, connection: Connection
+        self, header: headers.QueryDataVersion, command: Command, connection: Caller
     ) -> Answer:
         """QUERY_DATA_VERSION: whether a broker's topics differ from those it registered."""
         stored = self.routes.stored_version(
@@ -267,14 +265,14 @@ class RouteProcessor:
         )
 
     def heartbeat(
-        self, header: headers.BrokerHeartbeat, command: Command, connection: Connection
+        self, header: headers.BrokerHeartbeat, command: Command, connection: Caller
     ) -> Answer:
         """BROKER_HEARTBEAT: renews a registration; ignored for an unregistered broker."""
         self.routes.seen(header.cluster_name, header.broker_addr, monotonic_ms(self.clock))
         return DONE
 
     def member_group(
-        self, header: headers.GetBrokerMemberGroup, command: Command, connection: Connection
+        self, header: headers.GetBrokerMemberGroup, command: Command, connection: Caller
     ) -> Answer:
         """GET_BROKER_MEMBER_GROUP: the addresses of a broker name; empty for an unknown name."""
         group = BrokerMemberGroup(broker_name=header.broker_name, cluster=header.cluster_name)
@@ -284,7 +282,7 @@ class RouteProcessor:
         return Answer(body=BrokerMemberGroupBody(broker_member_group=group).to_bytes())
 
     def register_topic(
-        self, header: headers.RegisterTopicInNamesrv, command: Command, connection: Connection
+        self, header: headers.RegisterTopicInNamesrv, command: Command, connection: Caller
     ) -> Answer:
         """REGISTER_TOPIC_IN_NAMESRV: the queues of one topic on registered brokers."""
         queues = TopicRouteData.from_client(command.body).queue_datas
@@ -299,37 +297,33 @@ class RouteProcessor:
     # ── Administrators ──
 
     def wipe_write_perm(
-        self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection
+        self, header: headers.WipeWritePermOfBroker, command: Command, connection: Caller
     ) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: makes all topics of a broker read-only."""
         count = yield from self.routes.wipe_write_perm(header.broker_name)
         return Answer(header=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
     def add_write_perm(
-        self, header: headers.AddWritePermOfBroker, command: Command, connection: Connection
+        self, header: headers.AddWritePermOfBroker, command: Command, connection: Caller
     ) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: makes all topics of a broker writable again."""
         count = yield from self.routes.add_write_perm(header.broker_name)
         return Answer(header=headers.AddWritePermOfBrokerResponse(add_topic_count=count))
 
     def delete_topic(
-        self, header: headers.DeleteTopicInNamesrv, command: Command, connection: Connection
+        self, header: headers.DeleteTopicInNamesrv, command: Command, connection: Caller
     ) -> Answer:
         """DELETE_TOPIC_IN_NAMESRV: deletes its route; brokers may register it again."""
         self.routes.delete_topic(header.topic, header.cluster_name or None)
         return DONE
 
-    def put_kv(
-        self, header: headers.PutKvConfig, command: Command, connection: Connection
-    ) -> Outcome:
+    def put_kv(self, header: headers.PutKvConfig, command: Command, connection: Caller) -> Outcome:
         """PUT_KV_CONFIG."""
         before = self.kv.get(header.namespace, header.key)
         self.kv.put(header.namespace, header.key, header.value)
         return self.done(header.namespace, {header.key: before}, {header.key: header.value})
 
-    def get_kv(
-        self, header: headers.GetKvConfig, command: Command, connection: Connection
-    ) -> Answer:
+    def get_kv(self, header: headers.GetKvConfig, command: Command, connection: Caller) -> Answer:
         """GET_KV_CONFIG."""
         value = self.kv.get(header.namespace, header.key)
         if value is None:
@@ -340,7 +334,7 @@ class RouteProcessor:
         return Answer(header=headers.GetKvConfigResponse(value=value))
 
     def delete_kv(
-        self, header: headers.DeleteKvConfig, command: Command, connection: Connection
+        self, header: headers.DeleteKvConfig, command: Command, connection: Caller
     ) -> Outcome:
         """DELETE_KV_CONFIG: succeeds for a missing key, too."""
         before = self.kv.get(header.namespace, header.key)
@@ -353,7 +347,7 @@ class RouteProcessor:
         return answer if self.saved.clean else when_saved(self.saved, "KV entry", answer)
 
     def kv_list(
-        self, header: headers.GetKvListByNamespace, command: Command, connection: Connection
+        self, header: headers.GetKvListByNamespace, command: Command, connection: Caller
     ) -> Steps:
         """GET_KVLIST_BY_NAMESPACE: all keys and values of a namespace."""
         entries = self.kv.namespace(header.namespace)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.bodies.pop import BatchAck
     from aerobee.remoting.wire.command import Command
@@ -84,7 +84,7 @@ class Acknowledge:
 
     # ── The requests ──
 
-    def one(self, header: AckMessage, command: Command, connection: Connection) -> Answer:
+    def one(self, header: AckMessage, command: Command, connection: Caller) -> Answer:
         """ACK_MESSAGE."""
         _check_group(header.consumer_group)
         self._check_queue(header.topic, header.queue_id, header.consumer_group)
@@ -99,7 +99,7 @@ class Acknowledge:
         return DONE
 
     def batch(
-        self, header: BatchAckMessage, command: Command, connection: Connection
+        self, header: BatchAckMessage, command: Command, connection: Caller
     ) -> Answer | Steps:
         """BATCH_ACK_MESSAGE: everything is checked before anything is stored."""
         request = BatchAckRequest.from_client(command.body)
@@ -142,9 +142,7 @@ class Acknowledge:
                     yield
         return DONE
 
-    def change(
-        self, header: ChangeInvisibleTime, command: Command, connection: Connection
-    ) -> Answer:
+    def change(self, header: ChangeInvisibleTime, command: Command, connection: Caller) -> Answer:
         """CHANGE_MESSAGE_INVISIBLETIME: invisible for that long from now on, under a new
         receipt.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.pop.pop_hold import PopHold
     from aerobee.broker.pop.pop_reader import PopReader
     from aerobee.broker.pull.access import ReadAccess
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import Notification, PollingInfo
@@ -43,7 +43,7 @@ class NotificationProcessor:
         self._hold = hold
         self._clock = clock
 
-    def notify(self, header: Notification, command: Command, connection: Connection) -> Outcome:
+    def notify(self, header: Notification, command: Command, connection: Caller) -> Outcome:
         """NOTIFICATION."""
         scope = self._checked(header)
         now_ms = self._clock.now_ms()
@@ -55,7 +55,7 @@ class NotificationProcessor:
         except NotInMemory:
             return self._reader.complete(lambda: self._attempt(request, scope, last=True))
 
-    def polling(self, header: PollingInfo, command: Command, connection: Connection) -> Answer:
+    def polling(self, header: PollingInfo, command: Command, connection: Caller) -> Answer:
         """POLLING_INFO: how many pops wait there."""
         self._access.broker()
         topic = self._access.topic(header.topic)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
@@ -92,7 +92,7 @@ class Pop:
         self._timed = out.timed
         self._turn = 0
 
-    def pop(self, header: PopMessage, command: Command, connection: Connection) -> Outcome:
+    def pop(self, header: PopMessage, command: Command, connection: Caller) -> Outcome:
         """Answer with messages, or hold the pop."""
         now_ms = self._clock.now_ms()
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
@@ -112,7 +112,7 @@ class Pop:
         reads = await self._reader.complete(lambda: self._reader.read(scope))
         return self._found(request, scope, reads, last=True)
 
-    def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
+    def peek(self, header: PeekMessage, command: Command, connection: Caller) -> Outcome:
         """As a pop, but without any effect."""
         access = self._access
         access.broker()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_hold import PopHold
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
 
 EARLY_MS: Final = 50
@@ -41,7 +41,7 @@ class HoldableRequest(NamedTuple, Generic[H]):
 
     header: H
     command: Command
-    connection: Connection
+    connection: Caller
     deadline: float
     """When it is answered at the latest, in seconds of the loop; minus infinity: at once."""
 

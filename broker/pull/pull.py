@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.pull.hold import Hold
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
@@ -81,7 +81,7 @@ class Pull:
         self._selective = SelectiveReader(core.store, core.clock)
 
     def pull(
-        self, header: PullMessage | LitePullMessage, command: Command, connection: Connection
+        self, header: PullMessage | LitePullMessage, command: Command, connection: Caller
     ) -> Outcome:
         """Answer with messages, or park the pull until some come."""
         self._check(header)
@@ -215,7 +215,7 @@ class Pull:
         self,
         header: PullMessage | LitePullMessage,
         command: Command,
-        connection: Connection,
+        connection: Caller,
         matches: Filter | None,
     ) -> bool:
         """Hold the pull; False when there is no room."""

@@ -12,7 +12,7 @@ from aerobee.remoting.wire.headers import query as headers
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
 
 
 class QueryFeature(Feature):
@@ -27,7 +27,7 @@ class QueryFeature(Feature):
             Route(headers.ViewMessageById, requests.by_id, "query"),
         )
 
-    def connection_closed(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Caller) -> None:
         """End its queries."""
         self._queries.closed(connection)
 

@@ -24,7 +24,7 @@ from aerobee.store.index.key_index import QUERY_THREADS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Later
     from aerobee.remoting.wire.command import Command
     from aerobee.store.index.key_search import KeySearch
@@ -56,15 +56,15 @@ class KeyQueries:
         """`flush` sends the answers that are ready."""
         self.store = store
         self._flush = flush
-        self._waiting: dict[Connection, deque[_Query]] = {}
+        self._waiting: dict[Caller, deque[_Query]] = {}
         """The queries of each connection, in order; one that is at work is the first."""
-        self._turns: deque[Connection] = deque()
+        self._turns: deque[Caller] = deque()
         """Connections whose next step nobody works at, in the order of their turns."""
         self._wanted = trio.Event()
         self._stopping = False
 
     async def by_key(
-        self, header: headers.QueryMessage, command: Command, connection: Connection
+        self, header: headers.QueryMessage, command: Command, connection: Caller
     ) -> Later:
         """QUERY_MESSAGE: the newest messages with a key in a time range, in the order of the
         log.
@@ -117,7 +117,7 @@ class KeyQueries:
             if self._turns:
                 await trio.sleep(REST_S)
 
-    async def _one_step(self, connection: Connection) -> None:
+    async def _one_step(self, connection: Caller) -> None:
         """One step of the first query of a connection, which may be its last."""
         waiting = self._waiting[connection]
         command, search = waiting[0]
@@ -140,7 +140,7 @@ class KeyQueries:
         else:
             del self._waiting[connection]
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Caller) -> None:
         """End the queries of a connection that has gone; one at work ends with its step."""
         if connection in self._waiting and connection in self._turns:
             self._turns.remove(connection)
@@ -152,7 +152,7 @@ class KeyQueries:
         while self._turns:
             self._end_all(self._turns.popleft())
 
-    def _end_all(self, connection: Connection) -> None:
+    def _end_all(self, connection: Caller) -> None:
         for command, search in self._waiting.pop(connection):
             connection.answer(command, self._answer_of(search))
 

@@ -14,7 +14,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import query as headers
     from aerobee.store.message_store import MessageStore
@@ -29,7 +29,7 @@ class QueryProcessor:
         self.guarded = guarded
 
     def by_id(
-        self, header: headers.ViewMessageById, command: Command, connection: Connection
+        self, header: headers.ViewMessageById, command: Command, connection: Caller
     ) -> Answer | Awaitable[Answer]:
         """VIEW_MESSAGE_BY_ID: the message that begins there, if one does."""
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from aerobee.broker.core.role import Role
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Handler, Outcome, Requests, Route, RunHandler
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
@@ -41,7 +41,7 @@ class SlaveGuard:
     def _refusing(self, handler: Handler, answer: Answer) -> Handler:
         role = self._role
 
-        def guarded(header: Header, command: Command, connection: Connection) -> Outcome:
+        def guarded(header: Header, command: Command, connection: Caller) -> Outcome:
             return answer if role.is_slave else handler(header, command, connection)
 
         return guarded
@@ -49,7 +49,7 @@ class SlaveGuard:
     def _pull(self, handler: Handler, answer: Answer) -> Handler:
         role, reads = self._role, self._reads
 
-        def guarded(header: Header, command: Command, connection: Connection) -> Outcome:
+        def guarded(header: Header, command: Command, connection: Caller) -> Outcome:
             refused = role.is_slave and not reads()
             return answer if refused else handler(header, command, connection)
 
@@ -59,7 +59,7 @@ class SlaveGuard:
         role = self._role
 
         def guarded(
-            header: Header, command: Command, connection: Connection, rest: Requests
+            header: Header, command: Command, connection: Caller, rest: Requests
         ) -> int | Outcome:
             # None of them is served together: each is the handler's, which refuses it.
             return 0 if role.is_slave else run(header, command, connection, rest)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.errors import Refusal
     from aerobee.broker.saved.save import SavedTable
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Plain
     from aerobee.remoting.wire.command import Command
@@ -154,7 +155,7 @@ class SendAnswers:
 
     # ── One send ──
 
-    def of_one(self, put: Put, command: Command, connection: Connection) -> Plain:
+    def of_one(self, put: Put, command: Command, connection: Caller) -> Plain:
         """Count and answer one send. Raises: Refusal, when nothing was stored."""
         result = put.result
         if result.status is not PutStatus.PUT_OK:
@@ -217,7 +218,7 @@ class SendAnswers:
         self,
         end_offset: int,
         command: Command,
-        connection: Connection,
+        connection: Caller,
         durable: Callable[[PutOutcome], None],
     ) -> None:
         stages = self._stages

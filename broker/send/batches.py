@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.special_sends import Special
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
@@ -46,7 +46,7 @@ class Batches:
         special: Special,
         header: SendMessage | SendMessageV2,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Steps:
         """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
         dedupe = self._dedupe

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.clients import ClientTable
     from aerobee.broker.core.core import Core
     from aerobee.broker.send.destinations import Destinations
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
 
@@ -56,7 +56,7 @@ class ReplyProcessor:
         self,
         header: SendReplyMessage | SendReplyMessageV2,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Answer:
         """Push the reply to the requester, keep it, and answer whether the push arrived."""
         _, queue_id, _ = self._destinations.place(header)
@@ -77,7 +77,7 @@ class ReplyProcessor:
         self,
         header: SendReplyMessage | SendReplyMessageV2,
         body: bytes,
-        connection: Connection,
+        connection: Caller,
     ) -> str | None:
         """Push the reply; None when the requester has it, else why not."""
         client_id = decode(header.properties or "").get("REPLY_TO_CLIENT")
@@ -115,7 +115,7 @@ class ReplyProcessor:
         self,
         header: SendReplyMessage | SendReplyMessageV2,
         body: bytes,
-        connection: Connection,
+        connection: Caller,
         response: SendMessageResponse,
     ) -> None:
         """Store the reply as it came; its offset goes into the response."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aerobee.broker.send.batches import Batches
     from aerobee.broker.send.destinations import Destinations
     from aerobee.broker.send.special_sends import SpecialSends
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
@@ -139,7 +140,7 @@ class Send:
         return len(stored)
 
     def one(
-        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Caller
     ) -> Outcome:
         """Store one message, whose answer is not as those of others (codes 10 and 310)."""
         saved = self._topic_file.clean
@@ -150,7 +151,7 @@ class Send:
         return self._answers.of_one(put, command, connection)
 
     def batch(
-        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Caller
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
         _, draft, special = self._checked(header, command, connection, True, False)
@@ -163,7 +164,7 @@ class Send:
         self,
         header: SendMessage | SendMessageV2,
         command: Command,
-        connection: Connection,
+        connection: Caller,
         batch: bool | None,
         saved: bool,
     ) -> Checked:

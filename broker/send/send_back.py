@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
     from aerobee.remoting.wire.bodies.topic import TopicConfig
@@ -79,7 +79,7 @@ class SendBack:
         self._waits_for_disk = core.config.store.sync_flush
 
     def take_back(
-        self, header: ConsumerSendMsgBack, command: Command, connection: Connection
+        self, header: ConsumerSendMsgBack, command: Command, connection: Caller
     ) -> Outcome:
         """Store a message again for its next retry, or as a dead letter."""
         group = self._groups.require(header.group, self._clock.now_ms())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.transactions.open_transactions import Transactions
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
@@ -52,7 +52,7 @@ class Way(Protocol):
         special: Special,
         header: SendMessage | SendMessageV2,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Outcome:
         """Put its messages, and answer. Raises: Refusal."""
 
@@ -104,7 +104,7 @@ class SpecialSends:
         special: Special,
         header: SendMessage | SendMessageV2,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Outcome:
         """Put the message where it belongs, and answer. Raises: Refusal."""
         _, topic, properties, waits, asks, unique, text, added = special

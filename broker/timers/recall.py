@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timer_properties import RecallHandle
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.store.results import PutOutcome
@@ -46,7 +46,7 @@ class RecallProcessor:
         self._topics = topics
         self._waits = core.config.answers_wait
 
-    def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
+    def recall(self, header: RecallMessage, command: Command, connection: Caller) -> Outcome:
         """Store the recall. Raises: Refusal."""
         handle = self._check(header)
         result = self._puts.put(*self._message(header, handle, connection))
@@ -99,7 +99,7 @@ class RecallProcessor:
         return handle
 
     def _message(
-        self, header: RecallMessage, handle: RecallHandle, connection: Connection
+        self, header: RecallMessage, handle: RecallHandle, connection: Caller
     ) -> tuple[MessageDraft, dict[str, str]]:
         now_ms = self._clock.now_ms()
         draft = MessageDraft(

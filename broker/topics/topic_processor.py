@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.counters.creation_times import CreationTimes
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.command import Command
@@ -70,16 +70,14 @@ class TopicProcessor:
         self.times = times
         self.page = page
 
-    def update(
-        self, header: headers.CreateTopic, command: Command, connection: Connection
-    ) -> Outcome:
+    def update(self, header: headers.CreateTopic, command: Command, connection: Caller) -> Outcome:
         """UPDATE_AND_CREATE_TOPIC; a config equal to the stored one changes nothing."""
         system = self.topics.is_system(header.topic)
         return self.times.measured(
             lambda: self._update(header, connection), self.clock, system=system
         )
 
-    def _update(self, header: headers.CreateTopic, connection: Connection) -> Plain:
+    def _update(self, header: headers.CreateTopic, connection: Caller) -> Plain:
         wanted = TopicConfig(
             topic_name=header.topic,
             read_queue_nums=header.read_queue_nums,
@@ -104,7 +102,7 @@ class TopicProcessor:
         return answer if self.saved.clean else when_saved(self.saved, "topic", answer)
 
     def update_all(
-        self, header: headers.CreateTopics, command: Command, connection: Connection
+        self, header: headers.CreateTopics, command: Command, connection: Caller
     ) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none when one is refused.
 
@@ -126,13 +124,13 @@ class TopicProcessor:
         return answer if self.saved.clean else when_saved(self.saved, "topics", answer)
 
     def system_topics(
-        self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Connection
+        self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Caller
     ) -> Answer:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: the broker's own topics."""
         return Answer(body=TopicList(topic_list=sorted(self.topics.system)).to_bytes())
 
     def config(
-        self, header: headers.GetTopicConfig, command: Command, connection: Connection
+        self, header: headers.GetTopicConfig, command: Command, connection: Caller
     ) -> Answer:
         """GET_TOPIC_CONFIG: one topic."""
         config = self.topics.get(header.topic)
@@ -141,7 +139,7 @@ class TopicProcessor:
         return Answer(body=msgspec.json.encode(config))
 
     def all_configs(
-        self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
+        self, header: headers.GetAllTopicConfig, command: Command, connection: Caller
     ) -> Steps:
         """GET_ALL_TOPIC_CONFIG: every topic, or one page of them."""
         table = self.topics.configs

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.transactions.open_transactions import Transactions
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.transaction import EndTransaction
     from aerobee.store.results import PutOutcome
 
-    MayEnd: TypeAlias = Callable[[Connection, str], bool]
+    MayEnd: TypeAlias = Callable[[Caller, str], bool]
 
 UNKNOWN: Final = 0
 DONE: Final = Answer()
@@ -56,7 +56,7 @@ class TransactionProcessor:
         """Whether who sent a request over this connection may end halves of a topic; None: all may.
         """
 
-    def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
+    def end(self, header: EndTransaction, command: Command, connection: Caller) -> Outcome:
         """Commit or roll back; a producer that reports "unknown" gets no answer."""
         wanted = header.commit_or_rollback
         if wanted == UNKNOWN:
@@ -73,7 +73,7 @@ class TransactionProcessor:
         reading: Awaitable[Half],
         header: EndTransaction,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Later:
         outcome = self._end(await reading, header, command, connection)
         self._puts.finish_round()
@@ -88,7 +88,7 @@ class TransactionProcessor:
             raise Refusal(SYSTEM_ERROR, "Find prepared transaction message failed")
         return Half.of(record)
 
-    def _check(self, half: Half, header: EndTransaction, connection: Connection) -> None:
+    def _check(self, half: Half, header: EndTransaction, connection: Caller) -> None:
         """Checks 2 and 3, in their order. Raises: Refusal.
 
         Old clients name no topic, and where a half is can be guessed: the right that counts is that
@@ -117,7 +117,7 @@ class TransactionProcessor:
     # ── Effects ──
 
     def _end(
-        self, half: Half, header: EndTransaction, command: Command, connection: Connection
+        self, half: Half, header: EndTransaction, command: Command, connection: Caller
     ) -> Later:
         """Check, and end the half if it is open. No await: it stays open until then."""
         self._check(half, header, connection)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aerobee.broker.users.acl_files import CutOff
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Handler, Later, Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.files.disk import Disk
@@ -91,7 +91,7 @@ class SharedUsers:
     def changing(self, handler: Handler) -> Handler:
         """The handler of a change, in its turn among all processes."""
 
-        def change(header: Any, command: Command, connection: Connection) -> Awaitable[Later]:
+        def change(header: Any, command: Command, connection: Caller) -> Awaitable[Later]:
             # Of a request that waits, the worker keeps the body alone.
             fields = command.ext_fields()
 
@@ -127,7 +127,7 @@ class SharedUsers:
         finally:
             self._disk.unlock(held)
 
-    async def _follow(self, asking: Connection | None = None) -> None:
+    async def _follow(self, asking: object = None) -> None:
         """Take over what other processes have written; the connection that asks for a change stays
         open. Raises: Refusal when it cannot be read: a change would write the tables of before over
         it.

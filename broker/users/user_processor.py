@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.users.acl_files import CutOff
     from aerobee.broker.users.acls import Acls
     from aerobee.broker.users.users import Users
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import auth as headers
@@ -78,7 +78,7 @@ class UserProcessor:
     # ── Users ──
 
     def create_user(
-        self, header: headers.CreateUser, command: Command, connection: Connection
+        self, header: headers.CreateUser, command: Command, connection: Caller
     ) -> Outcome:
         """AUTH_CREATE_USER."""
         wanted = self._wanted(header.username, command, connection)
@@ -92,7 +92,7 @@ class UserProcessor:
         return self._saved(change(user.username, None, user), acls=stale)
 
     def update_user(
-        self, header: headers.UpdateUser, command: Command, connection: Connection
+        self, header: headers.UpdateUser, command: Command, connection: Caller
     ) -> Outcome:
         """AUTH_UPDATE_USER: changes what the body has."""
         wanted = self._wanted(header.username, command, connection)
@@ -110,7 +110,7 @@ class UserProcessor:
         return self._saved(answer, cut_off=cut_off, asking=connection)
 
     def delete_user(
-        self, header: headers.DeleteUser, command: Command, connection: Connection
+        self, header: headers.DeleteUser, command: Command, connection: Caller
     ) -> Outcome:
         """AUTH_DELETE_USER: the user, and the policies; an unknown one is no error."""
         self._check_door(command, connection)
@@ -125,21 +125,19 @@ class UserProcessor:
         answer = change(name, before, None)
         return self._saved(answer, acls=self._acls.forget(name), cut_off=name, asking=connection)
 
-    def user(self, header: headers.GetUser, command: Command, connection: Connection) -> Answer:
+    def user(self, header: headers.GetUser, command: Command, connection: Caller) -> Answer:
         """AUTH_GET_USER: no body for an unknown one."""
         self._check_door(command, connection)
         user = self._users.get(checked_name(header.username))
         return DONE if user is None else Answer(body=without_secret(user).to_bytes())
 
-    def list_users(
-        self, header: headers.ListUser, command: Command, connection: Connection
-    ) -> Steps:
+    def list_users(self, header: headers.ListUser, command: Command, connection: Caller) -> Steps:
         """AUTH_LIST_USER: no body when there is none."""
         self._check_door(command, connection)
         body = yield from encoded(self._users.listed(header.filter))
         return DONE if body == NONE else Answer(body=body)
 
-    def _wanted(self, name: str | None, command: Command, connection: Connection) -> UserInfo:
+    def _wanted(self, name: str | None, command: Command, connection: Caller) -> UserInfo:
         self._check_door(command, connection)
         name = checked_name(name)
         return msgspec.structs.replace(UserInfo.from_client(command.body), username=name)
@@ -163,7 +161,7 @@ class UserProcessor:
         self,
         header: headers.CreateAcl | headers.UpdateAcl,
         command: Command,
-        connection: Connection,
+        connection: Caller,
     ) -> Steps:
         """AUTH_CREATE_ACL, AUTH_UPDATE_ACL: adds entries, each in place of the one on its
         resource.
@@ -186,7 +184,7 @@ class UserProcessor:
         return self._saved(answer, users=False, acls=True, cut_off=cut_off, asking=connection)
 
     def delete_acl(
-        self, header: headers.DeleteAcl, command: Command, connection: Connection
+        self, header: headers.DeleteAcl, command: Command, connection: Caller
     ) -> Outcome:
         """AUTH_DELETE_ACL: the entry on a resource, or without one the whole ACL."""
         name = self._known(header.subject, command, connection)
@@ -199,12 +197,12 @@ class UserProcessor:
         answer = change(name, before, rights_of(self._acls.get(name)))
         return self._saved(answer, users=False, acls=True, cut_off=name, asking=connection)
 
-    def acl(self, header: headers.GetAcl, command: Command, connection: Connection) -> Answer:
+    def acl(self, header: headers.GetAcl, command: Command, connection: Caller) -> Answer:
         """AUTH_GET_ACL: no body without policies."""
         acl = self._acls.get(self._known(header.subject, command, connection))
         return DONE if acl is None else Answer(body=acl.to_bytes())
 
-    def list_acls(self, header: headers.ListAcl, command: Command, connection: Connection) -> Steps:
+    def list_acls(self, header: headers.ListAcl, command: Command, connection: Caller) -> Steps:
         """AUTH_LIST_ACL: no body when there is none."""
         self._check_door(command, connection)
         text = bytearray()
@@ -218,7 +216,7 @@ class UserProcessor:
         # Not copied: 15 MiB take longer than a step may.
         return Answer(body=(memoryview(text), b"]")) if text else DONE
 
-    def _known(self, subject: str | None, command: Command, connection: Connection) -> str:
+    def _known(self, subject: str | None, command: Command, connection: Caller) -> str:
         self._check_door(command, connection)
         name = user_of(subject)
         if self._users.get(name) is None:
@@ -227,7 +225,7 @@ class UserProcessor:
 
     # ── Both ──
 
-    def _check_door(self, command: Command, connection: Connection) -> None:
+    def _check_door(self, command: Command, connection: Caller) -> None:
         """While users do not count yet, this host alone sees and prepares them. Raises: Refusal."""
         if self._enabled:
             return
@@ -244,7 +242,7 @@ class UserProcessor:
         users: bool = True,
         acls: bool = False,
         cut_off: str = "",
-        asking: Connection | None = None,
+        asking: object = None,
     ) -> Answer:
         """The answer, when both tables are on disk, and no connection serves a user whose rights
         have shrunk, but the one that asked. Raises: Refusal.

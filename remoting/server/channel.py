@@ -251,6 +251,10 @@ class Channel:
         if stage.pending:
             self.on(Event.STAGE_LEFT)
 
+    def welcome(self) -> None:
+        """Let it stay: it has sent what needs no account, and is no newcomer any more."""
+        self.context.shared.newcomers.remove(self)
+
     def admit(self) -> None:
         """Count what it sends with that of others who have shown an account."""
         shared = self.context.shared

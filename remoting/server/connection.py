@@ -20,8 +20,8 @@ from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 
 if TYPE_CHECKING:
     from aerobee.remoting.errors import FrameError
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.channel import NewSocket
-    from aerobee.remoting.server.peer import Caller
     from aerobee.remoting.server.pools import Pool, Waiting
     from aerobee.remoting.server.route_table import OpenRequest
     from aerobee.remoting.wire.answer import Answer

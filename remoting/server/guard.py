@@ -11,7 +11,7 @@ from aerobee.remoting.server.routes import is_steps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.answer import Answer
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
     Verdict: TypeAlias = Answer | Generator[None, None, Answer | None] | None
 
-    Gate: TypeAlias = Callable[[Command, Connection], Verdict]
+    Gate: TypeAlias = Callable[[Command, Caller], Verdict]
     """Asked before a request is served: the refusal, or None, or steps that end with one of them.
     It may postpone the request: then it is served or refused later.
     """
 
-    LetsPass: TypeAlias = Callable[[Command, Connection], bool]
+    LetsPass: TypeAlias = Callable[[Command, Caller], bool]
     """Whether the gate would let a request behind others of its connection pass, and note nothing;
     of any other it says no, and is asked about it in the ordinary way.
     """
 
 
-def passes(gate: Gate, command: Command, connection: Connection, route: PooledRoute) -> bool:
+def passes(gate: Gate, command: Command, connection: Caller, route: PooledRoute) -> bool:
     """Whether a request is served now. If not, the gate has refused it, or its connection goes on
     with it later.
     """
@@ -62,7 +62,7 @@ def refusal_later(refusal: Answer) -> Steps:
 def checked_first(
     checking: Generator[None, None, Answer | None],
     command: Command,
-    connection: Connection,
+    connection: Caller,
     route: PooledRoute,
 ) -> Steps:
     """The steps of a request that the gate checks in steps."""

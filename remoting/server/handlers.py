@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import trio
 
-    from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.peer import Caller
+    from aerobee.remoting.server.caller import Caller
+    from aerobee.remoting.server.peer import Asker
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Later, Outcome, Plain, Requests, Steps
     from aerobee.remoting.server.shared import Shared
@@ -65,7 +65,7 @@ class Handlers:
 
     def call(
         self,
-        connection: Connection,
+        connection: Caller,
         command: Command,
         arrived: float,
         route: PooledRoute,
@@ -129,7 +129,7 @@ class Handlers:
         self._settle(outcome, command, connection, route.pool, arrived)
         return 1
 
-    def go_on(self, connection: Connection) -> None:
+    def go_on(self, connection: Caller) -> None:
         """Go on with the current request of a connection until its turn is over."""
         assert connection.current is not None
         arrived, command, route, steps = connection.current
@@ -140,7 +140,7 @@ class Handlers:
             self.call(connection, command, arrived, route, steps)
 
     def _settle(
-        self, outcome: Plain, command: Command, connection: Connection, pool: Pool, arrived: float
+        self, outcome: Plain, command: Command, connection: Caller, pool: Pool, arrived: float
     ) -> None:
         """Answer, or arrange for the answer."""
         if isinstance(outcome, Answer):
@@ -160,7 +160,7 @@ class Handlers:
             command.release()
 
     def refuse(
-        self, connection: Caller, command: Command, pool: Pool, arrived: float, age_s: float
+        self, connection: Asker, command: Command, pool: Pool, arrived: float, age_s: float
     ) -> None:
         """Tell a request that its pool is full, or that it has waited too long."""
         self._stats.requests_refused += 1
@@ -246,7 +246,7 @@ class Handlers:
         waiting.command.uncount()
         queued.append((waiting, pool))
 
-    def readmit(self, peer: Caller) -> None:
+    def readmit(self, peer: Asker) -> None:
         """Queue requests that waited for their peer in their pools, as if they had come now: all of
         them when it has read everything, else one.
         """
@@ -263,7 +263,7 @@ class Handlers:
             return self.failed(waiting.command, waiting.connection, border.error)
         return outcome
 
-    def failed(self, command: Command, peer: Caller, error: Exception) -> Answer:
+    def failed(self, command: Command, peer: Asker, error: Exception) -> Answer:
         """The answer to a request that raised an error, now or after its wait."""
         answer = self._expected(error)
         if answer is not None:

@@ -73,15 +73,17 @@ class Peer(Protocol):
 class Newcomer(Peer, Protocol):
     """A channel as the boss sees it while it has shown nothing yet."""
 
-    host: bytes
+    @property
+    def host(self) -> bytes:
+        """Its address as records have it."""
 
     @property
     def postponed(self) -> bool:
         """Whether a request of it waits until it is resumed."""
 
 
-class Caller(Peer, Protocol):
-    """A peer whose requests the pools and the handlers serve."""
+class Asker(Protocol):
+    """Where a request comes from, as the pools see it."""
 
     working: int
     """Requests of it that a pool works on; the handlers maintain this and `queued`."""
@@ -89,11 +91,23 @@ class Caller(Peer, Protocol):
     """Requests queued until the peer reads, each with its pool."""
 
     @property
+    def address(self) -> str:
+        """Of the peer, with its port."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether anything is unsent that the kernel does not take."""
+
+    @property
     def backed_up(self) -> bool:
         """Whether its peer would not read another answer now."""
 
-    def answer(self, command: Command, answer: Answer) -> None:
-        """Queue an answer."""
+    def answer(self, command: Command, answer: Answer, *, held: bool = False) -> None:
+        """Queue an answer. `held`: the request has waited for a message."""
 
     def unanswered(self, command: Command) -> None:
         """Count a request that was served without an answer, if it was one-way."""

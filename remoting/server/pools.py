@@ -19,7 +19,7 @@ from aerobee.remoting.wire.command import answer_around
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from aerobee.remoting.server.peer import Caller
+    from aerobee.remoting.server.peer import Asker
     from aerobee.remoting.server.routes import Later
     from aerobee.remoting.wire.command import Command
 
@@ -84,7 +84,7 @@ class Waiting(NamedTuple):
     """An async request that has not begun: its coroutine runs nothing until it is awaited."""
 
     arrived: float
-    connection: Caller
+    connection: Asker
     command: Command
     work: Awaitable[Later]
     begun: bool = False
@@ -134,7 +134,7 @@ class Pool:
         self.most_of_one = max(1, width // 2)
         """Requests of one connection that run at a time; those whose effect has happened only wait
         for the disk together, and do not count."""
-        self.lines: dict[Caller, Line] = {}
+        self.lines: dict[Asker, Line] = {}
         """In the order of their turns."""
         self.queued = 0
         self.depth = 0
@@ -188,7 +188,7 @@ class Pool:
         self.queued += 1
         return False
 
-    def next(self, peer: Caller) -> Waiting | None:
+    def next(self, peer: Asker) -> Waiting | None:
         """The request that runs in place of one of this connection, which has ended."""
         lines = self.lines
         line = lines.pop(peer)

@@ -7,7 +7,7 @@ What a turn does not reach stays in the connection: the request in progress, the
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.channel import NewSocket
     from aerobee.remoting.server.guard import Gate, LetsPass
     from aerobee.remoting.server.left_bytes import LeftBytes
@@ -298,7 +299,7 @@ class Worker:
         return count
 
     def _admitted(
-        self, connection: Connection, command: Command, *, own: bool = False
+        self, connection: Caller, command: Command, *, own: bool = False
     ) -> PooledRoute | None:
         """The route of a request that is served now. None: it was refused, or waits for the gate;
         which does not look at our `own`.
@@ -324,7 +325,7 @@ class Worker:
             return route
         return None
 
-    def request(self, caller: Any, command: Command, *, own: bool = False) -> None:
+    def request(self, caller: Caller, command: Command, *, own: bool = False) -> None:
         """Serve a request that came in another form than a frame. `caller` stands for its
         connection, and gets the answer. `own`: it is ours, and needs no account.
         """
@@ -336,7 +337,7 @@ class Worker:
         caller.context.serve_run()
         self._call(caller, command, command.arrived, route)
 
-    def continued(self, caller: Any) -> None:
+    def continued(self, caller: Caller) -> None:
         """Go on with the request of a caller for a step."""
         self._handlers.go_on(caller)
 

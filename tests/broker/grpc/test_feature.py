@@ -8,14 +8,10 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aerobee.broker import __main__ as main
-from aerobee.broker.config.files.entries import ConfigurationError
-from aerobee.broker.grpc.feature import GrpcFeature
-from aerobee.remoting.server import worker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import rss_anon
 from tests.kit.ports import free_port
@@ -58,13 +54,6 @@ def test_a_missing_extra_refuses_the_start_with_the_command_that_helps(
     # Here they are installed, so the command has nothing to fetch; another name or number had.
     run = [*command, "--no-index", "--dry-run", "--quiet"]
     subprocess.run(run, check=True, capture_output=True, timeout=60.0)
-
-
-def test_the_compiled_build_refuses_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "__file__", "/lib/worker.cpython-311-x86_64-linux-gnu.so")
-    nothing: Any = None
-    with pytest.raises(ConfigurationError, match="the compiled build does not serve it yet"):
-        GrpcFeature(nothing, nothing, nothing)
 
 
 def test_without_the_port_nothing_of_it_is_loaded_and_with_it_little(tmp_path: Path) -> None:
