@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 import structlog
 import trio
 
-from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, offsets_of, split_key
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, SEPARATOR
 from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
@@ -23,6 +23,7 @@ from aerobee.broker.replication.master_calls import (
     pages,
     table_of,
 )
+from aerobee.broker.replication.offset_answer import offsets_in_parts
 from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.turns import in_slices
@@ -32,7 +33,7 @@ from aerobee.remoting.wire.headers.admin import GetTimerCheckPoint
 from aerobee.store.format.timer import TIMER_CHECK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from aerobee.broker.consumers.consumer_offsets import Offsets
     from aerobee.broker.consumers.tables import ConsumerTables
@@ -51,6 +52,8 @@ UNKNOWN_S: Final = 1.0
 REACH_S: Final = 1.0
 """How long the log may take to what the master had when it told its progress."""
 REACH_LOOK_S: Final = 0.01
+OF_OWN_GROUPS: Final = tuple(f"{SEPARATOR}{group}" for group in OWN_GROUPS)
+"""How the keys of the master's own services end."""
 UNREADABLE: Final = (ValueError, TypeError, AttributeError)
 """What a table of another shape raises; BodyError is one of the remoting."""
 
@@ -205,21 +208,31 @@ class MasterTables:
         A service that is done with a message has put a copy of it. Its progress counts once this
         log has all that the master had then: promoted before, this broker would lose the copy.
         """
-        document = await self._document(link, offset.GetAllConsumerOffset())
-        theirs = offsets_of(document)
+        theirs = await self._offsets_at(link)
         delays = await self._document(link, offset.GetAllDelayOffset())
         check = await self._timer_check(link)
         reached = await self._reach((await log_of(link, Tail(0))).end)
         if not reached:
-            theirs = {
-                key: queues for key, queues in theirs.items() if split_key(key)[1] not in OWN_GROUPS
-            }
+            for key in [key for key in theirs if key.endswith(OF_OWN_GROUPS)]:
+                del theirs[key]
         await in_slices(self._tables.consumers.offsets.merge(theirs, self._offsets))
         self._offsets = theirs
         if reached:
             self._tables.delays.merge(delays)
             if self._tables.timers is not None and check is not None:
                 self._tables.timers.take(check)
+
+    async def _offsets_at(self, link: MasterLink) -> dict[str, dict[int, int]]:
+        body = bytes((await answered(link, offset.GetAllConsumerOffset())).body)
+        theirs: dict[str, dict[int, int]] = {}
+
+        def take() -> Iterator[None]:
+            for key, queues in offsets_in_parts(body):
+                theirs.setdefault(key, {}).update(queues)
+                yield
+
+        await in_slices(take())
+        return theirs
 
     async def _reach(self, end: int) -> bool:
         """Whether the log of this slave is there soon."""
