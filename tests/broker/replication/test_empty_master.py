@@ -47,16 +47,16 @@ async def check(master: Desk, network: Network) -> None:
 
 @asynccontextmanager
 async def slave_and_names(root: Path, bodies: int) -> AsyncIterator[Network]:
-    """A slave with so many messages, which has the name server."""
-    async with open_desk(root / "slave", **SLAVE) as slave:
+    """A slave with so many messages, and a name server that knows it."""
+    async with open_desk(root / "names") as names, open_desk(root / "slave", **SLAVE) as slave:
         slave.topic()
         slave.store.be_master()
         slave.broker.core.role.is_slave = False
         for _ in range(bodies):
             assert (await slave.send()).code == 0
-        routes = slave.broker.namesrv.route_table
+        routes = names.broker.namesrv.route_table
         routes.brokers["desk"] = Broker("DefaultCluster", "desk", {1: AT})
-        yield Network(names=Link(slave), slave=Link(slave))
+        yield Network(names=Link(names), slave=Link(slave))
 
 
 @pytest.mark.parametrize(
