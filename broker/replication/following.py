@@ -16,13 +16,20 @@ import structlog
 import trio
 
 from aerobee.broker.config.settings.broker import BrokerRole
-from aerobee.broker.replication.master_calls import MasterRefused, first_reason, log_of
+from aerobee.broker.replication.group_names import other_group
+from aerobee.broker.replication.master_calls import (
+    MasterRefused,
+    answered,
+    first_reason,
+    log_of,
+)
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import SavedRole, write_role
 from aerobee.broker.replication.slaves import pace_of
 from aerobee.broker.replication.tails import REMEDY, Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.headers.admin import GetBrokerConfig
 from aerobee.store.errors import ReplicationRefused
 
 if TYPE_CHECKING:
@@ -243,12 +250,29 @@ class Following:
         async with self._connect(master.address) as link:
             if not await self._is_latest(link, end):
                 return False
+            if problem := await self._other_group(link):
+                self._tell(State.STUCK, problem)
+                return False
             theirs = await log_of(link, tail)
         if problem := deleted(tail, theirs):
             self._tell(State.STUCK, problem)
         elif problem := difference(tail, theirs):
             self._tell(State.DIVERGED, problem)
         return not problem
+
+    async def _other_group(self, link: MasterLink) -> str:
+        """Why the broker that answers is no master of this slave, in words; empty: it is one.
+
+        A shadow has a name of its own. Raises: MasterRefused, RemotingError.
+        """
+        if self._log_in.shadow:
+            return ""
+        try:
+            settings = (await answered(link, GetBrokerConfig())).body
+        except MasterRefused:
+            # An account may have fewer rights than this takes; the logs are compared all the same.
+            return ""
+        return other_group(bytes(settings), self._core.config.broker)
 
     async def _is_latest(self, link: MasterLink, end: int) -> bool:
         """Whether no later master is known; the epoch of a new one is kept before it is followed.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tests.kit.broker_process import BrokerProcess
     from tests.kit.campaign import Cycle, Run
     from tests.kit.load import Load
+    from tests.kit.replicas import Pair
 
 CYCLES_PER_PAIR = 20
 ACKS = (20, 600)
@@ -56,13 +57,14 @@ AWAY = {SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT}
 DISKS = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
 
-class Life:
-    """A pair, and all that was sent to it."""
+class Ledger:
+    """All that was sent to a pair, and where it is."""
 
-    def __init__(self, run: Run, pair: Replicas) -> None:
+    def __init__(self, run: Run, pair: Pair, *, pipelined: bool = True) -> None:
+        """`pipelined`: the master stores what one connection sends in the order of the requests."""
         self.run = run
         self.pair = pair
-        self.history = History()
+        self.history = History(pipelined=pipelined)
         self.sent = self.acked = self.loads = 0
 
     @contextmanager
@@ -102,6 +104,15 @@ class Life:
         self.run.counts["sent"] += sent - self.sent
         self.run.counts["acknowledged"] += acked - self.acked
         self.sent, self.acked = sent, acked
+
+
+class Life(Ledger):
+    """A pair of ours, and all that was sent to it."""
+
+    pair: Replicas
+
+    def __init__(self, run: Run, pair: Replicas) -> None:
+        super().__init__(run, pair)
 
     def end(self) -> None:
         """Both stop, and their files are sound by themselves."""
@@ -248,3 +259,15 @@ H4 = Campaign(
     t2=20,
     run=lambda run: pairs(run, empty_the_slave),
 )
+
+
+FAULTS = (kill_the_master, kill_the_slave, stall, empty_the_slave)
+ONE_PAIR = Campaign(
+    key="H1-4",
+    title="the faults of H1 to H4 in turn, with one pair",
+    unit="faults",
+    t1=len(FAULTS),
+    t2=len(FAULTS),
+    run=lambda run: pairs(run, lambda life, cycle: FAULTS[cycle.number % len(FAULTS)](life, cycle)),
+)
+"""What every run of the tests does of them: the start of a pair takes longer than a fault."""

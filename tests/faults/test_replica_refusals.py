@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.broker_process import BrokerProcess
+from tests.faults.test_disk_full import fill_up
+from tests.kit.broker_process import BrokerProcess, MiB
 from tests.kit.health import events
+from tests.kit.mounts import small_file_system
 from tests.kit.odd_broker import clock_ahead
 from tests.kit.ports import HOST
 from tests.kit.replicas import (
     MASTER,
     SEGMENT_BYTES,
     Replicas,
+    ha_status,
     log_end,
     make_topics,
     probe,
@@ -31,6 +34,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.ours]
 TOLD_WITHIN_S = 30.0
 DAY_S = 86_400
 AWAY = {11, 12}
+SERVICE_NOT_AVAILABLE = 14
+DISK_BYTES = 24 * MiB
 
 
 @pytest.fixture
@@ -40,24 +45,31 @@ def pair(tmp_path: Path) -> Iterator[Replicas]:
 
 
 def diverged(slave: BrokerProcess) -> str:
+    """Wait until a slave says that the logs differ; its reason."""
+    return told(slave, "replication.diverged")
+
+
+def told(slave: BrokerProcess, event: str) -> str:
     """Wait until a slave says so; its reason."""
     return eventually(
         lambda: next(
-            (
-                str(one["reason"])
-                for one in events(slave.log.read_text())
-                if one["event"] == "replication.diverged"
-            ),
+            (str(one["reason"]) for one in events(slave.log.read_text()) if one["event"] == event),
             "",
         ),
         within_s=TOLD_WITHIN_S,
-        what="the slave says that the logs differ",
+        what=f"the slave says {event}",
     )
 
 
 def send(address: str, count: int) -> None:
     for _ in range(count):
         probe(address)
+
+
+def follows(slave: BrokerProcess) -> bool:
+    """Whether a slave says that it gets what its master writes."""
+    client = ha_status(slave.address)["haClientRuntimeInfo"]
+    return bool(client["state"] == "following")
 
 
 def files_of(root: Path) -> dict[str, bytes]:
@@ -111,6 +123,43 @@ def test_a_slave_of_two_masters_stays_with_the_log_that_it_has(
     pair.slave.start()
     pair.until_in_sync()
     pair.until_equal()
+
+
+@pytest.mark.parametrize("key", ["brokerName", "brokerClusterName"])
+def test_an_empty_slave_of_another_group_copies_nothing(pair: Replicas, key: str) -> None:
+    send(pair.master.address, 20)
+    pair.empty_the_slave()
+    mine = pair.slave.settings
+    pair.slave.settings = {**mine, key: "elsewhere"}
+    pair.slave.start()
+    assert f"{key} is " in told(pair.slave, "replication.stuck")
+    assert log_end(pair.slave.address) == 0
+    assert probe(pair.master.address) in AWAY
+    pair.slave.kill()
+    pair.slave.settings = mine
+    pair.slave.start()
+    pair.until_in_sync()
+    pair.until_equal()
+
+
+def test_a_master_whose_disk_is_full_refuses_and_its_slave_is_unharmed(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "small", size_bytes=DISK_BYTES) as small:
+        root, filler = tmp_path / "pair", small / "filler"
+        with Replicas(root, master_data=small / "master") as pair:
+            send(pair.master.address, 20)
+            end = pair.until_equal()
+            fill_up(filler)
+            body = bytes(SEGMENT_BYTES // 8)
+            eventually(
+                lambda: probe(pair.master.address, body=body) == SERVICE_NOT_AVAILABLE,
+                within_s=TOLD_WITHIN_S,
+                what="a send that is refused for the full disk",
+            )
+            assert pair.until_equal() > end
+            assert follows(pair.slave)
+            filler.unlink()
+            pair.until_in_sync()
+            pair.until_equal()
 
 
 def test_segments_of_another_size_are_named(pair: Replicas) -> None:

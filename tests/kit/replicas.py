@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tests.kit.history import History, Stored
+    from tests.kit.java_server import JavaBroker
     from tests.kit.split_network import SplitNetwork
 
 SEGMENT_BYTES = 262_144
@@ -61,32 +62,11 @@ MASTER: dict[str, object] = {
 SLAVE: dict[str, object] = {**COMMON, "brokerRole": "SLAVE", "brokerId": 1}
 
 
-class Replicas:
-    """Both of them, from `with` to its end."""
+class Pair:
+    """A master and its slave, from `with` to its end."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        of_master: Mapping[str, object] | None = None,
-        of_slave: Mapping[str, object] | None = None,
-        slave_data: Path | None = None,
-        network: SplitNetwork | None = None,
-    ) -> None:
-        """`of_slave` may name another haMasterAddress; the slave runs in a `network` of its own."""
-        here, there = (network.here, network.there) if network else (HOST, HOST)
-        root.mkdir(parents=True, exist_ok=True)
-        open_to_others = {"bindAddress": "0.0.0.0", "insecure": True} if network else {}
-        settings = {**MASTER, "haPeers": there, "brokerIP1": here, **open_to_others}
-        settings |= of_master or {}
-        self.master = BrokerProcess(data=root / "master", settings=settings, host=here)
-        to_master = {"haMasterAddress": f"{here}:{self.master.ports.ha}", "brokerIP1": there}
-        settings = {**SLAVE, **to_master, **open_to_others, **(of_slave or {})}
-        log = root / "slave.log"
-        data = slave_data or root / "slave"
-        self.slave = BrokerProcess(data=data, settings=settings, log_path=log, host=there)
-        if network is not None:
-            self.slave.network = network.name
+    master: BrokerProcess | JavaBroker
+    slave: BrokerProcess | JavaBroker
 
     def __enter__(self) -> Self:
         self.master.start()
@@ -136,6 +116,43 @@ class Replicas:
         expect_prefix(self.slave.data, self.master.data, end)
         expect_queues(self.slave.data, self.master.data, begin)
         return end
+
+
+class Replicas(Pair):
+    """Both of them are ours."""
+
+    master: BrokerProcess
+    slave: BrokerProcess
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        of_master: Mapping[str, object] | None = None,
+        of_slave: Mapping[str, object] | None = None,
+        master_data: Path | None = None,
+        slave_data: Path | None = None,
+        network: SplitNetwork | None = None,
+    ) -> None:
+        """`of_slave` may name another haMasterAddress; the slave runs in a `network` of its own."""
+        here, there = (network.here, network.there) if network else (HOST, HOST)
+        root.mkdir(parents=True, exist_ok=True)
+        open_to_others = {"bindAddress": "0.0.0.0", "insecure": True} if network else {}
+        settings = {**MASTER, "haPeers": there, "brokerIP1": here, **open_to_others}
+        settings |= of_master or {}
+        self.master = BrokerProcess(
+            data=master_data or root / "master",
+            settings=settings,
+            log_path=root / "master.log",
+            host=here,
+        )
+        to_master = {"haMasterAddress": f"{here}:{self.master.ports.ha}", "brokerIP1": there}
+        settings = {**SLAVE, **to_master, **open_to_others, **(of_slave or {})}
+        log = root / "slave.log"
+        data = slave_data or root / "slave"
+        self.slave = BrokerProcess(data=data, settings=settings, log_path=log, host=there)
+        if network is not None:
+            self.slave.network = network.name
 
     def empty_the_slave(self) -> None:
         """Its disk is lost."""

@@ -104,6 +104,30 @@ async def test_a_slave_ahead_of_its_master_is_refused(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_slave_of_another_cluster_or_name_copies_nothing(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    other = {"broker_name": "other", "broker_cluster_name": "Elsewhere"}
+    async with open_pair(tmp_path, of_master=other) as pair:
+        await fill(pair.master, b"one")
+        await nursery.start(pair.following.run)
+        await until(pair, State.STUCK)
+        assert "brokerClusterName is Elsewhere there" in str(pair.following.trouble())
+        assert "brokerName is other there" in pair.following.problem
+        assert pair.slave.store.commit_log.max_offset == 0
+        assert not pair.master.store.log_out.followers
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_shadow_has_a_name_of_its_own(tmp_path: Path, nursery: trio.Nursery) -> None:
+    async with open_pair(tmp_path, of_master={"broker_name": "other"}) as pair:
+        pair.slave.store.log_in.shadow = True
+        await fill(pair.master, b"one")
+        await nursery.start(pair.following.run)
+        await until_true(lambda: pair.equal)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_master_that_cannot_be_asked_is_said_and_tried_again(
     tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
 ) -> None:
