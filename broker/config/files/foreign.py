@@ -34,13 +34,21 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             "enableDLegerCommitLog enableControllerMode duplicationEnable enableLmq"
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
             " fetchNamesrvAddrByAddressServer"
-            " fetchNameSrvAddrByDnsLookup proxyProtocolFrom",
+            " fetchNameSrvAddrByDnsLookup proxyProtocolFrom enableSlaveActingMaster"
+            " enableRemoteEscape",
         ),
         (frozenset({"", "default"}), "storeType"),
     )
     for name in names.split()
 }
 """Canonical name → the values that ask for no feature and are accepted."""
+
+INSTEAD: Mapping[str, str] = dict.fromkeys(
+    map(canon, ("enableSlaveActingMaster", "enableRemoteEscape")),
+    "a slave keeps delays, timers and pops for its master, or for itself once `aerobee ha promote`"
+    " has made it the master",
+)
+"""Canonical name → what this broker does in place of the feature."""
 
 
 def known_name(name: str) -> str:
@@ -53,4 +61,6 @@ def objection(name: str, text: str) -> str:
     harmless = HARMLESS.get(canon(name))
     if harmless is None or text.strip().lower() in harmless:
         return ""
-    return f"{text.strip()} asks for something that this broker does not do"
+    reason = f"{text.strip()} asks for something that this broker does not do"
+    instead = INSTEAD.get(canon(name), "")
+    return f"{reason}: {instead}" if instead else reason

@@ -100,6 +100,13 @@ def test_a_value_that_asks_for_what_is_not_done_is_refused(line: str) -> None:
     assert java(line.replace("true", "false").replace("=defaultRocksDB", "=default")).problems == []
 
 
+@pytest.mark.parametrize("key", ["enableSlaveActingMaster", "enableRemoteEscape"])
+def test_a_slave_that_is_to_act_as_master_is_refused_with_what_there_is(key: str) -> None:
+    (problem,) = java(f"{key}=true").problems
+    assert "`aerobee ha promote`" in problem
+    assert java(f"{key}=false").problems == []
+
+
 def test_a_setting_of_ours_that_is_not_there_yet_is_refused_not_ignored() -> None:
     assert yaml("proxy_protocol_from: ''").problems == []
     assert "does not do" in yaml("proxy_protocol_from: 10.0.0.0/8").problems[0]
