@@ -113,7 +113,13 @@ class Broker:
         )
         sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(
-            core, self.topics, consumers, sampling=sampling, delays=delays, timers=wheel
+            core,
+            self.topics,
+            consumers,
+            sampling=sampling,
+            delays=delays,
+            timers=wheel,
+            replication=self.replication.told,
         )
         self.admin = add(admin)
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None

@@ -81,6 +81,7 @@ def broker_row(broker: BrokerInfo, stats: dict[str, str], state: str) -> dict[st
         "out_per_s": first_number(out),
         "in_today": today(stats, "msgPut"),
         "disk": first_number(stats.get("commitLogDiskRatio")),
+        "replication": stats.get("aerobeeReplication") or None,
     }
 
 

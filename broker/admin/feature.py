@@ -15,6 +15,8 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin, cleanup, topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
@@ -35,8 +37,11 @@ class AdminFeature(Feature):
         sampling: Sampling,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
+        replication: Callable[[], str],
     ) -> None:
-        info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers)
+        info = RuntimeInfo(
+            core, sampling=sampling, delays=delays, timers=timers, replication=replication
+        )
         ask = AdminProcessor(core, consumers=consumers, samples=sampling.samples, runtime_info=info)
         consumption = ConsumptionProcessor(
             core, topics=topics.table, consumers=consumers, samples=sampling.samples

@@ -19,7 +19,7 @@ from aerobee.store.format.system_names import SCHEDULE_TOPIC
 from aerobee.store.space.watermark import used_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from aerobee.broker.core.core import Core
@@ -67,8 +67,9 @@ class RuntimeInfo:
         sampling: Sampling,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
+        replication: Callable[[], str],
     ) -> None:
-        """`timers` is None without the timer wheel."""
+        """`timers` is None without the timer wheel; `replication` says how slaves stand."""
         self._config = core.config
         self._store = core.store
         self._disk = core.disk
@@ -78,6 +79,7 @@ class RuntimeInfo:
         self._sampling = sampling
         self._delays = delays
         self._timers = timers
+        self._replication = replication
         self._began_ms = core.began_ms
         self._began = core.began
 
@@ -102,6 +104,7 @@ class RuntimeInfo:
             # Ours beside RocketMQ's: its version says which protocol this broker speaks.
             "aerobeeVersion": build().version,
             "aerobeeUptimeSeconds": str(seconds),
+            "aerobeeReplication": self._replication(),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]",
             "startAcceptSendRequestTimeStamp": str(gate_ms),
         }

@@ -133,6 +133,22 @@ class ReplicationFeature(Feature):
             return ""
         return str(self.following.state)
 
+    def told(self) -> str:
+        """How this broker stands, in a few words; empty of one that has nothing to do with slaves.
+
+        A slave's state, or how many slaves of a master have what they should.
+        """
+        config = self._core.config
+        if state := self.slave_state():
+            return state
+        if not config.replication.is_on:
+            return ""
+        slaves = self.slave_figures().values()
+        in_sync = sum(slave.in_sync for slave in slaves)
+        if config.needed_slaves:
+            return f"{in_sync} of {config.needed_slaves} slaves in sync"
+        return f"{in_sync} of {len(slaves)} slaves in sync" if slaves else "no slave"
+
     def trouble(self) -> str | None:
         """What keeps this slave from its master until a person mends it."""
         return None if self.following is None else self.following.trouble()

@@ -23,6 +23,7 @@ def test_brokers_are_shown_with_their_figures(call: Call, broker: AnyBroker) -> 
     assert row["version"].startswith("V5")
     assert (row["state"], row["aerobee"]) == ("up", __version__)
     assert row["uptime_s"] >= 0
+    assert row["replication"] is None
     titles, values = (line.split("\t") for line in call("cluster", "info").out.splitlines())
     shown = dict(zip(titles, values, strict=True))
     assert shown["broker"] == row["broker"]

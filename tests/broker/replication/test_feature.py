@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.remoting.server.routes import HELD
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.admin import GetBrokerRuntimeInfo
 from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
 from aerobee.store.format.ha import encode_report
-from tests.broker.desk import open_desk, send_header
+from tests.broker.desk import body_of, open_desk, send_header
 from tests.broker.records import records_of
 
 if TYPE_CHECKING:
@@ -103,3 +105,28 @@ async def test_what_a_consumer_sends_back_waits_for_no_slave(tmp_path: Path) -> 
         record = records_of(desk.store, "t")[-1]
         header = ConsumerSendMsgBack(offset=record.physical_offset, group="g", delay_level=3)
         assert (await desk.ask(header)).code == Code.SUCCESS
+
+
+async def test_a_master_says_in_a_few_words_how_its_slaves_stand(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path / "sync", **SYNC_MASTER) as desk:
+        told = desk.broker.replication.told
+        assert told() == "0 of 1 slaves in sync"
+        async with slave_of(desk):
+            assert told() == "1 of 1 slaves in sync"
+    replication = ReplicationConfig(ha_peers="10.0.0.2")
+    async with open_desk(tmp_path / "async", replication=replication) as desk:
+        told = desk.broker.replication.told
+        assert told() == "no slave"
+        async with slave_of(desk):
+            assert told() == "1 of 1 slaves in sync"
+    async with open_desk(tmp_path / "alone") as desk:
+        assert desk.broker.replication.told() == ""
+
+
+async def test_a_slave_says_its_state(tmp_path: Path) -> None:
+    role: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
+    async with open_desk(tmp_path, **role) as desk:
+        info = json.loads(body_of(await desk.ask(GetBrokerRuntimeInfo())))["table"]
+        assert info["aerobeeReplication"] == "searching"
