@@ -290,8 +290,13 @@ class Supervisor(Server):
         return reasons
 
     def _unregistered(self, name: str) -> str | None:
-        """Why no client finds a member that is ready by itself; None: they do."""
-        if self.names.role.route_table.holder(name, MASTER_ID) is not None:
+        """Why no client finds a member that is ready by itself; None: they do.
+
+        A slave has the number of the settings, until it is made the master.
+        """
+        holder = self.names.role.route_table.holder
+        numbers = {self.config.broker.broker_id, MASTER_ID}
+        if any(holder(name, number) is not None for number in numbers):
             return None
         return "not registered with the name server: namesrv.unreachable in its log says why"
 
