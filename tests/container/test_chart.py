@@ -116,6 +116,32 @@ def test_every_value_set_gives_manifests_that_kubernetes_reads() -> None:
     assert "AEROBEE_INSECURE" not in rendered
 
 
+def test_two_releases_are_a_master_and_its_slave() -> None:
+    """As docs/operations/container.md says it."""
+    master = template(
+        "insecure=true",
+        "config.haPeers=10.244.0.0/16",
+        "config.brokerRole=SYNC_MASTER",
+        "config.inSyncReplicas=2",
+        name="orders",
+    ).stdout
+    assert read(master) == KINDS
+    assert master.count("containerPort: 10912") == master.count("port: ha, protocol") == 1
+    assert 'value: "orders-aerobee"' in master
+    slave = template(
+        "insecure=true",
+        "config.brokerName=orders-aerobee",
+        "config.brokerRole=SLAVE",
+        "config.brokerId=1",
+        "config.haMasterAddress=orders-aerobee-headless.mq.svc:10912",
+        name="orders-b",
+    ).stdout
+    assert read(slave) == KINDS
+    assert "10912" not in slave.replace("svc:10912", "")
+    assert 'value: "orders-aerobee"' in slave
+    assert "name: orders-b-aerobee" in slave
+
+
 def test_a_broker_for_everybody_needs_a_word() -> None:
     refused = template()
     assert refused.returncode != 0

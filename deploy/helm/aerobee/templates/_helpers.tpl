@@ -28,3 +28,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- define "aerobee.advertised" -}}
 {{- default (printf "%s.%s.svc" (include "aerobee.fullname" .) .Release.Namespace) .Values.advertisedHost -}}
 {{- end }}
+
+{{/* Where slaves find the log. */}}
+{{- define "aerobee.haPort" -}}
+{{- int (default 10912 .Values.config.haListenPort) -}}
+{{- end }}
