@@ -146,6 +146,9 @@ class StageSocket(TrickleSocket):
         return super().recv_into(view)
 
 
+ENDLESS_S = 600.0
+
+
 class HandTime:
     """What `monotonic` says, in seconds."""
 
@@ -190,6 +193,9 @@ class Stage:
             self.reactor.guard(gate, lambda *_: False)
         self.poller = FakePoller()
         self.selector = self.reactor.add_selector(self.poller)
+        if not isinstance(vars(selector_module)["monotonic"], HandTime):
+            # A round ends when all is served, however slow the machine is.
+            self.selector._round_s = ENDLESS_S
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
         self.worker = Worker(routes, lambda _: None, nursery, self.reactor.shared, gate)
 
