@@ -7,8 +7,9 @@ is there. Any other send gets an answer of its own, in the encoding of its reque
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
 import trio
 
 from aerobee.broker.answers import KEPT_CODES, first_put_refused
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 
-class Put(NamedTuple):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """What was put for one request, and what its answer says of it."""
 
     result: PutResult

@@ -17,6 +17,8 @@ from aerobee.store.format.message_id import offset_ids
 from aerobee.store.format.system_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Sequence
+
     from aerobee.broker.core.core import Core
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
     from aerobee.store.format.record import MessageDraft
 
+ASKING: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
+"""Properties of the request that may ask for what a batch cannot have."""
 IDS_STEP: Final = 2_000
 """Ids of stored messages that are formatted in one step."""
 
@@ -39,6 +43,7 @@ class Batches:
         self._store_host = core.store_host
         self._answers = answers
         self._dedupe = dedupe
+        self._deduped: Collection[str] = frozenset() if dedupe is None else dedupe.topics
 
     def serve(
         self,
@@ -49,11 +54,11 @@ class Batches:
         connection: Caller,
     ) -> Steps:
         """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
-        dedupe = self._dedupe
         try:
             _refuse_in_batch(header, special.properties)
-            if dedupe is not None and draft.topic in dedupe.topics:
-                result = dedupe.put_batch(draft, command.body, special.topic.read_queue_nums)
+            if self._dedupe is not None and draft.topic in self._deduped:
+                queues = special.topic.read_queue_nums
+                result = self._dedupe.put_batch(draft, command.body, queues)
             else:
                 result = yield from self._store.writer.put_batch_in_steps(
                     draft,
@@ -63,18 +68,26 @@ class Batches:
                 )
         except Refusal as refused:
             raise self._answers.refused(refused) from None
-        offsets, ids = result.offsets, []
-        for begin in range(0, len(offsets), IDS_STEP):
-            if len(offsets) > IDS_STEP:
-                yield
-            ids.append(offset_ids(self._store_host, offsets[begin : begin + IDS_STEP]))
-        put = Put(result, draft, draft.queue_id, None, special.waits, msg_ids=",".join(ids))
+        ids = None
+        if len(result.offsets) > IDS_STEP:
+            ids = yield from self._ids(result.offsets)
+        put = Put(result, draft, draft.queue_id, None, special.waits, msg_ids=ids)
         return self._answers.of_one(put, command, connection)
+
+    def _ids(self, offsets: Sequence[int]) -> Generator[None, None, str]:
+        """The ids of many messages."""
+        ids = []
+        for begin in range(0, len(offsets), IDS_STEP):
+            yield
+            ids.append(offset_ids(self._store_host, offsets[begin : begin + IDS_STEP]))
+        return ",".join(ids)
 
 
 def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
     if header.topic.startswith(RETRY_PREFIX):
         raise Refusal(MESSAGE_ILLEGAL, "batch request does not support retry group")
+    if not header.sys_flag & TRANSACTION_BITS and ASKING.isdisjoint(properties):
+        return
     delayed = not ASKS_FOR_TIME.isdisjoint(properties) or level_of(properties.get("DELAY", "0")) > 0
     half = properties.get("TRAN_MSG", "").lower() == "true"
     if delayed or half or header.sys_flag & TRANSACTION_BITS:

@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
 
     Requests: TypeAlias = Iterable[tuple[Command, SendMessage | SendMessageV2, Connection]]
+    Known: TypeAlias = tuple[bytes, bytes, int]
+    """Unique key, stored properties and tags code."""
     Checked: TypeAlias = tuple[bytes, MessageDraft, Special | None]
     """A send that no common check refuses: its unique key and its draft if it is plain, or what
     makes it special."""
@@ -188,21 +191,11 @@ class Send:
         if known is None:
             properties = decode(text)
             waits = self._waits and properties.get("WAIT", "true").lower() == "true"
-            asks = not ASKING.isdisjoint(properties)
-            kept = _without(properties, REGION_FIELDS) if asks else text
-            key = properties.get("UNIQ_KEY")
-            if key is None and not batch:
-                key = self._new_unique_key()
-                kept = append(kept, f"UNIQ_KEY\x01{key}\x02")
-            known = (key or "").encode(), b"", 0
-            # Of letters and digits: no JSON has to escape it.
-            if plain and not asks and waits == self._waits and known[0].isalnum():
-                stored = append(kept, self._added).encode()
-                known = known[0], stored, tags_code(properties.get("TAGS"))
-                self._known.note(text, *known)
+            if batch:
+                known = b"", b"", 0
+                special = Special(self._batches, topic, properties, waits)
             else:
-                way = self._batches if batch else self._specials
-                special = Special(way, topic, properties, waits, asks, key, kept, self._added)
+                known, special = self._look(text, topic, properties, plain, waits)
         unique, stored, code = known
         draft = MessageDraft(
             name,
@@ -219,6 +212,25 @@ class Send:
             code,
         )
         return unique, draft, special
+
+    def _look(
+        self, text: str, topic: TopicConfig, properties: dict[str, str], plain: bool, waits: bool
+    ) -> tuple[Known, Special | None]:
+        """Look at the properties of one message, and remember them if it is plain."""
+        asks = not ASKING.isdisjoint(properties)
+        kept = _without(properties, REGION_FIELDS) if asks else text
+        key = properties.get("UNIQ_KEY")
+        if key is None:
+            key = self._new_unique_key()
+            kept = append(kept, f"UNIQ_KEY\x01{key}\x02")
+        unique = key.encode()
+        # Of letters and digits: no JSON has to escape it.
+        if plain and not asks and waits == self._waits and unique.isalnum():
+            known = unique, append(kept, self._added).encode(), tags_code(properties.get("TAGS"))
+            self._known.note(text, *known)
+            return known, None
+        special = Special(self._specials, topic, properties, waits, asks, key, kept, self._added)
+        return (unique, b"", 0), special
 
 
 def _without(properties: dict[str, str], names: frozenset[str]) -> str:

@@ -6,7 +6,9 @@ send can be one, a commit or a retry with the same properties is not. Source: Se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from aerobee.broker.counters.broker_stats import DELAY, NORMAL, TRANSACTION
 from aerobee.broker.errors import NoPermission, Refusal
@@ -57,7 +59,7 @@ class Way(Protocol):
         """Put its messages, and answer. Raises: Refusal."""
 
 
-class Special(NamedTuple):
+class Special(msgspec.Struct, frozen=True, gc=False):
     """What has to be known of a send that is served by itself."""
 
     way: Way
@@ -66,13 +68,15 @@ class Special(NamedTuple):
     """As they came."""
     waits: bool
     """Whether the answer waits for the disk."""
-    asks: bool
-    """Whether a property asks the broker for something, or is one that only a broker sets."""
-    unique: str | None
-    """The unique key; a batch needs none, as its messages have their own properties."""
-    text: str
+    asks: bool = False
+    """Whether a property asks the broker for something, or is one that only a broker sets. This and
+    the others are not for a batch, whose messages have properties of their own.
+    """
+    unique: str = ""
+    """The unique key."""
+    text: str = ""
     """The properties as they are to be stored, but for what the broker adds."""
-    added: str
+    added: str = ""
     """What the broker adds."""
 
 
@@ -107,7 +111,8 @@ class SpecialSends:
         connection: Caller,
     ) -> Outcome:
         """Put the message where it belongs, and answer. Raises: Refusal."""
-        _, topic, properties, waits, asks, unique, text, added = special
+        topic, properties, asks = special.topic, special.properties, special.asks
+        text, added = special.text, special.added
         queue_id, kind, handle = draft.queue_id, NORMAL, None
         try:
             if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
@@ -139,7 +144,7 @@ class SpecialSends:
                 queue_id = draft.queue_id
         except Refusal as refused:
             raise self._answers.refused(refused) from None
-        put = Put(result, draft, queue_id, unique, waits, kind, handle)
+        put = Put(result, draft, queue_id, special.unique, special.waits, kind, handle)
         return self._answers.of_one(put, command, connection)
 
     # ── Halves ──

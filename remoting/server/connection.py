@@ -117,7 +117,7 @@ class Connection(Channel):
             self.budget.note(self, pending, self.context.now, renewed=renewed)
 
     def begin(self, request: OpenRequest) -> None:
-        """Go on with the steps of a request in this turn, and in the next ones."""
+        """Go on with the steps of a request, of which more than one is needed."""
         self.current = request
         self.on(Event.BEGUN)
 

@@ -97,20 +97,26 @@ class Handlers:
                     # The receive buffer is reused while the steps continue.
                     command.detached()
                     steps = begun
-                    connection.begin(OpenRequest(arrived, command, route, steps))
                     size = len(command.body)
                     if size > SHORT_BYTES and not self._long_requests.take(connection, size):
+                        connection.begin(OpenRequest(arrived, command, route, steps))
                         return 1
                 else:
                     outcome = begun
             if steps is not None:
-                while True:
+                next(steps)
+                if connection.current is None and not connection.closed:
+                    # Most steps end with the first one, and nothing is kept of them.
+                    connection.begin(OpenRequest(arrived, command, route, steps))
+                while not (
+                    connection.postponed
+                    or connection.closed
+                    or monotonic() > connection.context.turn_ends
+                ):
                     next(steps)
-                    if connection.postponed:
-                        self._long_requests.leave(connection)
-                        return 1
-                    if monotonic() > connection.context.turn_ends or connection.closed:
-                        return 1
+                if connection.postponed:
+                    self._long_requests.leave(connection)
+                return 1
         except StopIteration as end:
             connection.end()
             outcome = end.value

@@ -47,5 +47,7 @@ class LongRequests:
 
     def leave(self, connection: Hashable) -> None:
         """Return the permit: its request is over, is postponed, or waits for its peer to read."""
-        self.bytes -= self.held.pop(connection, 0)
-        self.waiting.pop(connection, None)
+        if self.held:
+            self.bytes -= self.held.pop(connection, 0)
+        if self.waiting:
+            self.waiting.pop(connection, None)

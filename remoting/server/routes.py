@@ -50,6 +50,7 @@ Steps: TypeAlias = Generator[None, None, Plain]
 """Long work that never waits: each step takes about a millisecond, then others may run.
 
 Later requests of the connection are served when it has ended. It runs in its connection's turns.
+Its connection keeps it from its second step on, and not before that may it postpone itself.
 """
 
 Outcome = Plain | Steps

@@ -74,7 +74,7 @@ class Event(IntEnum):
     TURN = 0
     """Its turn comes: what was left is served."""
     BEGUN = 1
-    """A request has more steps than the turn has time for."""
+    """A request needs more than one step."""
     ENDED = 2
     """The steps of the request have ended."""
     POSTPONED = 3

@@ -200,9 +200,16 @@ class Writer:
         `when_late` is called ahead of a yield when a further part has to wait for its segment: the
         next step is for after `MessageStore.after_wait`.
         """
-        if (refused := self._unfit(draft, items)) is not None:
-            return self._refuse(refused)
-        queue = self._queues.obtain(draft.topic, draft.queue_id)
+        if self._flags.refusing:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+        name = draft.topic, draft.queue_id
+        queue = self._queues.table.get(name) or self._new_queue(*name)
+        if (
+            queue is None
+            or len(items) > self.config.max_message_size_bytes
+            or draft.sys_flag & NOT_QUEUED
+        ):
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         pieces: list[BatchItems] = []
         try:
             model = _model(draft)
@@ -212,50 +219,30 @@ class Writer:
                 pieces.append(piece)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        if self._shut(queue):
-            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
-        parts = []
-        for begin in range(0, max(1, len(pieces)), PIECES_TOGETHER):
+        if len(pieces) <= PIECES_TOGETHER:
+            return self._append_part(queue, model, pieces, now_ms)
+        parts: list[PutResult] = []
+        for begin in range(0, len(pieces), PIECES_TOGETHER):
             part = pieces[begin : begin + PIECES_TOGETHER]
-            append = partial(self._append_batch, queue, draft.sys_flag, model, part, now_ms)
-            if begin:
-                result = yield from self._append_next(append, queue, when_late)
-            else:
-                result = append()
+            append = partial(self._append_part, queue, model, part, now_ms)
+            result = (yield from self._append_next(append, when_late)) if parts else append()
             if result.status is not PUT_OK:
                 return result
             parts.append(result)
-        return _joined(parts) if len(parts) > 1 else parts[0]
+        return _joined(parts)
 
     def _append_next(
-        self, append: Callable[[], PutResult], queue: ConsumeQueue, when_late: Callable[[], object]
+        self, append: Callable[[], PutResult], when_late: Callable[[], object]
     ) -> Generator[None, None, PutResult]:
         """Append a further part of a batch: the parts before it are stored, so it waits for its
         segment.
         """
         while True:
             yield
-            if self._shut(queue):
-                return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
             result = append()
             if result.status is not PutStatus.SEGMENT_LATE:
                 return result
             when_late()
-
-    def _shut(self, queue: ConsumeQueue) -> bool:
-        """Whether a queue takes nothing any more."""
-        name = queue.topic, queue.queue_id
-        return self._flags.refusing or self._queues.table.get(name) is not queue
-
-    def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
-        """Why a batch cannot be stored now, whatever its content."""
-        if self._flags.refusing:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        name = draft.topic, draft.queue_id
-        queue = self._queues.table.get(name) or self._new_queue(*name)
-        if queue is None or len(items) > self.config.max_message_size_bytes:
-            return PutStatus.MESSAGE_ILLEGAL
-        return None
 
     def _split(self, model: bytes, items: bytes | memoryview) -> Iterator[BatchItems]:
         """The messages of a batch body, in pieces of `BATCH_STEP`.
@@ -306,16 +293,17 @@ class Writer:
             size += len(run.data)
         return PutResult(PUT_OK, size=size, count=done, store_timestamp=stored)
 
-    def _append_batch(
-        self,
-        queue: ConsumeQueue,
-        sys_flag: int,
-        model: bytes,
-        pieces: list[BatchItems],
-        now_ms: int | None,
+    def _append_part(
+        self, queue: ConsumeQueue, model: bytes, pieces: list[BatchItems], now_ms: int | None
     ) -> PutResult:
-        if not pieces or sys_flag & NOT_QUEUED:
+        """Append some of the messages of a batch: all of them or none. A queue that was deleted
+        since its batch began takes nothing.
+        """
+        if not pieces:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        name = queue.topic, queue.queue_id
+        if self._flags.refusing or self._queues.table.get(name) is not queue:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
         items = BatchItems.joined(pieces)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms

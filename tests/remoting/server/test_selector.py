@@ -25,7 +25,7 @@ from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
-from aerobee.remoting.server.states import Event
+from aerobee.remoting.server.states import Event, Input
 from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
@@ -621,6 +621,27 @@ def test_a_request_in_steps_gives_way_and_what_its_peer_sent_behind_it_waits(
         stage.rounds(events)
     assert served == [b"other", b"long", b"behind", b"later"]
     assert bodies(slow) == [b"long", b"behind", b"later"]
+
+
+def test_nothing_is_kept_of_steps_that_end_with_the_first_one(time: HandTime) -> None:
+    kept: list[tuple[Any, Input]] = []
+
+    def handler(header: Any, command: Any, connection: Any) -> Steps:
+        for _ in range(header.queue_id):
+            yield
+        kept.append((connection.current, connection.state.input))
+        return Answer(0, body=bytes(command.body))
+
+    stage = Stage(handler)
+    connection, sock = stage.connect()
+    sock.incoming += frame_of(0, b"one step") + frame_of(1, b"two steps")
+    stage.round(sock)
+    assert bodies(sock) == [b"one step", b"two steps"]
+    (first, first_state), (second, second_state) = kept
+    assert (first, first_state) == (None, Input.READING)
+    assert second is not None
+    assert second_state is Input.STEPS
+    assert connection.current is None
 
 
 @pytest.mark.parametrize("in_steps", [False, True])
