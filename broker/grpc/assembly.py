@@ -12,9 +12,11 @@ from aerobee.broker.grpc.producing import Producing
 from aerobee.broker.grpc.pulling import Pulling
 from aerobee.broker.grpc.receiving import Receiving
 from aerobee.broker.grpc.service import MessagingService, Parts
+from aerobee.broker.grpc.services import METHODS as OTHER_METHODS
+from aerobee.broker.grpc.services import Services
 from aerobee.broker.grpc.translation.running_info import running_info
 from aerobee.remoting.server.addresses import packed_host
-from aerobee.remoting.server.grpc_serving import GrpcServing
+from aerobee.remoting.server.grpc_serving import METHODS, GrpcServing
 
 if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
@@ -55,7 +57,9 @@ class Assembly:
             address=address,
         )
         limit = core.config.store.max_message_size_bytes
-        self.serving = GrpcServing(self.service, body_bytes_max=limit)
+        services = Services(self.service)
+        methods = {**METHODS, **OTHER_METHODS}
+        self.serving = GrpcServing(services, body_bytes_max=limit, methods=methods)
         self.services: tuple[Service, ...] = (self.door, self.fates, self.serving)
 
     def begin(self, worker: Worker) -> None:

@@ -168,11 +168,11 @@ class Field(NamedTuple):
     choice: str
 
 
-def fields_of(message: str) -> list[Field]:
-    """The fields of a message, in the order of the table."""
+def fields_of(text: str) -> list[Field]:
+    """The fields of a message as a table has them."""
     fields = []
-    for text in MESSAGES[message].split(","):
-        number, name, kind = text.split()
+    for part in filter(None, text.split(",")):
+        number, name, kind = part.split()
         kind, _, choice = kind.partition("|")
         bare = kind.rstrip("*?")
         fields.append(Field(int(number), name, bare, "*" in kind, "?" in kind, choice))

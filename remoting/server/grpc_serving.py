@@ -271,10 +271,16 @@ class GrpcServing:
     """Serves the connections of one listener with a service."""
 
     def __init__(
-        self, service: CallService, *, body_bytes_max: int, limits: Http2Limits | None = None
+        self,
+        service: CallService,
+        *,
+        body_bytes_max: int,
+        methods: Mapping[bytes, Method] = METHODS,
+        limits: Http2Limits | None = None,
     ) -> None:
-        """`body_bytes_max`: of the longest body of a message."""
+        """`body_bytes_max`: of the longest body; `methods`: what can be called, by path."""
         self._service = service
+        self._methods = methods
         self._limits = limits or Http2Limits()
         self._channels: dict[GrpcChannel, None] = {}
         self.limit_bodies(body_bytes_max)
@@ -290,7 +296,8 @@ class GrpcServing:
 
     def channel(self, new: NewSocket) -> GrpcChannel:
         keep_alive(new.sock)
-        calls = Calls(Engine(self._limits), METHODS, message_bytes_max=self._message_bytes_max)
+        engine, limit = Engine(self._limits), self._message_bytes_max
+        calls = Calls(engine, self._methods, message_bytes_max=limit)
         channel = GrpcChannel(new, self, calls, self._service)
         self._channels[channel] = None
         channel.on_close.append(self._closed)

@@ -1,13 +1,15 @@
-"""RocketMQ 5's clients in Java and Node over gRPC."""
+"""RocketMQ 5's clients in Java, Node and Go over gRPC."""
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.admin import MessageType
+from aerobee.admin import GroupConfig, MessageType
 from aerobee.blocking import AdminClient
+from tests.kit import golang
 from tests.kit.ports import HOST, free_port
 from tests.kit.rounds import LANGUAGES, Round
 
@@ -20,11 +22,18 @@ pytestmark = pytest.mark.interop
 
 PORT = free_port()
 COUNT = 10
+FEATURE_WITHIN_S = 120.0
+TYPES = {name: MessageType[name.upper()] for name in ("Fifo", "Delay", "Transaction")}
 
 
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(grpcPort=PORT)
+    broker = start_broker(grpcPort=PORT, transactionTimeOut=1_000, transactionCheckInterval=1_000)
+    with AdminClient(broker.namesrv_address) as admin:
+        for topic, kind in TYPES.items():
+            admin.create_topic(topic, queues=2, message_type=kind)
+        admin.create_group(GroupConfig(name="go-fifo", orderly=True))
+    return broker
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -48,3 +57,29 @@ def test_a_client_gets_what_it_sent_and_again_what_it_refused(
     assert attempts == sorted(
         [*((f"body-{number}", "1") for number in range(COUNT)), ("body-0", "2")]
     )
+
+
+def told_by_go(feature: str) -> list[str]:
+    """What Go's client says of one feature."""
+    command = [str(golang.program("go5")), f"{HOST}:{PORT}", feature]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=FEATURE_WITHIN_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "end"
+    return lines[:-1]
+
+
+def test_go_gets_the_messages_of_a_group_in_their_order(broker: AnyBroker) -> None:
+    assert told_by_go("fifo") == [f"got {number}" for number in range(5)]
+
+
+def test_go_gets_a_delayed_message_at_its_time(broker: AnyBroker) -> None:
+    assert told_by_go("delay") == ["got late", "not before true"]
+
+
+def test_transactions_of_go_end_as_it_says_or_answers(broker: AnyBroker) -> None:
+    lines = told_by_go("transactions")
+    assert "check open" in lines
+    assert sorted(line for line in lines if line.startswith("got")) == ["got commit", "got open"]

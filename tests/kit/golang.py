@@ -1,7 +1,7 @@
-"""A member of a consumer group in Go: the real client, built once from `tests/interop/go`.
+"""Programs in Go with a real client, each built once from its folder below `tests/interop`.
 
-Its modules come by the Go module proxy, as pinned in go.mod and go.sum. Where Go or the network is
-missing the test is skipped with the reason; with AEROBEE_CI=1 it fails.
+Their modules come by the Go module proxy, as pinned in go.mod and go.sum. Where Go or the network
+is missing the test is skipped with the reason; with AEROBEE_CI=1 it fails.
 """
 
 import functools
@@ -12,21 +12,22 @@ from pathlib import Path
 from tests.kit.java import CACHE, run_tool, unavailable
 from tests.kit.piped_member import PipedMember
 
-SOURCES = Path(__file__).parents[1] / "interop" / "go"
-BUILD_WITHIN_S = 300
+INTEROP = Path(__file__).parents[1] / "interop"
+BUILD_WITHIN_S = 600
 
 
 @functools.cache
-def program() -> Path:
-    """The built member; skips where that cannot be."""
+def program(folder: str = "go") -> Path:
+    """The program of a folder, built; skips where that cannot be."""
+    sources = INTEROP / folder
     if shutil.which("go") is None:
         unavailable("go is not installed")
-    content = hashlib.sha256(b"".join(one.read_bytes() for one in sorted(SOURCES.iterdir())))
-    built = CACHE.with_name("go") / f"member-{content.hexdigest()[:16]}"
+    content = hashlib.sha256(b"".join(one.read_bytes() for one in sorted(sources.iterdir())))
+    built = CACHE.with_name("go") / f"{folder}-{content.hexdigest()[:16]}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         half = built.with_suffix(".part")
-        run_tool(["go", "build", "-o", str(half), "."], BUILD_WITHIN_S, at=SOURCES)
+        run_tool(["go", "build", "-o", str(half), "."], BUILD_WITHIN_S, at=sources)
         half.rename(built)
     return built
 

@@ -1,7 +1,8 @@
 """One round of RocketMQ 5's clients of other languages: sends, a push and a simple consumer.
 
 Each program takes the endpoints, a topic and a number of messages; it tells each event in a line,
-says "ready" when the simple consumer has all, and ends with the next line that it reads.
+and says "ready" when the simple consumer has all. Each line that it reads then is sent, as often as
+it takes, and received; it ends with an empty one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.kit import golang
 from tests.kit.java import CACHE, COMPILE_WITHIN_S, COPY_WITHIN_S, run_tool, unavailable
 from tests.kit.node import program
 from tests.kit.process import Child
@@ -59,7 +61,12 @@ def node(home: Path) -> list[str]:
     return ["node", str(program("round.js", folder="node5"))]
 
 
-LANGUAGES: Final[dict[str, Callable[[Path], list[str]]]] = {"java": java, "node": node}
+def go(home: Path) -> list[str]:
+    """Go's, which comes by the module proxy."""
+    return [str(golang.program("go5"))]
+
+
+LANGUAGES: Final[dict[str, Callable[[Path], list[str]]]] = {"java": java, "node": node, "go": go}
 
 
 class Round:
@@ -78,10 +85,18 @@ class Round:
             self._read()
         return self.told[what]
 
-    def end(self) -> None:
-        """Have it close its clients."""
+    def until_ready(self) -> None:
+        """Read until the first messages were received."""
         while not self.ready:
             self._read()
+
+    def send(self, body: str) -> None:
+        """Have it send and receive one more message, now or when that is possible again."""
+        self.child.write_line(body)
+
+    def end(self) -> None:
+        """Have it close its clients."""
+        self.until_ready()
         self.child.write_line("")
         self.child.read_until("end", within_s=EVENT_WITHIN_S)
 

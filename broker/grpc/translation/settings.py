@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.grpc.translation.names import group_of, topic_of
+from aerobee.broker.grpc.translation.polling import version_of
 from aerobee.broker.grpc.translation.received import set_time
 from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.remoting.grpc import messages
-from aerobee.remoting.grpc.enums import ClientType, Code, FilterType
+from aerobee.remoting.grpc.enums import ClientType, Code, FilterType, Language
 from aerobee.remoting.wire.bodies.client import (
     ConsumerData,
     HeartbeatData,
@@ -44,6 +45,9 @@ CONSUMERS: Final = {
     ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
 }
 """What kinds of consumers are shown as."""
+CONSUMES_WITHOUT_METRICS: Final = (5, 1, 1)
+"""Python's push consumers before this version fail over settings that turn their metrics off, read
+their stream no further, and never consume (rocketmq-clients #1168)."""
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 EXPRESSIONS: Final = {
     FilterType.FILTER_TYPE_UNSPECIFIED: "TAG",
@@ -59,8 +63,10 @@ def merged(settings: Any, group: SubscriptionGroupConfig | None, *, body_bytes_m
     """The settings of a client with what the broker decides. `group` None: it has defaults."""
     answer = messages.Settings()
     answer.CopyFrom(settings)
-    answer.metric.on = False
+    answer.metric.on = consumes_with_metrics(settings)
     answer.metric.ClearField("endpoints")
+    if answer.metric.on:
+        answer.metric.endpoints.CopyFrom(settings.access_point)
     if answer.HasField("publishing"):
         answer.publishing.max_body_size = body_bytes_max
         answer.publishing.validate_message_type = True
@@ -73,6 +79,16 @@ def merged(settings: Any, group: SubscriptionGroupConfig | None, *, body_bytes_m
         set_time(subscription.long_polling_timeout, LONG_POLLING_MS)
         set_policy(answer.backoff_policy, group)
     return answer
+
+
+def consumes_with_metrics(settings: Any) -> bool:
+    """Whether a client has to send its metrics, to us, so that it consumes."""
+    agent = settings.user_agent
+    return (
+        settings.client_type == ClientType.PUSH_CONSUMER
+        and agent.language == Language.PYTHON
+        and (5,) <= version_of(agent.version) < CONSUMES_WITHOUT_METRICS
+    )
 
 
 def attempts_of(group: SubscriptionGroupConfig | None) -> int:

@@ -1,6 +1,8 @@
 'use strict';
 // Node's client of RocketMQ 5, once: `round.js ENDPOINTS TOPIC COUNT`. A line of text for each event.
+// Behind "ready" each line that it reads is sent as a message, as often as it takes, and received.
 
+const { createInterface } = require('node:readline');
 const { Producer, PushConsumer, SimpleConsumer, ConsumeResult } = require('rocketmq-client-nodejs');
 
 const [endpoints, topic, wanted] = process.argv.slice(2);
@@ -11,6 +13,17 @@ function tell(what, message) {
   const properties = JSON.stringify(Object.fromEntries(message.properties));
   const words = [what, message.body, message.tag, message.keys.join(), properties];
   console.log([...words, message.deliveryAttempt].join(' '));
+}
+
+async function asOftenAsItTakes(work) {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      console.error(error);
+      await new Promise(resolve => setTimeout(resolve, 200));
+    }
+  }
 }
 
 async function main() {
@@ -46,16 +59,24 @@ async function main() {
     subscriptions: new Map([[topic, '*']]),
   });
   await simple.startup();
-  for (let received = 0; received < count;) {
-    const messages = await simple.receive(32, 30000);
-    for (const message of messages) {
+  async function receive() {
+    const bodies = [];
+    for (const message of await simple.receive(32, 30000)) {
       await simple.ack(message);
       tell('received', message);
+      bodies.push(String(message.body));
     }
-    received += messages.length;
+    return bodies;
   }
+  for (let received = 0; received < count;) received += (await receive()).length;
   console.log('ready');
-  await new Promise(resolve => process.stdin.once('data', resolve));
+
+  for await (const body of createInterface({ input: process.stdin })) {
+    if (!body) break;
+    await asOftenAsItTakes(() => producer.send({ topic, body: Buffer.from(body) }));
+    console.log(`sent ${body}`);
+    for (let came = []; !came.includes(body);) came = await asOftenAsItTakes(receive);
+  }
   await push.shutdown();
   await simple.shutdown();
   await producer.shutdown();

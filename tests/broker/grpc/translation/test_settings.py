@@ -15,7 +15,7 @@ from aerobee.broker.grpc.translation.settings import (
     heartbeat_of,
     merged,
 )
-from aerobee.remoting.grpc.enums import ClientType, Code, FilterType
+from aerobee.remoting.grpc.enums import ClientType, Code, FilterType, Language
 from aerobee.remoting.grpc.messages import (
     FilterExpression,
     Metric,
@@ -145,3 +145,26 @@ def test_other_kinds_of_clients_are_not_served(kind: int | None) -> None:
         check_kind(Settings(client_type=kind))
     assert refused.value.code is Code.UNRECOGNIZED_CLIENT_TYPE
     check_kind(producer())
+
+
+@pytest.mark.parametrize(
+    ("version", "on"), [("5.0.9", True), ("5.1.0", True), ("5.1.1", False), ("", False)]
+)
+def test_old_push_consumers_of_python_send_metrics_for_without_they_do_not_consume(
+    version: str, on: bool
+) -> None:
+    settings = consumer()
+    settings.client_type = ClientType.PUSH_CONSUMER
+    settings.user_agent.language, settings.user_agent.version = Language.PYTHON, version
+    settings.access_point.addresses.add(host="a", port=1)
+    answer = merged(settings, None, body_bytes_max=1)
+    assert answer.HasField("metric")
+    assert answer.metric.on is on
+    assert [one.host for one in answer.metric.endpoints.addresses] == ["a"] * on
+
+
+@pytest.mark.parametrize("kind", [ClientType.PRODUCER, ClientType.SIMPLE_CONSUMER])
+def test_other_clients_send_no_metrics(kind: ClientType) -> None:
+    settings = consumer() if kind is ClientType.SIMPLE_CONSUMER else producer("T")
+    settings.user_agent.language, settings.user_agent.version = Language.PYTHON, "5.0.9"
+    assert not merged(settings, None, body_bytes_max=1).metric.on
