@@ -27,6 +27,8 @@ __all__ = [
     "GroupConfig",
     "GroupDescription",
     "GroupSubscription",
+    "LagHistory",
+    "LagSample",
     "LostBroker",
     "MessageType",
     "OffsetChange",
@@ -213,6 +215,29 @@ class ConsumerLag:
     def topics(self) -> Sequence[str]:
         """The topics of the queues, sorted."""
         return sorted({queue.queue.topic for queue in self.queues})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSample:
+    """The lag of a group in a topic at one broker, in messages, as it was at `at`."""
+
+    topic: str
+    broker: str
+    at: datetime
+    lag: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagHistory:
+    """The lag of a group over the last hour, by topic and broker, the oldest sample first.
+
+    A broker takes a sample every ten minutes from its start on. `without` are the brokers that keep
+    no history, such as Java's.
+    """
+
+    group: str
+    samples: Sequence[LagSample]
+    without: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

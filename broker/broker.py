@@ -111,13 +111,12 @@ class Broker:
         self.metrics = add(
             MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, copies=figures)
         )
-        sampling, delays = self.metrics.sampling, self.delay.offsets
         admin = AdminFeature(
             core,
             self.topics,
             consumers,
-            sampling=sampling,
-            delays=delays,
+            self.metrics,
+            delays=self.delay.offsets,
             timers=wheel,
             replication=self.replication.told,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.bodies import plain
+from aerobee.cli.border import complain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out, with_lag
@@ -21,7 +22,7 @@ from aerobee.store.format.system_names import REDRIVE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.admin import ConsumerLag, GroupDescription, OffsetChange
+    from aerobee.admin import ConsumerLag, GroupDescription, LagHistory, OffsetChange
     from aerobee.blocking import AdminClient
 
 
@@ -125,21 +126,44 @@ def show_group(description: GroupDescription, output: Output) -> None:
 @group.command()
 @click.argument("name", shell_complete=group_names)
 @click.option("--topic", shell_complete=topic_names, help="Only this topic.")
+@click.option("--history", is_flag=True, help="The last hour instead, topic by topic.")
 @connection_options
 @output_options
-def lag(name: str, topic: str | None, connection: Connection, output: Output) -> None:
-    """Print how far group NAME is in each queue."""
+def lag(
+    name: str, topic: str | None, history: bool, connection: Connection, output: Output
+) -> None:
+    """Print how far group NAME is in each queue.
+
+    With --history the lag of the last hour: brokers note it every ten minutes from their start on.
+    """
     with connection.admin() as admin:
         look = leave_dead_out(admin)
         found = admin.consumer_lag(name, topic)
         if not look.masters and not found.queues and name not in admin.groups():
             # A mistyped name must not look like a group without a backlog.
             raise GroupNotFoundError(f"no broker knows group {name}")
-    output.rows([*lag_rows(found), *(unknown_row(broker, topic) for broker in look.masters)])
+        past = admin.lag_history(name, topic) if history else None
+    if past is None:
+        output.rows([*lag_rows(found), *(unknown_row(broker, topic) for broker in look.masters)])
+    else:
+        show_history(past, output)
     unsure = f", unknown at {', '.join(look.masters)}" if look.masters else ""
     least = "at least " if look.masters else ""
     output.say(f"{least}{found.total} messages behind in {len(found.queues)} queues{unsure}")
     end_with(look.dead)
+
+
+def show_history(past: LagHistory, output: Output) -> None:
+    """A row for each sample; a broker that has none to give is told on stderr."""
+    output.rows(
+        (
+            {"topic": sample.topic, "broker": sample.broker, "at": sample.at, "lag": sample.lag}
+            for sample in past.samples
+        ),
+        none="no lag is noted yet: brokers do it every ten minutes from their start on",
+    )
+    for broker in past.without:
+        complain(f"broker {broker} keeps no history of lags, as Java's brokers do not")
 
 
 def unknown_row(broker: str, topic: str | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
+    from aerobee.broker.metrics.lag_history import LagHistory
     from aerobee.broker.metrics.samples import Samples
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.caller import Caller
@@ -61,7 +62,13 @@ class ConsumptionProcessor:
     """Handles the codes 202, 208, 300, 303, 317, 321 and 343."""
 
     def __init__(
-        self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, samples: Samples
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        samples: Samples,
+        lags: LagHistory,
     ) -> None:
         self.store = core.store
         self.clock = core.clock
@@ -74,6 +81,7 @@ class ConsumptionProcessor:
         self.filters = consumers.filters
         self.compensation = consumers.compensation
         self.samples = samples
+        self.lags = lags
         self.groups_out = core.stats.groups_out
 
     def topic_stats(
@@ -104,6 +112,7 @@ class ConsumptionProcessor:
     ) -> Answer:
         """GET_CONSUME_STATS: an unknown group has an empty table."""
         table: list[bytes] = []
+        history: dict[str, list[tuple[int, int]]] = {}
         tps = 0.0
         turns = Turns()
         for name in self.topics_of(header):
@@ -116,7 +125,9 @@ class ConsumptionProcessor:
             queues = await self.queues_in(header.consumer_group, name, topic.read_queue_nums)
             table += self.by_queues(name, queues)
             tps += self.got_per_s(header.consumer_group, name)
-        return Answer(body=consume_stats(table, tps))
+            if header.history:
+                history[name] = self.lags.of(header.consumer_group, name)
+        return Answer(body=consume_stats(table, tps, history if header.history else None))
 
     def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
         """The requested topics; unless the request names them, only those consumed now."""

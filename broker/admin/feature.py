@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.metrics.feature import MetricsFeature
     from aerobee.broker.metrics.figures import TimerFigures
-    from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.topics.feature import TopicsFeature
 
 
@@ -33,18 +33,19 @@ class AdminFeature(Feature):
         core: Core,
         topics: TopicsFeature,
         consumers: ConsumerTables,
+        metrics: MetricsFeature,
         *,
-        sampling: Sampling,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
         replication: Callable[[], str],
     ) -> None:
+        sampling, lags = metrics.sampling, metrics.lags
         info = RuntimeInfo(
             core, sampling=sampling, delays=delays, timers=timers, replication=replication
         )
         ask = AdminProcessor(core, consumers=consumers, samples=sampling.samples, runtime_info=info)
         consumption = ConsumptionProcessor(
-            core, topics=topics.table, consumers=consumers, samples=sampling.samples
+            core, topics=topics.table, consumers=consumers, samples=sampling.samples, lags=lags
         )
         clean = CleanupProcessor(
             store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.metrics.lag import LagReader
+from aerobee.broker.metrics.lag_history import LagHistory
 from aerobee.broker.metrics.sampling import Sampling
 from aerobee.broker.metrics.sources import make_sources
 from aerobee.store.files.local_time import local_day
@@ -33,6 +35,7 @@ class MetricsFeature(Feature):
         copies: ReplicationFigures,
     ) -> None:
         remoting = core.rounds.reactor.stats
+        lags = LagReader(core, topics, consumers)
         self.sampling = Sampling(
             stats=core.stats,
             store=core.store.stats,
@@ -42,11 +45,13 @@ class MetricsFeature(Feature):
             connections=lambda: (remoting.connections_opened, remoting.connections_closed),
             day_of=local_day,
         )
-        self.services = (self.sampling,)
+        self.lags = LagHistory(lags.read_messages, core.clock.now_ms)
+        self.services = (self.sampling, self.lags)
         self.sources = make_sources(
             core,
             topics=topics,
             consumers=consumers,
+            lags=lags,
             transactions=transactions,
             timers=timers,
             slaves=copies.slave_figures,
@@ -57,7 +62,9 @@ class MetricsFeature(Feature):
     def topic_deleted(self, topic: str) -> None:
         """Forget the samples of the topic."""
         self.sampling.samples.delete_topic(topic)
+        self.lags.delete_topic(topic)
 
     def group_deleted(self, group: str) -> None:
         """Forget the samples of the group."""
         self.sampling.samples.delete_group(group)
+        self.lags.delete_group(group)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TIMES_WITHIN_S: Final = 1.0
 """How long one scrape waits for store times that are not in memory; later ones are left out."""
+NEVER: Final = float("-inf")
+"""The deadline of those that nobody waits for."""
 
 
 class LagReader:
@@ -47,6 +49,10 @@ class LagReader:
         lags = await self._read(scrape)
         self._times = scrape.times
         return lags
+
+    async def read_messages(self) -> list[GroupLag]:
+        """The same without a read of the disk: ages are known only where the last scrape was."""
+        return await self._read(StoreTimes(self._times, NEVER))
 
     async def _read(self, scrape: StoreTimes) -> list[GroupLag]:
         turns = Turns()

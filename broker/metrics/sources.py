@@ -13,7 +13,6 @@ from aerobee.broker.config.settings.metrics import labels_of
 from aerobee.broker.counters.broker_stats import KnownNames
 from aerobee.broker.delay.schedule import GROUP as DELAYING_GROUP
 from aerobee.broker.metrics.figures import Backlog, ClientKind, Sources
-from aerobee.broker.metrics.lag import LagReader
 from aerobee.broker.metrics.metric_table import METRICS
 from aerobee.broker.process.host import build
 from aerobee.remoting.wire.codes import LANGUAGE_CODES, LanguageCode
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.figures import SlaveFigures, TimerFigures
+    from aerobee.broker.metrics.lag import LagReader
     from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
@@ -45,6 +45,7 @@ def make_sources(
     *,
     topics: TopicTable,
     consumers: ConsumerTables,
+    lags: LagReader,
     transactions: Transactions,
     timers: TimerFigures | None,
     slaves: Callable[[], Mapping[str, SlaveFigures]],
@@ -81,7 +82,7 @@ def make_sources(
         timers=timers,
         slaves=slaves,
         slave_state=slave_state,
-        read_backlog=backlog_reader(core, LagReader(core, topics, consumers)),
+        read_backlog=backlog_reader(core, lags),
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,
         limits=limits,

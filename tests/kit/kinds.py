@@ -64,7 +64,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "grpc": ("asked_clients", "door"),
         "life": ("server",),
         "live_settings": ("live_settings",),
-        "metrics": ("sampling",),
+        "metrics": ("lag_history", "sampling"),
         "namesrv": (
             "min_id_notices",
             "name_server_link",

@@ -79,6 +79,7 @@ class AdminClient(Part):
     delete_group = method(group_steps.delete_group)
     consumer_lag = method(group_steps.consumer_lag)
     all_consumer_lag = method(group_steps.all_consumer_lag)
+    lag_history = method(group_steps.lag_history)
     consume_time_spans = method(group_steps.consume_time_spans)
     request_modes = method(consumption_steps.request_modes)
     set_request_mode = method(consumption_steps.set_request_mode)

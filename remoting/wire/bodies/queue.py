@@ -89,6 +89,8 @@ class ConsumeStats(Body, msgspec.Struct, rename="camel", kw_only=True):
 
     offset_table: dict[str, GroupProgress] = {}
     consume_tps: float = 0.0
+    lag_history: dict[str, list[tuple[int, int]]] | None = None
+    """Aerobee's own: for each topic times in ms and the lag in messages then. None: not kept."""
 
 
 class ConsumeStatsList(Body, msgspec.Struct, rename="camel", kw_only=True):

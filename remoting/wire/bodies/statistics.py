@@ -44,9 +44,18 @@ def topic_stats(queues: Iterable[bytes], put_tps: float) -> bytes:
     return b'{"offsetTable":{%b},"topicPutTps":%b}' % (b",".join(queues), _encode(put_tps))
 
 
-def consume_stats(queues: Iterable[bytes], consume_tps: float) -> bytes:
-    """Body of GET_CONSUME_STATS (ConsumeStats); each queue as `by_queue` gives it."""
-    return b'{"consumeTps":%b,"offsetTable":{%b}}' % (_encode(consume_tps), b",".join(queues))
+def consume_stats(
+    queues: Iterable[bytes],
+    consume_tps: float,
+    history: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+) -> bytes:
+    """Body of GET_CONSUME_STATS (ConsumeStats); each queue as `by_queue` gives it.
+
+    `history` is Aerobee's own: for each topic times in ms and the lag in messages then.
+    """
+    more = b"" if history is None else b',"lagHistory":' + _encode(history)
+    tps = _encode(consume_tps)
+    return b'{"consumeTps":%b,"offsetTable":{%b}%b}' % (tps, b",".join(queues), more)
 
 
 def broker_consume_stats(

@@ -47,13 +47,14 @@ class GetProducerConnectionList(Header):
 
 class GetConsumeStats(Header):
     """GET_CONSUME_STATS (208): the offsets of a group. `topic_list`: `t1;t2;` limits it to
-    these.
+    these. `history` is Aerobee's own: the lag of the last hour too.
     """
 
     code = RequestCode.GET_CONSUME_STATS
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+    history: bool | None = None
 
 
 class QueryTopicConsumeByWho(Header):

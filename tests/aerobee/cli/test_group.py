@@ -1,11 +1,18 @@
 """`aerobee group` against a real broker."""
 
 import queue
+from datetime import UTC, datetime
 
 import pytest
 
 from aerobee import ConsumeFrom
+from aerobee.admin import LagHistory, LagSample
 from aerobee.blocking import PushConsumer
+from aerobee.broker.metrics.samples import HOUR
+from aerobee.cli.group import show_history
+from aerobee.cli.output import Output
+from aerobee.testing import TestBroker
+from aerobee.testing.plugin import aerobee_virtual_broker as aerobee_virtual_broker
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.waiting import eventually
@@ -40,6 +47,41 @@ def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None
     assert call("group", "lag", group).out.endswith("2 messages behind in 1 queues\n")
     done = call("group", "lag", "nobody")
     assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
+
+
+def test_the_lag_of_the_last_hour_is_told_without_prometheus(
+    aerobee_virtual_broker: TestBroker, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = aerobee_virtual_broker
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv)
+    call("topic", "create", "t", "--queues", "1")
+    call("group", "create", "g")
+    call("group", "reset", "g", "t", "--to", "first", "--yes")
+    done = call("group", "lag", "g", "--history")
+    assert (done.code, done.out) == (0, "0 messages behind in 1 queues\n")
+    assert done.err.startswith("no lag is noted yet: brokers do it every ten minutes")
+    for count in (2, 3):
+        assert call("produce", "t", "x", "--count", str(count)).code == 0
+        broker.advance(HOUR.period_s, jumps=HOUR.period_s)
+    rows = call("group", "lag", "g", "--topic", "t", "--history", "--json").document
+    assert [(row["topic"], row["lag"]) for row in rows] == [("t", 2), ("t", 5)]
+    assert all(datetime.fromisoformat(row["at"]).tzinfo for row in rows)
+    done = call("group", "lag", "g", "--history")
+    assert (len(done.out.splitlines()), done.out.splitlines()[-1]) == (
+        4,
+        "5 messages behind in 1 queues",
+    )
+    assert call("group", "lag", "nobody", "--history").code == 1
+
+
+def test_a_history_obeys_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = "t\x1b[2J\nx"
+    sample = LagSample(topic=bad, broker=bad, at=datetime.now(UTC), lag=1)
+    show_history(LagHistory(group="g", samples=[sample], without=[bad]), Output())
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert len(printed.out.splitlines()) == 2
+    assert "keeps no history of lags" in printed.err
 
 
 def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, group: str) -> None:

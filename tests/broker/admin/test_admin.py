@@ -12,6 +12,7 @@ from aerobee import __version__
 from aerobee.broker.admin import consumption
 from aerobee.broker.errors import Refusal
 from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.admin import (
     GetBrokerConfig,
@@ -107,6 +108,22 @@ async def test_consume_stats_say_how_far_a_group_is(tmp_path: Path) -> None:
         }
 
 
+async def test_consume_stats_have_the_lag_of_the_last_hour_if_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        desk.groups.configs["g"] = SubscriptionGroupConfig(group_name="g")
+        for _ in range(3):
+            await desk.send("t")
+        desk.offsets.commit("g", "t", 0, 2, 0)
+        await desk.broker.metrics.lags.sample()
+        at_ms = desk.clock.now_ms()
+        asked = GetConsumeStats(consumer_group="g", history=True)
+        assert read(await desk.ask(asked))["lagHistory"] == {"t": [[at_ms, 1]]}
+        assert "lagHistory" not in read(await desk.ask(GetConsumeStats(consumer_group="g")))
+
+
 async def test_a_topic_that_is_named_often_is_looked_at_once(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=2, write_queue_nums=2)
@@ -134,8 +151,9 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
             desk.offsets.commit("g", name, 0, 1, 0)
         await beat(desk, consumerDataSet=[consumer("g", "t")])
 
-        async def topics(**asked: str) -> list[str]:
-            stats = read(await desk.ask(GetConsumeStats(consumer_group="g", **asked)))
+        async def topics(topic: str | None = None, topic_list: str | None = None) -> list[str]:
+            asked = GetConsumeStats(consumer_group="g", topic=topic, topic_list=topic_list)
+            stats = read(await desk.ask(asked))
             return [json.loads(queue)["topic"] for queue in stats["offsetTable"]]
 
         assert await topics() == ["t"]

@@ -34,7 +34,7 @@ ORDER: dict[type[Header], str] = {
     admin.CloseClientResponse: "closed",
     admin.GetConsumerConnectionList: "consumerGroup",
     admin.GetProducerConnectionList: "producerGroup",
-    admin.GetConsumeStats: "consumerGroup topic topicList",
+    admin.GetConsumeStats: "consumerGroup topic topicList history",
     admin.QueryTopicConsumeByWho: "topic",
     admin.QueryTopicsByConsumer: "group",
     admin.ViewBrokerStatsData: "statsName statsKey",

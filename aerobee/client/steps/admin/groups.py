@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aerobee.admin import ConsumerLag, ConsumeTimeSpan, GroupConfig, GroupDescription, QueueLag
+from aerobee.admin import (
+    ConsumerLag,
+    ConsumeTimeSpan,
+    GroupConfig,
+    GroupDescription,
+    LagHistory,
+    LagSample,
+    QueueLag,
+)
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.steps.admin.brokers import ask, masters, readers_of
@@ -195,6 +203,30 @@ def lags_at(
     answered = yield from ask(routes, target, header, within_s=SLOW_WITHIN_S)
     stats = answered.body(ConsumeStats)
     return lags_in(stats), stats.consume_tps
+
+
+def lag_history(routes: Routes, group: str, topic: str | None = None) -> Steps[LagHistory]:
+    """The lag of a group over the last hour in a topic, or in all topics that it consumes.
+
+    Raises: BrokerNotFoundError, RouteNotFoundError, BrokerError, TransportError.
+    """
+    targets = yield from masters(routes) if topic is None else readers_of(routes, topic)
+    samples, without = [], []
+    for target in targets:
+        header = GetConsumeStats(consumer_group=group, topic=topic, history=True)
+        answered = yield from ask(routes, target, header, within_s=SLOW_WITHIN_S)
+        kept = answered.body(ConsumeStats).lag_history
+        if kept is None:
+            without.append(target.name)
+            continue
+        for name, lags in sorted(kept.items()):
+            own_name = plain(name, routes.config.namespace)
+            samples += [
+                LagSample(topic=own_name, broker=target.name, at=at, lag=lag)
+                for at_ms, lag in lags
+                if (at := instant(at_ms)) is not None
+            ]
+    return LagHistory(group=group, samples=samples, without=without)
 
 
 def lags_in(stats: ConsumeStats) -> list[QueueLag]:
