@@ -2,15 +2,28 @@
 
 import errno
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aerobee.blocking import Message, Producer, PullConsumer
-from aerobee.cli.backup import UNIT_BYTES, units_end
+from aerobee.blocking import (
+    AdminClient,
+    Message,
+    Producer,
+    PullConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionState,
+)
+from aerobee.cli.backup import UNIT_BYTES, Copy, units_end
 from aerobee.cli.border import DONE, FAILED, WRONG_USAGE, exit_code_of
 from aerobee.cli.main import run as run_line
+from aerobee.client import factory
 from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.steps.effects import Clock
+from aerobee.testing import TestBroker, broker
 from tests.kit.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.service
@@ -19,14 +32,15 @@ SETTINGS: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
     "mappedFileSizeConsumeQueue": 20 * 500,
 }
+WITHIN_S = 60
 BEFORE = 600
 """Messages of 4 KiB, over three segments."""
 
 
-def read_all(broker: BrokerProcess, topic: str) -> set[bytes]:
-    """The bodies in a topic."""
+def read_all(namesrv: str, topic: str) -> set[bytes]:
+    """The bodies in a topic that no call before this one has read."""
     bodies: set[bytes] = set()
-    with PullConsumer("r", broker.namesrv_address, start_from=ConsumeFrom.FIRST) as consumer:
+    with PullConsumer("r", namesrv, start_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe(topic)
         while found := consumer.poll(timeout=3):
             bodies |= {one.body.rstrip(b".") for one in found}
@@ -39,17 +53,17 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it_began(
     data, copy = tmp_path / "data", tmp_path / "copy"
     stop = threading.Event()
     before: set[bytes] = set()
-    with BrokerProcess(data=data, settings=SETTINGS) as broker:
-        monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+    with BrokerProcess(data=data, settings=SETTINGS) as source:
+        monkeypatch.setenv("NAMESRV_ADDR", source.namesrv_address)
 
         def load() -> None:
-            with Producer(broker.namesrv_address, group="load") as producer:
+            with Producer(source.namesrv_address, group="load") as producer:
                 number = 0
                 while not stop.is_set():
                     producer.send(Message("orders", b"late-%d" % number))
                     number += 1
 
-        with Producer(broker.namesrv_address, group="p") as producer:
+        with Producer(source.namesrv_address, group="p", compression=None) as producer:
             for number in range(BEFORE):
                 producer.send(Message("orders", (b"%d" % number).ljust(4096, b".")))
                 before.add(b"%d" % number)
@@ -64,21 +78,156 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it_began(
             thread.join()
     assert exit_code_of(run_line, ["store", "verify", str(copy)]) == DONE, capfd.readouterr().out
     with BrokerProcess(data=copy, settings=SETTINGS) as restored:
-        found = read_all(restored, "orders")
+        found = read_all(restored.namesrv_address, "orders")
         with Producer(restored.namesrv_address, group="p") as producer:
             producer.send(Message("orders", b"after"))
-        assert b"after" in read_all(restored, "orders")
+        assert b"after" in read_all(restored.namesrv_address, "orders")
     assert before <= found
     late = {int(body.removeprefix(b"late-")) for body in found - before}
     assert late == set(range(len(late))), "no gap in what came while it was copied"
+
+
+def bodies(admin: AdminClient, topic: str) -> set[bytes]:
+    """The bodies in the one queue of a topic, read without a consumer."""
+    (queue,) = [one.queue for one in admin.describe_topic(topic).queues]
+    return {one.body for one in admin.read_messages(queue, 0, max_messages=1_000)}
+
+
+def await_commit(
+    running: TestBroker,
+    admin: AdminClient,
+    body: bytes,
+    check: Callable[[ReceivedMessage], TransactionState],
+) -> None:
+    """Let the broker ask for the end of its halves until one is committed.
+
+    Each round has a connection of its own: the broker's time outruns the heartbeats of an old one.
+    """
+    for _ in range(ASKED_MAX):
+        with TransactionProducer(running.namesrv, group="p", checker=check) as producer:
+            producer.queues("paid")
+            running.advance(ASKED_EVERY_S, jumps=ASKED_EVERY_S)
+            for _ in range(100):
+                if body in bodies(admin, "paid"):
+                    return
+                threading.Event().wait(0.05)
+    raise AssertionError(f"{body!r} was not committed")
+
+
+HOUR_S = 3_600
+ASKED_EVERY_S, ASKED_MAX = 30, 6
+TIMERS_S = (10, 100, 900)
+"""The first is due while the copy is made."""
+ROUNDS = 40
+"""Minutes of the broker's time after its start on the copy."""
+
+
+class Amid:
+    """What a test does between the steps of a copy, each once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
+        self.done: list[str] = []
+
+    def before(self, step: str, name: str, act: Callable[[], None]) -> None:
+        """Have `act` happen before the method `step` of the copy meets a file or folder `name`."""
+        method: Callable[..., object] = getattr(Copy, step)
+
+        def amid(copy: Copy, *what: object, **how: object) -> object:
+            if name not in self.done and any(name in str(one) for one in what):
+                self.done.append(name)
+                act()
+            return method(copy, *what, **how)
+
+        self.patch.setattr(Copy, step, amid)
+
+
+def test_timers_and_transactions_in_flight_are_in_a_backup_that_retention_runs_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The copy is made while its files expire, timers fall due and transactions end."""
+    copy = tmp_path / "copy"
+    settings = {**SETTINGS, "fileReservedTime": 1, "cleanResourceInterval": 1_000}
+    (tmp_path / "data").mkdir()
+    states = {"during": TransactionState.UNKNOWN, "open": TransactionState.UNKNOWN}
+    asked: list[str] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body.decode())
+        return states.get(message.body.decode(), TransactionState.UNKNOWN)
+
+    with broker(tmp_path / "data", settings=settings, virtual_time=True) as running:
+        monkeypatch.setenv("NAMESRV_ADDR", running.namesrv)
+        # A half whose birth is longer ago than messages are kept would be given up.
+        monkeypatch.setattr(factory, "CLOCK", Clock(time.monotonic, running.now_ms))
+        first = running.data / "commitlog" / "00000000000000000000"
+        with (
+            AdminClient(running.namesrv) as admin,
+            TransactionProducer(
+                running.namesrv, group="p", checker=check, compression=None
+            ) as producer,
+        ):
+            for topic in ("old", "timed", "paid"):
+                admin.create_topic(topic, queues=1)
+            for number in range(BEFORE):
+                producer.send(Message("old", (b"%d" % number).ljust(4096, b".")))
+            running.advance(2 * HOUR_S)
+            for delay in TIMERS_S:
+                producer.send(Message("timed", b"timer-%d" % delay, delay=delay))
+                producer.send(Message("timed", b"level-%d" % delay, delay_level=3))
+            ends = {"before": TransactionState.COMMIT, "never": TransactionState.ROLLBACK, **states}
+            for name, state in ends.items():
+                half = Message("paid", name.encode())
+                producer.send_in_transaction(half, lambda _, state=state: state)  # type: ignore[misc]  # a default is no parameter
+
+            def end_one() -> None:
+                """The broker asks about the half, and a timer is delivered."""
+                states["during"] = TransactionState.COMMIT
+                await_commit(running, admin, b"during", check)
+                assert b"timer-10" in bodies(admin, "timed")
+                producer.send(Message("timed", b"late", delay=600))
+
+            def expire() -> None:
+                admin.delete_expired_files()
+                for _ in range(WITHIN_S):
+                    if not first.exists():
+                        return
+                    running.advance(2, jumps=2)
+                raise AssertionError("nothing was deleted")
+
+            amid = Amid(monkeypatch)
+            amid.before("plain", "timerwheel", end_one)
+            amid.before("written", "commitlog/", expire)
+            code = exit_code_of(run_line, ["backup", str(copy)])
+            assert code == DONE, capfd.readouterr().err
+            assert amid.done == ["timerwheel", "commitlog/"]
+            assert not (copy / "commitlog" / first.name).exists()
+        assert exit_code_of(run_line, ["store", "verify", str(copy)]) == DONE, capfd.readouterr()
+        running.stop()
+        running.data = copy
+        running.start()
+        states["open"] = TransactionState.COMMIT
+        asked.clear()
+        wanted = {f"{kind}-{delay}".encode() for kind in ("timer", "level") for delay in TIMERS_S}
+        with AdminClient(running.namesrv) as admin:
+            await_commit(running, admin, b"open", check)
+            paid = bodies(admin, "paid")
+            for _ in range(ROUNDS):
+                found = bodies(admin, "timed")
+                if wanted <= found:
+                    break
+                running.advance(60, jumps=60)
+    assert wanted <= found <= wanted | {b"late"}
+    assert paid == {b"before", b"during", b"open"}
+    assert set(asked) == {"open"}, "what had ended is not asked for"
 
 
 def test_no_half_backup_is_left_and_what_is_no_running_store_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "copy"
-    with BrokerProcess(data=tmp_path / "data", settings=SETTINGS) as broker:
-        monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+    with BrokerProcess(data=tmp_path / "data", settings=SETTINGS) as source:
+        monkeypatch.setenv("NAMESRV_ADDR", source.namesrv_address)
         code = exit_code_of(run_line, ["backup", str(target), "--data", str(tmp_path)])
         assert code == WRONG_USAGE
         assert "--data" in capfd.readouterr().err
