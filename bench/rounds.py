@@ -26,6 +26,7 @@ import structlog
 import trio
 
 from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig, MetricsExporterType
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.controller import BrokerController
@@ -179,6 +180,7 @@ def in_process(
         ),
         namesrv=NamesrvConfig(namesrv_listen_port=free_port()),
         metrics=MetricsConfig(metrics_exporter_type=MetricsExporterType.DISABLE),
+        console=ConsoleConfig(console_port=0),
     )
     return BrokerController(config, disk=Disk(), clock=SystemClock())
 

@@ -12,6 +12,7 @@ from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
 from aerobee.broker.assignment.feature import AssignmentFeature
+from aerobee.broker.console.feature import ConsoleFeature
 from aerobee.broker.consumers.feature import ConsumersFeature
 from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.core.core import Core
@@ -121,6 +122,7 @@ class Broker:
             replication=self.replication.told,
         )
         self.admin = add(admin)
+        self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
         self._tell_of_deletions()
         self.replication.promotion.when_promoted += [
@@ -152,7 +154,7 @@ class Broker:
         core, directory = self.core, self.users.directory
         authority, files = directory.authority, directory.files
         auth, cluster = core.config.auth, core.config.broker.broker_cluster_name
-        audit = Audit(every=lambda: auth.admin_access_log)
+        audit = Audit(every=lambda: auth.admin_access_log, now_ms=core.clock.now_ms)
         if authority is not None:
             gate = Gate(authority, cluster, core.stats.access)
             core.rounds.reactor.guard(audit.behind(gate.check), gate.lets_pass)

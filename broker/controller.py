@@ -75,7 +75,7 @@ class BrokerController(Server):
             config.tls,
             self.broker.core.rounds.reactor,
             clock,
-            http=config.metrics.metrics_tls_enable,
+            http=config.metrics.metrics_tls_enable or config.console.console_tls_enable,
         )
         self.live = self.broker.settings.live
         self.reloaded = (self.tls, self.broker.namesrv.role)
@@ -94,7 +94,7 @@ class BrokerController(Server):
         self.tls.open()
         with ExitStack() as opened:
             # Until recovery is done clients are refused, so that they turn to another broker.
-            listeners, metrics = self._listeners(opened)
+            listeners, (metrics, console) = self._listeners(opened)
             try:
                 async with trio.open_nursery() as services:
                     await services.start(self.ticker.run)
@@ -103,6 +103,8 @@ class BrokerController(Server):
                     recovery = await self._recover()
                     await self._start_services(services)
                     opened.pop_all()
+                    if console is not None:
+                        services.start_soon(self._serve_console, console)
                     await self._serve(services, listeners, recovery, ready)
                     services.cancel_scope.cancel()
             finally:
@@ -115,7 +117,7 @@ class BrokerController(Server):
 
     # ── Start ──
 
-    def _listeners(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
+    def _listeners(self, opened: ExitStack) -> tuple[list[Listener], list[socket.socket | None]]:
         remoting, namesrv = self.config.remoting, self.config.namesrv
         table, names = self.broker.routes, self.broker.namesrv_routes
         wanted = [
@@ -126,12 +128,14 @@ class BrokerController(Server):
         used = [(name, key, port, served) for name, key, port, served in wanted if port]
         grpc, port = self.broker.grpc, remoting.grpc_port
         also = [] if grpc is None else [("grpc", "grpcPort", port, table)]
-        sockets, metrics = self.bind(
+        console = self.broker.console
+        sockets, of_http = self.bind(
             opened,
             [
                 Port(port, f"set {key} to another port", remoting.bind_address)
                 for _, key, port, _ in (*used, *also)
             ],
+            [console.listener],
         )
         listeners = [
             Listener(name, sock, served)
@@ -139,7 +143,7 @@ class BrokerController(Server):
         ]
         if grpc is not None:
             listeners.append(grpc.listener(sockets[-1], table))
-        return listeners, metrics
+        return listeners, of_http
 
     async def _recover(self) -> Recovery:
         """Recover in a thread: nothing else uses the store yet, and the loop answers probes."""
@@ -174,6 +178,14 @@ class BrokerController(Server):
             clock=core.clock,
         )
         await self.serve_http(listener, self.broker.metrics.sources, health)
+
+    async def _serve_console(self, listener: socket.socket) -> None:
+        directory, config = self.broker.users.directory, self.config.console
+        tls = self.tls.http if config.console_tls_enable else None
+        await self.ready_told.wait()
+        await self.broker.console.serve(
+            listener, self.broker.audit, lambda: directory.authority, tls
+        )
 
     def _why_not_ready(self) -> str | None:
         if self.stop_wanted.is_set():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from aerobee.cli.output import escaped, escaped_bytes, write_exactly, write_json
+from aerobee.cli.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ FORMAT_HELP = (
 )
 LINE = "{topic}/{broker}/{queue}@{offset}{mark} {body}\n"
 STYLES = {"line": LINE, "body": "{body}\n", "raw": "{body}"}
+HIDDEN = {"body": None}
+"""Where bodies are not shown."""
 FIELD = re.compile(r"\{([a-z]+)(?:\.([^{}]+))?\}")
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 FIELDS: dict[str, Callable[[ReceivedMessage], str]] = {
@@ -105,8 +108,9 @@ def write_message_json(message: ReceivedMessage) -> None:
 
 def described_message(message: ReceivedMessage) -> dict[str, Any]:
     """A message for programs; a body that is not text is printed as base64."""
+    kept = surroundings()
     try:
-        body = {"body": message.body.decode()}
+        body = {"body": message.body.decode()} if kept is None or kept.bodies else HIDDEN
     except UnicodeDecodeError:
         from base64 import b64encode
 

@@ -9,6 +9,7 @@ import click
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm
 from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def clean(
             raise BrokerNotFoundError(text)
         where = ", ".join(names)
         if not (dry_run or yes):
-            click.confirm(f"delete {WHAT[what]} on {where}?", abort=True, err=True)
+            confirm(f"delete {WHAT[what]} on {where}?")
         for name in () if dry_run else names:
             cleaner(admin, what)(name)
     output.rows({"broker": name, "what": what, "asked": not dry_run} for name in names)
@@ -86,7 +87,7 @@ def write_permission(
     broker registers its topics again, at the latest at its next start.
     """
     if allowed == "off" and not yes:
-        click.confirm(f"have producers leave {broker}?", abort=True, err=True)
+        confirm(f"have producers leave {broker}?")
     with connection.admin() as admin:
         topics = admin.set_write_permission(broker, allowed == "on")
     if output.for_programs:

@@ -14,6 +14,7 @@ from aerobee.cli.dead import Look, end_with, leave_dead_out, look_at
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm
 from aerobee.cli.times import duration_text
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def close(client: str, dry_run: bool, yes: bool, connection: Connection, output:
             closed = Counter(broker for broker, _ in places)
         else:
             if not yes:
-                click.confirm(f"close the connections of {client}?", abort=True, err=True)
+                confirm(f"close the connections of {client}?")
             closed = Counter(admin.close_client(client))
     output.rows(
         {"client": client, "broker": broker, "connections": count, "closed": not dry_run}
@@ -250,7 +251,7 @@ def delete(
     with connection.admin() as admin:
         before = admin.kv(section).get(key)
         if not (dry_run or yes):
-            click.confirm(f"remove {key}, which is {before}?", abort=True, err=True)
+            confirm(f"remove {key}, which is {before}?")
         if not dry_run:
             admin.delete_kv(section, key)
     show_change(key, before, None, dry_run, output)

@@ -19,6 +19,7 @@ import msgspec
 
 from aerobee.cli.border import complain
 from aerobee.cli.options import namespace_option, namesrv_option
+from aerobee.cli.surroundings import surroundings
 from aerobee.errors import ConfigurationError, PermissionDeniedError
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         *args: Any, namesrv: str | None, context: str | None, namespace: str | None, **named: Any
     ) -> Any:
-        return command(*args, connection=chosen(namesrv, context, namespace), **named)
+        kept = surroundings()
+        place = chosen(namesrv, context, namespace) if kept is None else kept.connection
+        return command(*args, connection=place, **named)
 
     by_name = click.option("--context", metavar="NAME", help="See `aerobee context`.")
     return namesrv_option(by_name(namespace_option(run)))

@@ -13,6 +13,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, json_text, output_options, write_exactly
+from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,7 +103,7 @@ def import_file(
             change for change in changes if change.name not in missing or change.kind in TABLES
         ]
         if doable and not (dry_run or yes):
-            click.confirm(f"create or change {len(doable)} definitions?", abort=True, err=True)
+            confirm(f"create or change {len(doable)} definitions?")
         for change in () if dry_run else doable:
             make(admin, change, known)
     output.rows(map(row, doable))

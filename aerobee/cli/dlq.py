@@ -20,6 +20,7 @@ from aerobee.cli.dead_letters import (
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import COUNT, yes_option
 from aerobee.cli.output import Output, output_options, progress
+from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,7 +276,7 @@ def edit(
             )
         copy = edited(copy_of(letter, to_topic or origin(letter, namespace)), wanted, **changes)
         if not yes:
-            click.confirm(f"send the letter, edited, to {copy.topic}?", abort=True, err=True)
+            confirm(f"send the letter, edited, to {copy.topic}?")
         with connection.producer() as producer:
             sent = producer.send(copy)
         letters.settle(letter, choice)

@@ -15,6 +15,7 @@ from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm
 from aerobee.cli.times import position_of
 from aerobee.errors import GroupNotFoundError
 from aerobee.store.format.system_names import REDRIVE_PREFIX
@@ -237,7 +238,7 @@ def pause(name: str, dry_run: bool, yes: bool, connection: Connection, output: O
     stay. New messages wait; those past fileReservedTime expire meanwhile.
     """
     if not (dry_run or yes):
-        click.confirm(f"pause group {name}?", abort=True, err=True)
+        confirm(f"pause group {name}?")
     switch(name, False, dry_run, connection, output)
 
 
@@ -341,7 +342,19 @@ def check_known(admin: AdminClient, *names: str) -> None:
 def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> None:
     """Ask for confirmation, unless `--yes` is given. Raises: Abort."""
     if not yes:
-        click.confirm(f"move group {name} in {len(changes)} queues?", abort=True, err=True)
+        confirm(f"move group {name} in {len(changes)} queues?{consequence(changes)}")
+
+
+def consequence(changes: Sequence[OffsetChange]) -> str:
+    """What a change of offsets does to messages, as sentences behind a question."""
+    moves = [change.after - change.before for change in changes if change.before is not None]
+    back, forward = [-move for move in moves if move < 0], [move for move in moves if move > 0]
+    text = ""
+    if back:
+        text += f" {sum(back)} messages of {len(back)} queues will be delivered again."
+    if forward:
+        text += f" {sum(forward)} messages of {len(forward)} queues will be skipped."
+    return text
 
 
 def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output) -> None:
@@ -383,7 +396,7 @@ def delete(
         what = f"group {name} with {members} members online"
         if not dry_run:
             if not yes:
-                click.confirm(f"delete {what}?", abort=True, err=True)
+                confirm(f"delete {what}?")
             admin.delete_group(name, offsets=not keep_offsets)
     if output.for_programs:
         output.record({"group": name, "members": members, "deleted": not dry_run})

@@ -11,6 +11,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,7 +117,7 @@ def promote(
             output.record({"address": address, "promoted": False, "against": list(against)})
             return DONE
         if accepted and not yes:
-            click.confirm(f"make {address} the master?", abort=True, err=True)
+            confirm(f"make {address} the master?")
         end = admin.promote(address, accepted=accepted)
     output.record({"address": address, "promoted": True, "max_offset": end})
     return DONE

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from aerobee.cli.surroundings import surroundings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -68,7 +70,10 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print a remark for people."""
-        if not self.for_programs:
+        kept = surroundings()
+        if kept is not None:
+            kept.remarks.append(text)
+        elif not self.for_programs:
             echo(text)
 
 
@@ -78,7 +83,8 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, output_style: str | None, **named: Any) -> Any:
-        return command(*args, output=Output(output_style or TEXT), **named)
+        style = output_style or (TEXT if surroundings() is None else JSON)
+        return command(*args, output=Output(style), **named)
 
     as_json = click.option("--json", "output_style", flag_value=JSON, help="One JSON document.")
     as_lines = click.option(
@@ -94,6 +100,10 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a text on stdout or stderr: line breaks and tabs as they are, and no other control
     characters. Whether a value may have line breaks is a matter of `escaped`.
     """
+    kept = surroundings()
+    if kept is not None:
+        (kept.notes if err else kept.remarks).append(text.removeprefix("aerobee: "))
+        return
     lines = "\n".join("\t".join(map(escaped, line.split("\t"))) for line in text.split("\n"))
     click.echo(lines, err=err, nl=nl)
 
@@ -209,6 +219,10 @@ def table_of(rows: Sequence[Mapping[str, Any]], *, one_line: bool = False) -> Ta
 
 def write_json(value: Any) -> None:
     """One JSON document on a line."""
+    kept = surroundings()
+    if kept is not None:
+        kept.values.append(value)
+        return
     import msgspec
 
     click.echo(json_text(msgspec.json.encode(value).decode()))
@@ -224,7 +238,7 @@ def json_text(document: str) -> str:
 
 def progress(total: int | None, what: str) -> AbstractContextManager[Callable[[int], None]]:
     """A context with a function to call with the progress; drawn on a terminal only."""
-    if not sys.stderr.isatty():
+    if surroundings() is not None or not sys.stderr.isatty():
         return nullcontext(lambda _done=1: None)
     return ProgressBar(total, what)
 

@@ -11,6 +11,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
     from aerobee.admin import MessageType, QueueBounds, TopicConfig
@@ -192,11 +193,9 @@ def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
     """Ask for confirmation if messages would become unreachable. Raises: Abort."""
     hidden = admin.describe_topic(name).hidden_by(queues)
     if hidden:
-        click.confirm(
+        confirm(
             f"with {queues} queues per broker {hidden} messages of {name} become invisible to "
-            "consumers. Go on?",
-            abort=True,
-            err=True,
+            "consumers. Go on?"
         )
 
 
@@ -225,7 +224,7 @@ def delete(
         what = f"topic {name} with {lost['messages']} messages, consumed by {groups or 'no group'}"
         if not dry_run:
             if not yes:
-                click.confirm(f"delete {what}?", abort=True, err=True)
+                confirm(f"delete {what}?")
             admin.delete_topic(name, cluster=cluster)
     if output.for_programs:
         output.record({**lost, "deleted": not dry_run})

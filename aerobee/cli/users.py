@@ -17,6 +17,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import asked, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.cli.surroundings import confirm, surroundings
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def delete(
 ) -> None:
     """Delete user NAME and what the user may do."""
     if not yes:
-        click.confirm(f"Delete user {name}?", abort=True, err=True)
+        confirm(f"Delete user {name}?")
     with connection.admin() as admin:
         admin.delete_user(name, broker)
     told(output, name, "deleted")
@@ -170,6 +171,11 @@ def delete(
 
 def secret_from(lines: InputLines | None) -> str:
     """The secret of a user: the first line of a file, the variable, or what is typed."""
+    kept = surroundings()
+    if kept is not None:
+        if not kept.secret.strip():
+            raise ConfigurationError("the secret is blank")
+        return kept.secret
     if lines is not None:
         try:
             secret = next(iter(lines), b"").decode()

@@ -41,6 +41,7 @@ SMALL: Final = {
     "maxHashSlotNum": "50000",
     "maxIndexNum": "200000",
     "metricsExporterType": "DISABLE",
+    "consolePort": 0,
     "brokerIP1": HOST,
 }
 """Settings for a quick start and small files; `settings` may override each of them."""

@@ -10,6 +10,7 @@ Source: semantics §18.3.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -89,6 +90,8 @@ SETTINGS: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDAT
 POOL: Final = "admin"
 NOT_SAID: Final = frozenset({ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE})
 VALUE_CHARS: Final = 64
+NEWEST: Final = 500
+"""Lines that are kept for the console."""
 NAMES_MAX: Final = 8
 BODY_BYTES: Final = 1_024
 LINE: Final = ("request", "user", "address", "what", "result", "reason")
@@ -113,8 +116,11 @@ class Audit:
     well.
     """
 
-    def __init__(self, *, every: Callable[[], bool]) -> None:
+    def __init__(self, *, every: Callable[[], bool], now_ms: Callable[[], int] = lambda: 0) -> None:
         self._every = every
+        self._now_ms = now_ms
+        self.newest: deque[dict[str, str | int | None]] = deque(maxlen=NEWEST)
+        """The lines of the last changes, the newest last, each with its time as `at_ms`."""
 
     def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes, with those of administrators followed."""
@@ -147,7 +153,9 @@ class Audit:
 
         def tell(refused: Answer | None, command: Command, connection: Caller) -> None:
             if refused is not None:
-                log.info("admin.refused", **line_of(self._asked(command, connection), refused))
+                line = line_of(self._asked(command, connection), refused)
+                log.info("admin.refused", **line)
+                self.newest.append({"at_ms": self._now_ms(), **line, "changes": None})
 
         return check
 
@@ -205,6 +213,7 @@ class Audit:
         if request.changes:
             changes = answer.changes if isinstance(answer, ChangeAnswer) else ""
             log.info("admin.changed", **line, changes=changes or None)
+            self.newest.append({"at_ms": self._now_ms(), **line, "changes": changes or None})
         else:
             log.info("admin.asked", **line)
 

@@ -182,6 +182,8 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     yield from tls_objections(config.tls)
     if config.metrics.metrics_tls_enable and not config.tls.tls_server_cert_path:
         yield "metricsTlsEnable", "needs a certificate: set tlsServerCertPath"
+    if config.console.console_tls_enable and not config.tls.tls_server_cert_path:
+        yield "consoleTlsEnable", "needs a certificate: set tlsServerCertPath"
     yield from contradictions(config)
     yield from port_clashes(config)
     if config.broker.broker_count > 1:
@@ -250,6 +252,9 @@ def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     serves = metrics.metrics_exporter_type is MetricsExporterType.PROM
     if serves and metrics.metrics_prom_exporter_host != bound:
         yield "metricsPromExporterHost", metrics.metrics_prom_exporter_host
+    console = config.console
+    if console.console_port and console.console_host != bound:
+        yield "consoleHost", console.console_host
 
 
 def port_clashes(config: BrokerConfig) -> Iterator[tuple[str, str]]:
@@ -270,6 +275,7 @@ def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
         yield "namesrvListenPort", config.namesrv.namesrv_listen_port
     if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:
         yield "metricsPromExporterPort", config.metrics.metrics_prom_exporter_port
+    yield "consolePort", config.console.console_port
     if config.replication.is_on:
         yield "haListenPort", config.replication.ha_listen_port
 

@@ -26,6 +26,7 @@ TITLES = {
     "tls": "TLS",
     "namesrv": "The name server",
     "metrics": "Metrics and health",
+    "console": "The console",
     "process": "The process",
     "auth": "Access control",
 }

@@ -54,6 +54,8 @@ def member_ports(config: BrokerConfig, number: int) -> dict[str, int]:
         "vipListenPort": remoting.vip_listen_port and remoting.vip_listen_port + above,
         "grpcPort": remoting.grpc_port and remoting.grpc_port + above,
         "metricsPromExporterPort": http + above + PORT_STEP if served else 0,
+        # That of the whole: it knows all brokers by the name server.
+        "consolePort": 0 if number else config.console.console_port,
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.config.settings.broker import BrokerOptions, BrokerRole
+from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -31,6 +32,7 @@ class BrokerConfig:
     tls: TlsConfig = field(default_factory=TlsConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    console: ConsoleConfig = field(default_factory=ConsoleConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
     auth: AuthConfig = field(default_factory=AuthConfig)
     unknown: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.config.settings.broker import BrokerOptions
+from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -43,7 +44,12 @@ SECRET = frozenset(
 )
 """Keys whose value is never printed."""
 
-YAML_SECTIONS = {"metrics": "broker", "process": "broker", "replication": "store"}
+YAML_SECTIONS = {
+    "metrics": "broker",
+    "console": "broker",
+    "process": "broker",
+    "replication": "store",
+}
 """The section of each part that has no section of its own in a file."""
 
 
@@ -132,6 +138,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "tls": TlsConfig,
     "namesrv": NamesrvConfig,
     "metrics": MetricsConfig,
+    "console": ConsoleConfig,
     "process": ProcessConfig,
     "auth": AuthConfig,
 }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from aerobee.broker.http.health import Check, Health, MayScrape
     from aerobee.remoting.stats import RemotingStats
@@ -207,8 +207,18 @@ class Slots:
     nobody is idle is it refused.
     """
 
-    def __init__(self, most: int, stats: RemotingStats) -> None:
+    def __init__(
+        self,
+        most: int,
+        stats: RemotingStats,
+        *,
+        key: str = "metricsMaxConnections",
+        name: str = "metrics",
+    ) -> None:
+        """`key`: the setting that `most` is; `name`: of the listener, in log lines."""
         self.most = most
+        self.key = key
+        self.name = name
         self._stats = stats
         self._taken: dict[Slot, None] = {}
 
@@ -243,6 +253,8 @@ class Connection(TCPServer):
     """
 
     slot: Slot
+    streams = False
+    """Whether an answer may last, as long as its peer takes each part of it in time."""
 
     async def _read_data(self) -> None:
         """HTTP/1.1 alone: requests over HTTP/2 cost their peer next to nothing, and many of them,
@@ -266,9 +278,13 @@ class Connection(TCPServer):
         sent in part leaves a connection that is of no use.
         """
         try:
-            with trio.move_on_at(self.slot.since + ANSWER_S):
+            since = trio.current_time() if self.streams else self.slot.since
+            with trio.move_on_at(since + ANSWER_S):
                 async with self.send_lock:
-                    return await self.stream.send_all(data)
+                    await self.stream.send_all(data)
+                if self.streams:
+                    self.slot.since = trio.current_time()
+                return None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return await self.protocol.handle(Closed())
         except trio.Cancelled:
@@ -281,12 +297,13 @@ class Connection(TCPServer):
 class Server:
     """Takes connections as long as there are slots, and serves the application on them."""
 
-    def __init__(self, app: Starlette, slots: Slots) -> None:
+    def __init__(self, app: ASGIApp, slots: Slots, *, streams: bool = False) -> None:
         # Both sides declare the types of ASGI, each in its own way.
         self._app = ASGIWrapper(cast("Any", app))
         self._config = make_config()
         self._context = WorkerContext(None)
         self._slots = slots
+        self._streams = streams
         self._lines = LogLimit(1)
 
     async def serve(self, stream: trio.SocketStream | TlsStream) -> None:
@@ -305,6 +322,7 @@ class Server:
             self._app, self._config, self._context, ConnectionState({}), cast("Any", stream)
         )
         connection.slot = slot
+        connection.streams = self._streams
         try:
             # Another took the slot during the handshake.
             with suppress(trio.ClosedResourceError):
@@ -314,12 +332,12 @@ class Server:
 
     async def _refuse(self, stream: trio.SocketStream | TlsStream, address: str) -> None:
         """Say which setting it is, in HTTP where that costs no handshake, and close."""
-        reason = f"metricsMaxConnections is {self._slots.most}"
+        reason = f"{self._slots.key} is {self._slots.most}"
         left_out = self._lines.admit(trio.current_time())
         if left_out is not None:
             log.warning(
                 "connection.refused",
-                listener="metrics",
+                listener=self._slots.name,
                 reason=reason,
                 address=address,
                 left_out=left_out,
@@ -345,17 +363,18 @@ def make_config() -> Config:
 
 
 async def serve(
-    app: Starlette,
+    app: ASGIApp,
     listener: socket.socket,
     slots: Slots,
     tls: ssl.SSLContext | None = None,
     *,
+    streams: bool = False,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; closes the listener."""
+    """Serve until cancelled; closes the listener. `streams`: see `Connection`."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     plain = trio.SocketListener(trio.socket.from_stdlib_socket(listener))
     listening = plain if tls is None else trio.SSLListener(plain, tls, https_compatible=True)
     task_status.started([f"{'http' if tls is None else 'https'}://{address}"])
-    await trio.serve_listeners(Server(app, slots).serve, [listening])
+    await trio.serve_listeners(Server(app, slots, streams=streams).serve, [listening])

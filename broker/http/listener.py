@@ -68,8 +68,11 @@ def refuse_all(errors: Sequence[OSError]) -> None:
         raise OSError(errors[0].errno, reason) from errors[0]
 
 
-def open_listener(host: str, port: int) -> socket.socket | None:
-    """The listening socket; None for port 0, which turns the listener off.
+def open_listener(
+    host: str, port: int, *, port_key: str = PORT_KEY, host_key: str = HOST_KEY
+) -> socket.socket | None:
+    """The listening socket; None for port 0, which turns the listener off. `port_key` and
+    `host_key`: the settings that say where.
 
     Raises: OSError naming the address and the key when it cannot be bound.
     """
@@ -78,8 +81,8 @@ def open_listener(host: str, port: int) -> socket.socket | None:
     try:
         listener = listen(host, port, BACKLOG)
     except OSError as error:
-        port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
-        raise with_remedy(error, HOST_KEY, port, port_remedy) from error
+        port_remedy = f"set {port_key} to another port, or to 0 for none"
+        raise with_remedy(error, host_key, port, port_remedy) from error
     # Inherited by every connection: a peer that reads nothing, or is gone, holds up no scrape.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)

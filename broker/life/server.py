@@ -5,6 +5,7 @@ It binds all ports first, says with `ReadyReport` that it serves, and ends by `s
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
@@ -99,9 +100,13 @@ class Server:
         """The log file was opened again."""
 
     def bind(
-        self, opened: ExitStack, ports: Iterable[Port]
-    ) -> tuple[list[socket.socket], socket.socket | None]:
-        """The sockets of all ports, and that of HTTP; an error names all ports that are taken.
+        self,
+        opened: ExitStack,
+        ports: Iterable[Port],
+        http_listeners: Sequence[Callable[[], socket.socket | None]] = (),
+    ) -> tuple[list[socket.socket], list[socket.socket | None]]:
+        """The sockets of all ports, and those of HTTP, that of metrics first; an error names all
+        ports that are taken. `http_listeners`: open those beside that of metrics.
 
         Bound before anything else: a port in use refuses the start at no cost. Raises: OSError.
         """
@@ -120,15 +125,20 @@ class Server:
                 errors.append(http.with_remedy(error, "bindAddress", port.number, port.remedy))
             else:
                 sockets.append(opened.enter_context(sock))
-        probes = None
-        try:
-            probes = http.listener_of(self.config.metrics)
-        except OSError as error:
-            errors.append(error)
-        if probes is not None:
-            opened.enter_context(probes)
+        of_http: list[socket.socket | None] = []
+        openers: list[Callable[[], socket.socket | None]] = [
+            partial(http.listener_of, self.config.metrics),
+            *http_listeners,
+        ]
+        for open_listener in openers:
+            try:
+                listener = open_listener()
+            except OSError as error:
+                errors.append(error)
+                continue
+            of_http.append(None if listener is None else opened.enter_context(listener))
         http.refuse_all(errors)
-        return sockets, probes
+        return sockets, of_http
 
     async def serve_http(
         self, listener: socket.socket, sources: ServerSources, health: Health
@@ -140,6 +150,6 @@ class Server:
             sources,
             health,
             may_scrape,
-            self.tls.http,
+            self.tls.http if self.config.metrics.metrics_tls_enable else None,
             most=most.metrics_max_connections,
         )

@@ -117,7 +117,7 @@ class NamesrvController(Server):
                 "give --port another port",
                 self.config.remoting.bind_address,
             )
-            [sock], probes = self.bind(opened, [port])
+            [sock], [probes] = self.bind(opened, [port])
             listener = Listener("namesrv", sock, self._routes())
             self.disk.mkdir(self.root)
             try:

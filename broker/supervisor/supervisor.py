@@ -29,6 +29,7 @@ from aerobee.broker.config.members import (
     supervisor_config,
 )
 from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.console.feature import PORT_KEY as CONSOLE_KEY
 from aerobee.broker.http import listener as http
 from aerobee.broker.http.health import Health, loop_turns, may_scrape_by
 from aerobee.broker.life.server import Port, ReadyReport, Server
@@ -192,17 +193,18 @@ class Supervisor(Server):
 
     def _listener(self, opened: ExitStack) -> socket.socket | None:
         """The HTTP listener; the ports of the members are tried. Raises: OSError."""
+        hosts = {http.PORT_KEY: "127.0.0.1", CONSOLE_KEY: self.config.console.console_host}
         ports = [
             Port(
                 port,
                 f"set {key} to another port (this is the {key} of broker {number})",
-                "127.0.0.1" if key == http.PORT_KEY else self.config.remoting.bind_address,
+                hosts.get(key, self.config.remoting.bind_address),
             )
             for number in self.numbers
             for key, port in member_ports(self.config, number).items()
             if port
         ]
-        sockets, probes = self.bind(opened, ports)
+        sockets, [probes] = self.bind(opened, ports)
         for sock in sockets:
             sock.close()
         return probes

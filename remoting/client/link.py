@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
     from aerobee.remoting.wire.command import Command
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 Dress: TypeAlias = Callable[[int, dict[str, str], bytes], dict[str, str]]
 """Maps the code, the fields and the body of a request to the fields that are sent, with a signature
 for example."""
+
+
+Shortcut: TypeAlias = Callable[[str], "socket.socket | None"]
+"""Maps an address to a connected socket, without TLS; None: connect as to any other. Raises:
+OSError."""
 
 
 class Names(Protocol):
@@ -41,6 +47,8 @@ class Link:
     """The host name that certificates are checked for; by default the host of the address."""
     names: Names | None = None
     """Translates names; it is applied to a request before `dress`."""
+    shortcut: Shortcut | None = None
+    """Connects to addresses in this process; blocking connections ask it first."""
 
 
 PLAIN = Link()

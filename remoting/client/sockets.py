@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 def open_socket(
     address: str, timeout_s: float, link: Link, stall_s: float
 ) -> socket.socket | TlsSocket:
-    """Connect to `host:port`, with TLS if the link says so.
+    """Connect to `host:port`, with TLS if the link says so, or by its shortcut.
 
     The timeout applies to each address of a host name; `stall_s` is how long a TLS peer may read
     nothing. Raises: ConnectFailed, which names the address.
     """
     host, port = host_and_port(address)
     try:
-        sock = socket.create_connection((host, port), timeout_s)
+        inside = None if link.shortcut is None else link.shortcut(address)
+        sock = inside or socket.create_connection((host, port), timeout_s)
     except TimeoutError as error:
         raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:
         raise ConnectFailed(f"{address}: {reason_of(error)}") from error
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if link.tls is None:
+        if link.tls is None or inside is not None:
             return sock
         wrapped = TlsSocket(sock, link.tls, link.server_hostname or host, stall_s)
         wrapped.shake_hands()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,6 +75,7 @@ class Reactor:
         self.selectors: list[Selector] = []
         self._workers: list[Worker] = []
         self._accepting: list[trio.CancelScope] = []
+        self._servings: dict[str, Serving[Any]] = {}
         self._gate: Gate | None = None
         self._lets_pass: LetsPass | None = None
         self._connection_limits = boss.ConnectionLimits(
@@ -99,6 +101,7 @@ class Reactor:
                     nursery.start_soon(self.shared.handshakes.run)
                 task_status.started()
         finally:
+            self._servings.clear()
             for pool in self.pools.values():
                 pool.clear()
 
@@ -133,6 +136,17 @@ class Reactor:
         addresses.max_connections = limits.connections_of_address
         addresses.requests.allow(limits.requests_per_s_of_address)
         self.shared.users.allow(limits.requests_per_s_of_user)
+
+    def take_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
+        """Serve a socket of this process as if the listener had accepted it from `address`; it
+        speaks no TLS. Raises: OSError when the reactor does not run.
+        """
+        serving = self._servings.get(listener)
+        if serving is None:
+            raise OSError(errno.ECONNREFUSED, "the broker does not serve yet")
+        sock.setblocking(False)
+        connection = self.selectors[0].adopt(sock, address, listener, serving)
+        connection.sock = sock
 
     def stop_accepting(self) -> None:
         """Close the listeners; connections stay."""
@@ -195,6 +209,7 @@ class Reactor:
             nursery.start_soon(self.add_selector(EpollPoller()).run)
         for name, sock, served, begin, routes in listeners:
             serving = self._worker(served, nursery) if isinstance(served, Sequence) else served
+            self._servings[name] = serving
             if begin is not None:
                 begin(self._worker(routes, nursery))
             nursery.start_soon(self._accept, sock, name, serving)

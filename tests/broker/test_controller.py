@@ -13,6 +13,7 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker import controller as controller_module
+from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig, MetricsExporterType
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -71,6 +72,7 @@ def config_of(root: Path, **changes: Any) -> BrokerConfig:
             metrics_exporter_type=MetricsExporterType.DISABLE,
             metrics_prom_exporter_port=ports.metrics,
         ),
+        console=ConsoleConfig(console_port=0),
     )
 
 

@@ -107,6 +107,7 @@ class BrokerProcess(Server):
             "vipListenPort": self.ports.vip,
             "namesrvListenPort": self.namesrv_port,
             "metricsPromExporterPort": self.ports.metrics,
+            "consolePort": 0,
         }
 
     def launch(self) -> Child:

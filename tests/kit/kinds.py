@@ -28,6 +28,7 @@ class Kind(IntEnum):
 
 BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.IO: {
+        "console": ("inside",),
         "http": ("app", "listener"),
         "metrics": ("metrics",),
         "pools": (
@@ -53,6 +54,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
     },
     Kind.SERVICES: {
+        "console": ("commands", "looking", "openapi"),
         "consumers": ("member_changes",),
         "core": (
             "background",
@@ -117,6 +119,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "runtime_info",
         ),
         "assignment": ("assignment_processor",),
+        "console": ("console", "web"),
         "consumers": (
             "client_processor",
             "group_processor",
@@ -175,6 +178,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "core",
             "rounds",
         ),
+        "console": ("assembly",),
         "grpc": ("assembly",),
         "life": ("life",),
         "metrics": ("sources",),

@@ -235,7 +235,7 @@ def main() -> None:
     way = Way(top)
     port, namesrv = free_port(), free_port()
     settings = {"listenPort": port, "vipListenPort": port - 2, "namesrvListenPort": namesrv,
-                "metricsPromExporterPort": 0, "waitTimeMillsInSendQueue": 60_000,
+                "metricsPromExporterPort": 0, "consolePort": 0, "waitTimeMillsInSendQueue": 60_000,
                 "mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 20_000,
                 "maxHashSlotNum": 1_000, "maxIndexNum": 4_000,
                 "loopStallMillis": 60_000}  # fmt: skip

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aerobee.client.blocking.background import Done
-    from aerobee.client.settings.client import ClientOptions
+    from aerobee.client.settings.client import ClientConfig, ClientOptions
     from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.client.link import Link
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
@@ -58,10 +59,14 @@ class Client:
             config.connect_timeout,
             serve=self._serve,
             opened=self._connected,
-            link=link_of(config.credentials, config.tls, config.namespace_v2, config.namespace),
+            link=self._link(config),
         )
         self._background = self._new_background()
         self._life = Life("client")
+
+    def _link(self, config: ClientConfig) -> Link:
+        """How its connections are made."""
+        return link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
 
     @property
     def client_id(self) -> str:

@@ -50,6 +50,7 @@ def test_a_broker_looks_for_garbage_once_it_runs_and_not_among_what_was_imported
     settings = (
         f"listenPort={ports.listen}",
         f"metricsPromExporterPort={ports.metrics}",
+        "consolePort=0",
         f"namesrvListenPort={free_port()}",
         f"storePathRootDir={tmp_path / 'data'}",
     )

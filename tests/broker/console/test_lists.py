@@ -9,7 +9,7 @@ import pytest
 from aerobee.broker.console.lists import FILTER_MAX, Query, arranged, query_of
 from aerobee.broker.console.viewers import Failure
 
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"group": "b", "lag": 3, "topics": ["Orders"]},
     {"group": "a", "lag": None, "topics": []},
     {"group": "C", "lag": 10, "topics": ["Bills", "orders-2"]},

@@ -1,0 +1,46 @@
+"""Where a command runs, if that is not a shell: a program that keeps what the command says.
+
+The console of a broker runs commands so. It is the object of click's context, and found through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What a command is given in place of options and a terminal, and what it has said."""
+
+    connection: Any
+    """The `Connection` of the command."""
+    secret: str = ""
+    """The secret of a user, where a command needs one."""
+    bodies: bool = True
+    """Whether bodies of messages are shown."""
+    values: list[Any] = field(default_factory=list)
+    """What it has printed with --json."""
+    remarks: list[str] = field(default_factory=list)
+    """What it would have printed for people."""
+    notes: list[str] = field(default_factory=list)
+    """What it would have printed on stderr."""
+
+
+class Question(Exception):
+    """A command would ask this before a change; nothing has been changed."""
+
+
+def surroundings() -> Surroundings | None:
+    """Those of the running command; None in a shell."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_object(Surroundings)
+
+
+def confirm(text: str) -> None:
+    """Ask before a change. Raises: Abort; Question where there is no terminal to ask at."""
+    if surroundings() is not None:
+        raise Question(text)
+    click.confirm(text, abort=True, err=True)

@@ -1,0 +1,76 @@
+"""The console of a broker: with `consolePort: 0` nothing of it is there.
+
+Its listener is opened with the others. Everything else is imported and built when somebody
+connects for the first time, in a thread, so that nobody pays for a console at which nobody looks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from aerobee.broker.config.settings.advertised import AdvertisedAddress, parse_rules, with_port
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.http.listener import open_listener
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Callable
+
+    from aerobee.broker.access.audit import Audit
+    from aerobee.broker.access.authority import Authority
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.metrics.feature import MetricsFeature
+    from aerobee.broker.topics.topics import TopicTable
+
+PORT_KEY: Final = "consolePort"
+HOST_KEY: Final = "consoleHost"
+SERVED_AS: Final = "broker"
+"""The listener as whose connections those of the console count."""
+ASSEMBLY: Final = "aerobee.broker.console.assembly"
+
+
+class ConsoleFeature(Feature):
+    """The console, and when it begins to cost anything."""
+
+    def __init__(
+        self, core: Core, topics: TopicTable, consumers: ConsumerTables, metrics: MetricsFeature
+    ) -> None:
+        self.core = core
+        self.topics = topics
+        self.consumers = consumers
+        self.metrics = metrics
+
+    def listener(self) -> socket.socket | None:
+        """The listening socket; None with port 0. Raises: OSError naming the setting."""
+        console = self.core.config.console
+        return open_listener(
+            console.console_host, console.console_port, port_key=PORT_KEY, host_key=HOST_KEY
+        )
+
+    async def serve(
+        self,
+        listener: socket.socket,
+        audit: Audit,
+        authority: Callable[[], Authority | None],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """Serve until cancelled, from the first connection on; closes the listener."""
+        with listener:
+            await trio.lowlevel.wait_readable(listener)
+            assembly = await trio.to_thread.run_sync(partial(import_module, ASSEMBLY))
+            await assembly.serve(self, listener, audit, authority, tls)
+
+    def own_addresses(self, viewer: str) -> set[str]:
+        """The addresses under which clients at an IP address know this broker."""
+        remoting, broker = self.core.config.remoting, self.core.config.broker
+        port = broker.advertised_port or remoting.listen_port
+        rules = parse_rules(broker.advertised)
+        told = AdvertisedAddress(port=port, host=broker.advertised_host or None, rules=rules)
+        local = with_port("127.0.0.1", remoting.listen_port)
+        return {self.core.address, local, told.address_for(with_port(viewer, 0), local)}

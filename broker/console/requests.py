@@ -1,0 +1,120 @@
+"""What a request of the console may be, before anything is done for it. Pure."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+COOKIE: Final = "aerobee_session"
+BODY_MAX: Final = 64 * 1024
+"""Bytes of a request's body."""
+NAME_MAX: Final = 128
+SECRET_MAX: Final = 256
+CREDENTIALS_MAX: Final = 1_024
+"""Characters of an Authorization header."""
+SAFE: Final = frozenset({"GET", "HEAD"})
+SAME_SITE: Final = frozenset({"same-origin", "none"})
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none';"
+        " object-src 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+"""In every answer."""
+NOT_KEPT: Final = {"cache-control": "no-store"}
+"""In answers that no cache may have: all but files."""
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port; empty where it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""
+
+
+def is_ours(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header names us. A name that is not known may be anybody's, who has it point
+    here: then a page from there would read our answers. An address cannot be anybody's.
+    """
+    name = host_name(host)
+    if not name:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost" or name in names
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a peer is on this host."""
+    try:
+        peer = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(peer, "ipv4_mapped", None)
+    return (mapped or peer).is_loopback
+
+
+def is_same_site(host: str, origin: str, fetch_site: str) -> bool:
+    """Whether a change comes from a page of ours, or from no page, by what browsers send."""
+    if fetch_site and fetch_site not in SAME_SITE:
+        return False
+    if not origin:
+        return True
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def token_of(cookies: str) -> str:
+    """The session token in a Cookie header; empty without one."""
+    jar: SimpleCookie = SimpleCookie()
+    try:
+        jar.load(cookies)
+    except CookieError:
+        return ""
+    morsel = jar.get(COOKIE)
+    return "" if morsel is None else morsel.value
+
+
+def basic_of(authorization: str) -> tuple[str, str] | None:
+    """Name and secret of an Authorization header; None: it has none that can be read."""
+    scheme, _, coded = authorization.partition(" ")
+    if scheme.lower() != "basic" or len(authorization) > CREDENTIALS_MAX:
+        return None
+    try:
+        name, colon, secret = b64decode(coded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    if not colon or not name or len(name) > NAME_MAX or len(secret) > SECRET_MAX:
+        return None
+    return name, secret
+
+
+def cookie(token: str, *, secure: bool, ended: bool = False) -> str:
+    """The Set-Cookie header of a session."""
+    text = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict"
+    text += "; Secure" if secure else ""
+    return f"{text}; Max-Age=0" if ended else text
+
+
+def next_page(text: str) -> str:
+    """Where to go after the login: a path of ours, and nowhere else."""
+    plain = text.startswith("/") and not text.startswith(("//", "/\\"))
+    return text if plain and text.isascii() and text.isprintable() else "/"

@@ -1,0 +1,394 @@
+"""The web application of the console: its guard, the API, and the pages below it.
+
+Each request passes the guard first: the Host header, the peer, the size of its body, the viewer,
+and for a change where it comes from. What follows knows the viewer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, quote
+
+import trio
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+
+from aerobee.broker.console.lists import arranged, query_of
+from aerobee.broker.console.openapi import PREFIX, document
+from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS
+from aerobee.broker.console.requests import (
+    BODY_MAX,
+    COOKIE,
+    HEADERS,
+    NAME_MAX,
+    NOT_KEPT,
+    SAFE,
+    SECRET_MAX,
+    basic_of,
+    cookie,
+    is_loopback,
+    is_ours,
+    is_same_site,
+    next_page,
+    token_of,
+)
+from aerobee.broker.console.viewers import Failure, Viewer
+from aerobee.broker.http.app import Slots, serve
+from aerobee.remoting.stats import RemotingStats
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from aerobee.broker.config.settings.console import ConsoleConfig
+    from aerobee.broker.console.console import Console
+    from aerobee.broker.console.operations import Operation
+
+LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
+FORM: Final = "application/x-www-form-urlencoded"
+JSON: Final = "application/json"
+REALM: Final = 'Basic realm="aerobee", charset="UTF-8"'
+QUERY_MAX: Final = 8 * 1024
+"""Characters of a query."""
+HEADERS_MAX: Final = 16 * 1024
+"""Bytes of all headers."""
+PAGES: Final = "aerobee.broker.console.pages"
+FORM_FIELDS_MAX: Final = 128
+
+
+class Refusal(Exception):
+    """The answer to a request that the guard lets not pass."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+
+
+class Guard:
+    """Stands in front of the application."""
+
+    def __init__(self, app: ASGIApp, console: Console, config: ConsoleConfig) -> None:
+        self._app = app
+        self._console = console
+        self._secure = config.console_tls_enable
+        names = [config.console_host, *config.console_names.split(",")]
+        self._names = frozenset(name.strip().lower() for name in names if name.strip())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+        send = partial(self._send, send, scope["path"])
+        try:
+            receive = await self._admitted(scope, receive)
+        except Refusal as refused:
+            await refused.response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _send(self, send: Send, path: str, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=message.setdefault("headers", []))
+            for name, text in HEADERS.items():
+                headers[name] = text
+            if not path.startswith(STATIC):
+                for name, text in NOT_KEPT.items():
+                    headers.setdefault(name, text)
+        await send(message)
+
+    async def _admitted(self, scope: Scope, receive: Receive) -> Receive:
+        """Let a request pass, with its viewer, and its body read. Raises: Refusal."""
+        headers, path = Headers(scope=scope), scope["path"]
+        address = scope["client"][0] if scope.get("client") else ""
+        if not is_ours(headers.get("host", ""), self._names):
+            text = "this host name is not known here: set consoleNames to it"
+            raise refusal(scope, Failure(421, "unknown_host", text))
+        if sum(len(name) + len(text) for name, text in scope["headers"]) > HEADERS_MAX:
+            raise refusal(scope, Failure(431, "usage", f"headers have at most {HEADERS_MAX} bytes"))
+        if len(scope["query_string"]) > QUERY_MAX:
+            raise refusal(scope, Failure(414, "usage", f"a query has at most {QUERY_MAX} bytes"))
+        if not self._console.has_users and not is_loopback(address):
+            text = "this broker has no users, so the console is for this host alone"
+            raise refusal(scope, Failure(403, "forbidden", text))
+        body = b"" if scope["method"] in SAFE else await read(scope, receive)
+        viewer = self._viewer(headers, address, scope)
+        scope.setdefault("state", {})["viewer"] = viewer
+        if scope["method"] not in SAFE:
+            self._check_source(scope, headers, viewer, body)
+        is_open = path in (LOGIN, LOGOUT) or path.startswith(STATIC)
+        if viewer is None and not is_open:
+            raise self._unknown(scope)
+        return replayed(body, receive)
+
+    def _viewer(self, headers: Headers, address: str, scope: Scope) -> Viewer | None:
+        """The sender of a request; None: it does not say. Raises: Refusal."""
+        if not self._console.has_users:
+            return self._console.nobody(address)
+        credentials = basic_of(headers.get("authorization", ""))
+        if credentials is not None and scope["path"].startswith(PREFIX):
+            try:
+                return self._console.signed_in(*credentials, address)
+            except Failure as failure:
+                raise refusal(scope, failure) from None
+        token = token_of(headers.get("cookie", ""))
+        return self._console.session_of(token, address) if token else None
+
+    def _check_source(
+        self, scope: Scope, headers: Headers, viewer: Viewer | None, body: bytes
+    ) -> None:
+        """Check that a change comes from a page of ours, or a script. Raises: Refusal."""
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        if not is_same_site(host, origin, headers.get("sec-fetch-site", "")):
+            text = "this change does not come from a page of the console"
+            raise refusal(scope, Failure(403, "cross_site", text))
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in (JSON, FORM) or (scope["path"].startswith(PREFIX) and kind != JSON):
+            text = f"send {JSON}" if scope["path"].startswith(PREFIX) else f"send {FORM}"
+            raise refusal(scope, Failure(415, "usage", text))
+        if viewer is None or not viewer.csrf:
+            return
+        token = headers.get("x-csrf-token", "")
+        if not token and kind == FORM:
+            token = form_of(body).get("csrf", "")
+        if not hmac.compare_digest(token.encode(), viewer.csrf.encode()):
+            text = "the form is too old, or not from a page of the console: load it again"
+            raise refusal(scope, Failure(403, "csrf", text))
+
+    def _unknown(self, scope: Scope) -> Refusal:
+        """The refusal of a request of nobody: to the login, if it is for a page."""
+        if scope["path"].startswith(PREFIX):
+            return refusal(scope, Failure(401, "unauthorized", "log in, or send name and secret"))
+        page = scope["path"] if scope["method"] in SAFE else "/"
+        return Refusal(RedirectResponse(f"{LOGIN}?next={quote(page)}", status_code=303))
+
+
+async def read(scope: Scope, receive: Receive) -> bytes:
+    """The body of a request. Raises: Refusal when it is too long, or does not come."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise refusal(scope, Failure(400, "usage", "the body did not come"))
+        piece: bytes = message.get("body", b"")
+        body += piece
+        if len(body) > BODY_MAX:
+            raise refusal(scope, Failure(413, "usage", f"a body has at most {BODY_MAX} bytes"))
+        if not message.get("more_body"):
+            return body
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives the body once more, then what comes."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def form_of(body: bytes) -> dict[str, str]:
+    """The fields of a form; of several with one name the last. Empty for what is none."""
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
+    except (UnicodeDecodeError, ValueError):
+        return {}
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def refusal(scope: Scope, failure: Failure) -> Refusal:
+    """A failure as the answer of the guard: JSON for the API, else a line of text."""
+    if scope["path"].startswith(PREFIX):
+        return Refusal(failed(failure))
+    return Refusal(Response(f"{failure.text}\n", failure.status, media_type="text/plain"))
+
+
+def failed(failure: Failure) -> JSONResponse:
+    """A failure as JSON."""
+    headers = {"www-authenticate": REALM} if failure.status == 401 else None
+    content = {"error": failure.kind, "text": failure.text}
+    return JSONResponse(content, failure.status, headers)
+
+
+# ── The API ──
+
+
+class Api:
+    """The API of a console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @property
+    def routes(self) -> list[Route]:
+        """All routes, below PREFIX. Those without arguments in the path come first."""
+        operations = sorted(OPERATIONS.values(), key=lambda operation: "{" in operation.path)
+        return [
+            Route("/openapi.json", answered(self._openapi)),
+            *(Route(f"/{name}", answered(partial(self._list, name))) for name in LISTS),
+            *(Route(f"/{name}", answered(partial(self._object, name))) for name in OBJECTS),
+            *(
+                Route(
+                    operation.path,
+                    answered(partial(self._operation, operation)),
+                    methods=[operation.method],
+                )
+                for operation in operations
+            ),
+        ]
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(await trio.to_thread.run_sync(document))
+
+    async def _list(self, name: str, request: Request) -> Response:
+        query = query_of(request.query_params)
+        rows, at_ms = await self._console.rows(request.state.viewer, name)
+        page = arranged(rows, query)
+        return JSONResponse({"value": list(page.rows), "total": page.total, "at_ms": at_ms})
+
+    async def _object(self, name: str, request: Request) -> Response:
+        value, at_ms = await self._console.record(request.state.viewer, name)
+        return JSONResponse({"value": value, "at_ms": at_ms})
+
+    async def _operation(self, operation: Operation, request: Request) -> Response:
+        if operation.method == GET:
+            arguments: dict[str, Any] = {
+                name: values if len(values) > 1 else values[0]
+                for name, values in parse_qs(
+                    request.url.query, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX
+                ).items()
+            }
+            confirmed = False
+        else:
+            arguments = json_of(await request.body())
+            confirmed = arguments.pop("confirm", False)
+            if not isinstance(confirmed, bool):
+                raise Failure(400, "usage", "confirm is true or false")
+        arguments.update(request.path_params)
+        outcome = await self._console.call(
+            request.state.viewer, operation.name, arguments, confirmed=confirmed
+        )
+        content = {"value": outcome.value, "notes": list(outcome.notes)}
+        if outcome.asks:
+            return JSONResponse({**content, "asks": outcome.asks}, 428)
+        return JSONResponse({**content, "complete": outcome.complete})
+
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """The object in a body; empty where there is none. Raises: Failure."""
+    if not body.strip():
+        return {}
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Failure(400, "usage", "the body is no JSON") from None
+    if not isinstance(value, dict):
+        raise Failure(400, "usage", "the body is no JSON object")
+    return value
+
+
+def answered(
+    handle: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """The same with failures as answers."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except Failure as failure:
+            return failed(failure)
+        except ValueError as error:
+            return failed(Failure(400, "usage", str(error)))
+
+    return answer
+
+
+# ── Sessions ──
+
+
+class Doors:
+    """POST /login and POST /logout."""
+
+    def __init__(self, console: Console, *, secure: bool) -> None:
+        self._console = console
+        self._secure = secure
+
+    @property
+    def routes(self) -> list[Route]:
+        """Both."""
+        return [
+            Route(LOGIN, self.log_in, methods=["POST"]),
+            Route(LOGOUT, self.log_out, methods=["POST"]),
+        ]
+
+    async def log_in(self, request: Request) -> Response:
+        """Begin a session with the fields name and secret, then go to `next`."""
+        fields = form_of(await request.body())
+        name, secret = fields.get("name", ""), fields.get("secret", "")
+        page = next_page(fields.get("next", "/"))
+        address = request.client.host if request.client else ""
+        try:
+            if len(name) > NAME_MAX or len(secret) > SECRET_MAX:
+                raise Failure(401, "unauthorized", "name or secret is wrong")
+            token, _ = self._console.log_in(name, secret, address)
+        except Failure as failure:
+            reason = {401: "wrong", 429: "too_many"}.get(failure.status, "off")
+            path = f"{LOGIN}?failed={reason}&next={quote(page)}"
+            return RedirectResponse(path, status_code=303)
+        answer = RedirectResponse(page, status_code=303)
+        answer.headers["set-cookie"] = cookie(token, secure=self._secure)
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        """End the session."""
+        token = request.cookies.get(COOKIE, "")
+        self._console.sessions.end(token)
+        answer = RedirectResponse(LOGIN, status_code=303)
+        answer.headers["set-cookie"] = cookie("", secure=self._secure, ended=True)
+        return answer
+
+
+def make_app(console: Console, config: ConsoleConfig) -> Guard:
+    """The whole application: pages where there are some."""
+    pages: Sequence[Any] = ()
+    if find_spec(PAGES) is not None:
+        pages = import_module(PAGES).routes(console)
+    routes = [
+        Mount(PREFIX, routes=Api(console).routes),
+        *Doors(console, secure=config.console_tls_enable).routes,
+        *pages,
+    ]
+    return Guard(Starlette(routes=routes), console, config)
+
+
+async def serve_console(
+    listener: socket.socket,
+    console: Console,
+    config: ConsoleConfig,
+    tls: ssl.SSLContext | None,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; closes the listener."""
+    slots = Slots(
+        config.console_max_connections,
+        RemotingStats(),
+        key="consoleMaxConnections",
+        name="console",
+    )
+    app = make_app(console, config)
+    await serve(app, listener, slots, tls, streams=True, task_status=task_status)

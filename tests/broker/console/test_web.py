@@ -1,0 +1,286 @@
+"""The API of the console on a real broker: who may what, and what hostile requests are told."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.blocking import AdminClient, Message, Producer
+from tests.broker.console.conftest import ROOT, SECRET, client_of
+
+if TYPE_CHECKING:
+    from tests.kit.broker_process import BrokerProcess
+    from tests.kit.console_client import ConsoleClient
+
+pytestmark = pytest.mark.service
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "' OR 1=1 --",
+    "--json",
+    "-y",
+    "../../etc/passwd",
+    "\u202eright-to-left",
+    "line\nbreak",
+    "x" * 4_096,
+    "{name}",
+    "%s%n",
+)
+
+
+# ── Without users ──
+
+
+def test_without_users_this_host_reads(anybody: ConsoleClient) -> None:
+    assert anybody.get("/overview").value["role"] == "master"
+    assert anybody.get("/me").value["may_write"] is False
+    assert anybody.get("/settings?filter=consolePort").document["total"] == 1
+
+
+def test_without_users_nothing_is_changed(anybody: ConsoleClient) -> None:
+    refused = anybody.send("POST", "/topics", name="Orders", confirm=True)
+    assert refused.status == 403
+    assert "authenticationEnabled" in refused.document["text"]
+
+
+def test_an_unknown_host_name_is_refused(anybody: ConsoleClient) -> None:
+    port = anybody.port
+    for host in ("evil.example", f"evil.example:{port}", "", "127.0.0.1.evil.example", "[x", "a@b"):
+        refused = anybody.request("GET", "/api/v1/me", headers={"host": host})
+        assert refused.status in (400, 421), host
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        assert anybody.request("GET", "/api/v1/me", headers={"host": host}).status == 200
+
+
+def test_every_answer_has_the_headers_that_protect_pages(anybody: ConsoleClient) -> None:
+    for path in ("/api/v1/me", "/nothing", "/api/v1/nothing", "/login"):
+        headers = anybody.request("GET", path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_long_requests_are_refused(anybody: ConsoleClient) -> None:
+    assert anybody.get(f"/me?x={'y' * 9_000}").status == 414
+    assert anybody.send("POST", "/topics", name="x" * 70_000).status == 413
+    assert anybody.request("GET", "/api/v1/me", headers={"x": "y" * 20_000}).status == 431
+
+
+# ── With users ──
+
+
+def test_nobody_without_a_name_gets_in(broker: BrokerProcess) -> None:
+    stranger = client_of(broker)
+    refused = stranger.get("/topics")
+    assert refused.status == 401
+    assert refused.headers["www-authenticate"].startswith("Basic")
+    page = stranger.request("GET", "/groups")
+    assert (page.status, page.headers["location"]) == (303, "/login?next=/groups")
+
+
+def test_a_change_asks_first_and_is_done_when_confirmed(
+    root: ConsoleClient, admin: AdminClient
+) -> None:
+    asked = root.send("POST", "/topics", name="Asked", queues=2)
+    assert asked.status == 428
+    assert (
+        asked.document["asks"] == "Topic Asked is created on every master, or gets these settings."
+    )
+    assert "Asked" not in admin.topics()
+    assert root.send("POST", "/topics", name="Asked", queues=2, confirm=True).value["queues"] == 2
+    assert "Asked" in admin.topics()
+    asked = root.send("DELETE", "/topics/Asked")
+    assert asked.document["asks"] == "delete topic Asked with 0 messages, consumed by no group?"
+    assert "Asked" in admin.topics()
+    assert root.send("DELETE", "/topics/Asked", confirm=True).value["deleted"] is True
+    assert "Asked" not in admin.topics()
+
+
+def test_the_audit_log_names_the_user_and_where_from(root: ConsoleClient) -> None:
+    assert root.send("POST", "/topics", name="Audited", confirm=True).status == 200
+    lines = root.get("/audit?filter=Audited").document["value"]
+    assert lines[0]["request"] == "UPDATE_AND_CREATE_TOPIC"
+    assert lines[0]["user"] == "root"
+    assert lines[0]["address"].startswith("127.0.0.1:")
+    assert lines[0]["result"] == "SUCCESS"
+
+
+def test_a_user_sees_and_changes_what_its_policies_say(
+    broker: BrokerProcess, root: ConsoleClient, admin: AdminClient
+) -> None:
+    for topic in ("Mine", "Theirs"):
+        admin.create_topic(topic, queues=1)
+    admin.create_user("ann", "anns-secret")
+    admin.grant("ann", "Topic:Mine", ["Get", "List", "Update", "Create"])
+    ann = client_of(broker, ("ann", "anns-secret"))
+    assert [row["topic"] for row in ann.get("/topics").value] == ["Mine"]
+    assert ann.get("/topics/Mine").status == 200
+    assert ann.get("/topics/Theirs").status == 403
+    for path in ("/settings", "/audit", "/store", "/users", "/cluster"):
+        assert ann.get(path).status == 403, path
+    assert ann.send("POST", "/topics", name="Theirs", queues=9, confirm=True).status == 403
+    assert ann.send("DELETE", "/topics/Theirs", confirm=True).status == 403
+    assert ann.send("PATCH", "/brokers/settings", values=["a=b"], confirm=True).status == 403
+    assert root.get("/topics/Theirs").value["brokers"][0]["read_queues"] == 1
+
+
+def test_bodies_are_a_right_of_their_own(
+    broker: BrokerProcess, root: ConsoleClient, admin: AdminClient
+) -> None:
+    admin.create_topic("Bodies", queues=1)
+    with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+        producer.send(Message("Bodies", b"<b>secret</b>", keys=("k1",)))
+    for name in ("reader", "curious"):
+        admin.create_user(name, f"{name}-secret")
+        admin.grant(name, "Topic:Bodies", ["Get", "List", "Sub"])
+        admin.grant(name, "Group:*", ["Sub", "Get"])
+    bodies = {}
+    for name in ("reader", "curious"):
+        client = client_of(broker, (name, f"{name}-secret"))
+        (message,) = client.get("/topics/Bodies/messages?key=k1").value
+        bodies[name] = message["body"]
+    assert bodies == {"reader": "<b>secret</b>", "curious": None}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    ("method", "path", "name", "others"),
+    [
+        ("POST", "/topics", "name", {}),
+        ("POST", "/topics", "type", {"name": "Hostile"}),
+        ("POST", "/groups", "name", {}),
+        ("POST", "/users", "name", {"secret": "s"}),
+        ("POST", "/users", "broker", {"name": "eve", "secret": "s"}),
+        ("PATCH", "/brokers/settings", "values", {}),
+        ("POST", "/ha/promote", "address", {}),
+        ("POST", "/acl/root/grant", "resource", {"actions": ["Get"]}),
+        ("POST", "/acl/root/grant", "from", {"actions": ["Get"], "resource": "Topic:x"}),
+        ("POST", "/groups/CID/reset", "to", {"topic": "x"}),
+        ("POST", "/brokers/clean", "what", {}),
+    ],
+)
+def test_hostile_values_are_values(
+    root: ConsoleClient, method: str, path: str, name: str, others: dict[str, object], text: str
+) -> None:
+    """Nothing is read as an option, and nothing breaks; a name that is legal is taken as it is."""
+    answer = root.send(method, path, **others, **{name: text}, confirm=True)
+    if answer.status == 200:
+        assert text in answer.value.values()
+    else:
+        assert answer.status in (400, 403, 404, 409), answer
+        assert "Traceback" not in answer.document["text"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"{", 400),
+        (b"[" * 60_000, 400),
+        (b'{"name": {"a": 1}}', 400),
+        (b'{"name": ["a", "b"]}', 400),
+        (b'{"name": "a", "confirm": "yes"}', 400),
+        (b'{"name": "a", "yes": true}', 400),
+        (b'{"name": "a", "namesrv": "10.0.0.1:9876"}', 400),
+        (b'{"name": "\\ud800"}', 400),
+        (b'{"name": "a\\u0000b"}', 400),
+        (b'{"name": true}', 400),
+    ],
+)
+def test_hostile_bodies_are_refused(root: ConsoleClient, body: bytes, status: int) -> None:
+    kind = {"content-type": "application/json"}
+    assert root.request("POST", "/api/v1/topics", body, kind).status == status
+
+
+def test_no_file_of_the_machine_is_read(root: ConsoleClient) -> None:
+    given = {"name": "eve", "secret": "s", "secret_file": "/etc/hostname"}
+    assert root.send("POST", "/users", **given, confirm=True).status == 400
+    letter = {"identity": "x", "file": "/etc/hostname"}
+    assert root.send("POST", "/dlq/any/edit", **letter, confirm=True).status == 400
+
+
+def test_the_broker_connects_to_no_address_that_a_viewer_names(root: ConsoleClient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        refused = root.get(f"/brokers/settings?broker={host}:{port}")
+        assert refused.status == 400
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+# ── Sessions ──
+
+
+def test_a_browser_logs_in_and_out(broker: BrokerProcess) -> None:
+    browser = client_of(broker)
+    login = browser.form("/login", f"name=root&secret={SECRET}&next=/topics")
+    assert (login.status, login.headers["location"]) == (303, "/topics")
+    cookie = login.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    browser.headers["cookie"] = cookie.partition(";")[0]
+    me = browser.get("/me").value
+    assert me["name"] == "root"
+    # Without the token of the session no change passes, with it one does.
+    refused = browser.send("POST", "/topics", name="Forged", confirm=True)
+    assert (refused.status, refused.document["error"]) == (403, "csrf")
+    browser.headers["x-csrf-token"] = me["csrf"]
+    assert browser.send("POST", "/topics", name="Clicked", confirm=True).status == 200
+    browser.headers["sec-fetch-site"] = "cross-site"
+    assert browser.send("POST", "/topics", name="Crossed", confirm=True).status == 403
+    browser.headers["sec-fetch-site"] = "same-origin"
+    browser.headers["origin"] = "http://evil.example"
+    assert browser.send("POST", "/topics", name="Crossed", confirm=True).status == 403
+    del browser.headers["origin"]
+    out = browser.form("/logout", f"csrf={me['csrf']}")
+    assert out.status == 303
+    assert browser.get("/me").status == 401
+
+
+def test_the_login_goes_nowhere_else(broker: BrokerProcess) -> None:
+    browser = client_of(broker)
+    for page in ("//evil.example", "https://evil.example", "/\\evil.example", "/%0d%0ax:y"):
+        login = browser.form("/login", f"name=root&secret={SECRET}&next={page}")
+        assert login.headers["location"] == "/"
+
+
+def test_basic_credentials_of_a_browser_change_nothing_from_another_site(
+    root: ConsoleClient,
+) -> None:
+    root.headers["sec-fetch-site"] = "cross-site"
+    assert root.send("POST", "/topics", name="Crossed", confirm=True).status == 403
+    kind = {"content-type": "text/plain", "sec-fetch-site": "none"}
+    assert root.request("POST", "/api/v1/topics", b'{"name": "x"}', kind).status == 415
+
+
+def test_a_changed_secret_ends_the_session(broker: BrokerProcess, admin: AdminClient) -> None:
+    admin.create_user("bob", "first-secret")
+    browser = client_of(broker)
+    login = browser.form("/login", "name=bob&secret=first-secret")
+    browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+    assert browser.get("/me").status == 200
+    admin.change_user("bob", secret="second-secret")
+    assert browser.get("/me").status == 401
+
+
+def test_a_slow_client_holds_nobody_up(broker: BrokerProcess, root: ConsoleClient) -> None:
+    with socket.create_connection(("127.0.0.1", root.port)) as slow:
+        slow.sendall(
+            b"POST /api/v1/topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
+        )
+        assert root.get("/me").status == 200
+
+
+def test_wrong_secrets_are_limited(broker: BrokerProcess, admin: AdminClient) -> None:
+    """The last of this file: its address is held back for a while."""
+    admin.create_user("carl", "carls-secret")
+    guesses = [client_of(broker, ("carl", f"guess-{n}")).get("/me").status for n in range(8)]
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    assert client_of(broker, ("carl", "carls-secret")).get("/me").status == 429
