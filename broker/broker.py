@@ -125,12 +125,8 @@ class Broker:
         self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
         self._tell_of_deletions()
-        self.replication.promotion.when_promoted += [
-            feature.copy_ended for feature in self.features
-        ]
+        self._tell_of_changes()
         self.audit = self._guarded()
-        changed = [feature.settings_changed for feature in self.features]
-        self.settings.live.when_changed += [core.settings_changed, *changed]
         self.saver = Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
@@ -146,6 +142,13 @@ class Broker:
         if tables is not None:
             tables.when_topic_gone += topic_deleted
             tables.when_group_gone += group_deleted
+
+    def _tell_of_changes(self) -> None:
+        """Tell every feature of changed settings, and that this slave becomes the master."""
+        changed = [feature.settings_changed for feature in self.features]
+        self.settings.live.when_changed += [self.core.settings_changed, *changed]
+        promoted = [feature.copy_ended for feature in self.features]
+        self.replication.promotion.when_promoted += promoted
 
     def _guarded(self) -> Audit:
         """Set the gate in front of all handlers, if requests need accounts; returns the audit
