@@ -11,7 +11,8 @@ BrokerError
 │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
 │   ├── PutPostponed               the log cannot roll yet: served again when it can     14
 │   ├── LimitReached               a table is full: its limit is named                   1
-│   └── TooFast                    clients create topics or groups too fast: retry later  2
+│   ├── TooFast                    clients create topics or groups too fast: retry later  2
+│   └── TopicTooFast               clients send to the topic faster than it may: retry later  2
 └── TableDamaged                   a table's file and its backup both do not decode: no start
 
 A `Refusal` has its response code, so no table maps it to an answer. All other errors of a request
@@ -124,6 +125,16 @@ class TooFast(Refusal):
         super().__init__(
             ResponseCode.SYSTEM_BUSY,
             f"no new {what} now: autoCreateRate is {per_s} per second; try again later",
+        )
+
+
+class TopicTooFast(Refusal):
+    """Clients send to a topic faster than its attribute `key` allows; retry later."""
+
+    def __init__(self, topic: str, key: str, per_s: int, unit: str) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_BUSY,
+            f"topic [{topic}] takes {per_s} {unit} per second ({key}), and they are used up: wait",
         )
 
 

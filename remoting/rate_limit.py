@@ -46,6 +46,13 @@ class RateLimit:
         self._left -= 1
         return True
 
+    def spend(self, count: int, now_ms: float) -> None:
+        """Take tokens for what has happened, more than there are too: nothing is allowed before
+        they are there again.
+        """
+        self.allows(0, now_ms)
+        self._left -= count
+
     def taken(self, now_ms: float) -> int:
         """How many tokens are missing from a full bucket."""
         self.allows(0, now_ms)

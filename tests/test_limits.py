@@ -55,6 +55,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "faults/test_access.py"
         "::test_the_requests_of_one_account_are_limited_over_all_of_its_connections",
     ),
+    "sends to one topic": (
+        "broker/send/test_topic_rates.py::test_so_many_messages_in_a_second",
+        "broker/send/test_topic_rates.py::test_a_long_body_is_taken_and_paid_for_afterwards",
+        "broker/grpc/test_service.py::"
+        "test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off",
+    ),
     "requests of one address": (
         f"{WIRE}::test_beyond_its_rate_an_address_is_told_so_and_others_are_served",
         "remoting/test_rate_limit.py::test_there_are_so_many_buckets_and_the_oldest_goes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,28 @@ QUEUES_MAX = 1_024
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
 PERM_NAMES = {6: "rw", 4: "r", 2: "w"}
 TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+
+BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+PER_SECOND = re.compile(r"([0-9]{1,9})(B|KiB|MiB|GiB|)(?:/s)?")
+
+
+class PerSecond(click.ParamType[int]):
+    """A limit such as 1000/s, or `none`."""
+
+    name = "rate"
+
+    def __init__(self, units: dict[str, int]) -> None:
+        self.units = units
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "none":
+            return 0
+        parts = PER_SECOND.fullmatch(value)
+        if parts is None or parts[2] not in self.units:
+            example = "10MiB/s" if "MiB" in self.units else "1000/s"
+            self.fail(f"{value!r} is neither a limit such as {example} nor none.", param, ctx)
+        return int(parts[1]) * self.units[parts[2]]
+
 
 QUEUES = click.IntRange(1, QUEUES_MAX)
 PERM = click.Choice(sorted(PERMS))
@@ -89,6 +112,8 @@ def described_config(config: TopicConfig) -> dict[str, Any]:
         "perm": PERM_NAMES.get(config.perm & 6, "none"),
         "order": config.order,
         "type": None if config.message_type is None else config.message_type.value,
+        "max_messages_per_s": config.max_messages_per_s or None,
+        "max_bytes_per_s": config.max_bytes_per_s or None,
     }
 
 
@@ -146,6 +171,18 @@ def create(
 @click.option("--queues", type=QUEUES, help="Queues per broker.")
 @click.option("--perm", type=PERM, help="Who may.")
 @type_option
+@click.option(
+    "--max-rate",
+    type=PerSecond({"": 1}),
+    metavar="N/s",
+    help="Messages that clients may send to each broker in a second; none: no limit.",
+)
+@click.option(
+    "--max-bytes",
+    type=PerSecond(BYTES),
+    metavar="SIZE/s",
+    help="Bytes of bodies, such as 10MiB/s; none: no limit.",
+)
 @yes_option
 @connection_options
 @output_options
@@ -154,6 +191,8 @@ def alter(
     queues: int | None,
     perm: str | None,
     kind: str | None,
+    max_rate: int | None,
+    max_bytes: int | None,
     yes: bool,
     connection: Connection,
     output: Output,
@@ -161,9 +200,13 @@ def alter(
     """Change the given settings of topic NAME; the others stay.
 
     Example: aerobee topic alter Orders --perm r
+
+    Example: aerobee topic alter Orders --max-rate 1000/s --max-bytes 10MiB/s
     """
-    if queues is None and perm is None and kind is None:
-        raise click.UsageError("say what to change: --queues, --perm or --type")
+    if all(given is None for given in (queues, perm, kind, max_rate, max_bytes)):
+        raise click.UsageError(
+            "say what to change: --queues, --perm, --type, --max-rate or --max-bytes"
+        )
     with connection.admin() as admin:
         if queues is not None and not yes:
             ask_before_shrinking(admin, name, queues)
@@ -172,6 +215,8 @@ def alter(
             queues=queues,
             perm=None if perm is None else PERMS[perm],
             message_type=type_of(kind),
+            max_messages_per_s=max_rate,
+            max_bytes_per_s=max_bytes,
         )
     if output.for_programs:
         output.rows({"topic": name, **described_config(config)} for config in changed)

@@ -161,6 +161,7 @@ class BrokerStats:
         "timers",
         "topic_creations",
         "topics_in",
+        "topics_too_fast",
         "transactions",
     )
 
@@ -176,6 +177,8 @@ class BrokerStats:
         """By topic."""
         self.repeated: dict[str, int] = {}
         """Messages not stored again, by topic; only topics with a rule of `dedupe`."""
+        self.topics_too_fast: dict[str, int] = {}
+        """Sends refused because of the rate of their topic, by topic; only topics with a limit."""
         self.overflow_in = TopicStats()
         self.overflow_out = GroupTopicStats()
         self.overflow_transactions = TransactionStats()
@@ -237,6 +240,7 @@ class BrokerStats:
     def forget_topic(self, topic: str) -> None:
         """Drop every series of a deleted topic."""
         self.transactions.pop(topic, None)
+        self.topics_too_fast.pop(topic, None)
         self.timers.pop(topic, None)
         self.pop.forget(topic=topic)
         for key in [key for key in self.topics_in if key[0] == topic]:

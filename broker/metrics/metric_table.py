@@ -41,6 +41,7 @@ from aerobee.broker.metrics.readings import (
     slave_states,
     timers_due,
     timing,
+    too_fast,
     topic_creations,
     unread_deleted,
     used_bytes,
@@ -445,6 +446,13 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         ("topic",),
         "Messages sent again within the window of dedupe, and not stored again.",
         repeated,
+    ),
+    Metric(
+        "aerobee_sends_too_fast_total",
+        "counter",
+        ("topic",),
+        "Sends refused because their topic takes no more messages or bytes in this second.",
+        too_fast,
     ),
     Metric(
         "rocketmq_send_to_dlq_messages_total",

@@ -164,6 +164,12 @@ def repeated(sources: Sources) -> Iterator[Reading]:
         yield (topic,), count
 
 
+def too_fast(sources: Sources) -> Iterator[Reading]:
+    """Sends beyond the rates of their topics."""
+    for topic, count in list(sources.broker.topics_too_fast.items()):
+        yield (topic,), count
+
+
 def set_aside(sources: Sources) -> Iterator[Reading]:
     """Messages set aside by each service."""
     for service, count in list(sources.store.set_aside.items()):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.special_sends import Special
+    from aerobee.broker.send.topic_rates import TopicRates
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
@@ -38,12 +39,15 @@ IDS_STEP: Final = 2_000
 class Batches:
     """The way of a batch."""
 
-    def __init__(self, core: Core, answers: SendAnswers, dedupe: Dedupe | None) -> None:
+    def __init__(
+        self, core: Core, answers: SendAnswers, dedupe: Dedupe | None, rates: TopicRates
+    ) -> None:
         self._store = core.store
         self._store_host = core.store_host
         self._answers = answers
         self._dedupe = dedupe
         self._deduped: Collection[str] = frozenset() if dedupe is None else dedupe.topics
+        self._rates = rates
 
     def serve(
         self,
@@ -55,6 +59,8 @@ class Batches:
     ) -> Steps:
         """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
         try:
+            if special.topic.attributes:
+                self._rates.admit(special.topic)
             _refuse_in_batch(header, special.properties)
             if self._dedupe is not None and draft.topic in self._deduped:
                 queues = special.topic.read_queue_nums
@@ -68,6 +74,8 @@ class Batches:
                 )
         except Refusal as refused:
             raise self._answers.refused(refused) from None
+        if special.topic.attributes:
+            self._rates.spend(special.topic, len(result.offsets), len(command.body))
         ids = None
         if len(result.offsets) > IDS_STEP:
             ids = yield from self._ids(result.offsets)

@@ -15,6 +15,7 @@ from aerobee.broker.send.reply import ReplyProcessor
 from aerobee.broker.send.send import Send
 from aerobee.broker.send.send_back import SendBack
 from aerobee.broker.send.special_sends import SpecialSends
+from aerobee.broker.send.topic_rates import TopicRates
 from aerobee.broker.send.uniq_ids import UniqIds
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
@@ -56,6 +57,7 @@ class SendFeature(Feature):
             clock=core.clock,
         )
         once = None if dedupe is None else dedupe.dedupe
+        self._rates = TopicRates(core.clock, core.stats.topics_too_fast)
         answers = SendAnswers(core, topics.file)
         send = self._send = Send(
             core,
@@ -66,9 +68,14 @@ class SendFeature(Feature):
             ),
             answers=answers,
             specials=SpecialSends(
-                core, answers, transactions=transactions, dead_letters=dead_letters, dedupe=once
+                core,
+                answers,
+                transactions=transactions,
+                dead_letters=dead_letters,
+                dedupe=once,
+                rates=self._rates,
             ),
-            batches=Batches(core, answers, once),
+            batches=Batches(core, answers, once, self._rates),
         )
         back = SendBack(
             core,
@@ -91,3 +98,7 @@ class SendFeature(Feature):
         """Say traceOn as it is now."""
         self._send.settings_changed()
         yield
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget how much was sent to it."""
+        self._rates.forget(topic)

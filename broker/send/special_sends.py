@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.dead_letters import DeadLetters
+    from aerobee.broker.send.topic_rates import TopicRates
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
@@ -91,8 +92,10 @@ class SpecialSends:
         transactions: Transactions,
         dead_letters: DeadLetters,
         dedupe: Dedupe | None,
+        rates: TopicRates,
     ) -> None:
         self._config = core.config
+        self._rates = rates
         self._store = core.store
         self._puts = core.puts
         self._answers = answers
@@ -115,8 +118,10 @@ class SpecialSends:
         text, added = special.text, special.added
         queue_id, kind, handle = draft.queue_id, NORMAL, None
         try:
-            if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
-                raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
+            if topic.attributes:
+                self._rates.admit(topic)
+                if _wants_keys(topic) and "KEYS" not in properties:
+                    raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
             half = (asks or header.sys_flag & TRANSACTION_BITS) and self._asks_for_half(
                 header, properties
             )
@@ -144,6 +149,8 @@ class SpecialSends:
                 queue_id = draft.queue_id
         except Refusal as refused:
             raise self._answers.refused(refused) from None
+        if topic.attributes:
+            self._rates.spend(topic, 1, len(draft.body))
         put = Put(result, draft, queue_id, special.unique, special.waits, kind, handle)
         return self._answers.of_one(put, command, connection)
 

@@ -7,6 +7,7 @@ declared so that they can be refused as unsupported, not as unknown. Source: sem
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.errors import AttributesIllegal
@@ -18,6 +19,13 @@ QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
 MESSAGE_TYPE: Final = "message.type"
 RESERVE_TIME: Final = "reserve.time"
+MAX_RATE: Final = "aerobee.max.rate"
+"""Messages per second that clients may send; brokers in Java keep it, and do nothing with it."""
+MAX_BYTES: Final = "aerobee.max.bytes"
+"""Bytes of bodies per second."""
+LIMIT_MAX: Final = 1 << 40
+"""Of either."""
+NUMBER: Final = re.compile("[0-9]{1,13}")
 
 
 class Attribute(NamedTuple):
@@ -26,6 +34,8 @@ class Attribute(NamedTuple):
     values: frozenset[str]
     changeable: bool
     unserved: frozenset[str] = frozenset()
+    most: int = 0
+    """Of one that is a number instead: the largest; 0 removes it."""
 
 
 ATTRIBUTES: Final[Mapping[str, Attribute]] = {
@@ -36,7 +46,15 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MESSAGE_TYPE: Attribute(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}), True
     ),
+    MAX_RATE: Attribute(frozenset(), True, most=LIMIT_MAX),
+    MAX_BYTES: Attribute(frozenset(), True, most=LIMIT_MAX),
 }
+
+
+def limit_of(attributes: Mapping[str, str], key: str) -> int:
+    """The limit that an attribute sets; 0: none, or a text that is no number."""
+    text = attributes.get(key)
+    return int(text) if text is not None and NUMBER.fullmatch(text) else 0
 
 
 def parse_edits(line: str | None) -> dict[str, str]:
@@ -72,6 +90,8 @@ def edited(
         else:
             check_addition(key, value, creating)
             result[key] = value
+            if ATTRIBUTES[key].most and not int(value):
+                del result[key]
     return result
 
 
@@ -80,6 +100,12 @@ def check_addition(key: str, value: str, creating: bool) -> None:
     attribute = known(key)
     if not creating and not attribute.changeable:
         raise AttributesIllegal(f"attribute [{key}] cannot be changed")
+    if attribute.most:
+        if not NUMBER.fullmatch(value) or int(value) > attribute.most:
+            raise AttributesIllegal(
+                f"attribute [{key}] cannot be [{value}], only a number from 0 to {attribute.most}"
+            )
+        return
     if value not in attribute.values:
         choice = ", ".join(sorted(attribute.values))
         raise AttributesIllegal(f"attribute [{key}] cannot be [{value}], only one of {choice}")

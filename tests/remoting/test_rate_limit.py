@@ -54,3 +54,10 @@ def test_there_are_so_many_buckets_and_the_oldest_goes() -> None:
     assert limits.take("new", 0)
     assert not limits.take(0, 0)
     assert limits.take(1, 0), "forgotten, and begins anew"
+
+
+def test_what_has_happened_is_paid_for_even_if_it_is_more_than_there_is() -> None:
+    limit = RateLimit(10, 2)
+    limit.spend(14, 0)
+    assert not limit.allows(1, 2_000)
+    assert limit.allows(1, 2_500)

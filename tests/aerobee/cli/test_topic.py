@@ -44,6 +44,19 @@ def test_what_is_not_named_stays_when_a_topic_is_altered(call: Call, topic: str)
     assert call("topic", "alter", topic).code == 2
 
 
+def test_a_topic_takes_only_so_much_in_a_second(call: Call, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "1")
+    done = call("topic", "alter", topic, "--max-rate", "1/s", "--max-bytes", "10MiB/s")
+    assert (done.code, done.err) == (0, "")
+    (config,) = call("topic", "describe", topic, "--json").document["brokers"]
+    assert (config["max_messages_per_s"], config["max_bytes_per_s"]) == (1, 10 << 20)
+    assert call("topic", "alter", topic, "--max-rate", "none", "--max-bytes", "none").code == 0
+    (config,) = call("topic", "describe", topic, "--json").document["brokers"]
+    assert (config["max_messages_per_s"], config["max_bytes_per_s"]) == (None, None)
+    for wrong in ("fast", "-1", "1MiB/s"):
+        assert call("topic", "alter", topic, "--max-rate", wrong).code == 2
+
+
 def test_a_topic_that_may_not_be_written_or_read_is_exit_code_1(call: Call, topic: str) -> None:
     call("topic", "create", topic, "--perm", "r")
     refused = call("produce", topic, "x")

@@ -262,8 +262,20 @@ async def sent_as_new(pops: Pops, _: Any) -> None:
     assert await pops.bodies() == [b"after"]
 
 
+async def used_up(pops: Pops) -> None:
+    pops.desk.topic("t", attributes={"aerobee.max.rate": "1"})
+    assert (await pops.desk.send("t")).code == 0
+    assert (await pops.desk.send("t")).code == 2
+
+
+async def not_used(pops: Pops, _: Any) -> None:
+    pops.desk.topic("t", attributes={"aerobee.max.rate": "1"})
+    assert (await pops.desk.send("t")).code == 0
+
+
 ROWS: Final[dict[str, Row]] = {
     "configuration, attributes": Row(configured, topic_is_new, group_is_new),
+    "what was sent within its `--max-rate` and `--max-bytes`": Row(used_up, not_used, None),
     "queues, and what consumers get from them": Row(sent, queue_is_empty, None),
     "answers by id": Row(sent, not_found, None),
     "answers by key, and records for `aerobee store dump`": Row(sent, found_by_key, None),

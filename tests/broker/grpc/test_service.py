@@ -485,3 +485,14 @@ def test_a_time_out_of_range_is_refused_and_ends_nothing(client: GrpcClient) -> 
         send(client, one)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert send(client, message("normal")).status.code == Code.OK
+
+
+def test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.change_topic(topic, max_bytes_per_s=1)
+    assert send(client, message(topic, bytes(3_600))).status.code == Code.OK
+    refused = send(client, message(topic)).status
+    assert refused.code == Code.TOO_MANY_REQUESTS
+    assert "takes 1 bytes per second" in refused.message

@@ -1,7 +1,7 @@
 import pytest
 
 from aerobee.broker.errors import AttributesIllegal
-from aerobee.broker.topics.attributes import edited, parse_edits
+from aerobee.broker.topics.attributes import MAX_RATE, edited, limit_of, parse_edits
 
 
 def test_an_edit_line_adds_and_removes() -> None:
@@ -63,3 +63,18 @@ def test_kinds_of_topics_that_are_never_served_are_refused_by_name(edit: tuple[s
     key, value = edit
     with pytest.raises(AttributesIllegal, match=f"{key}={value} is not supported"):
         edited({}, {f"+{key}": value}, creating=True)
+
+
+def test_limits_are_numbers_and_none_removes_one() -> None:
+    before = edited({}, {"+aerobee.max.rate": "1000"}, creating=True)
+    assert before == {"aerobee.max.rate": "1000"}
+    assert limit_of(before, MAX_RATE) == 1_000
+    assert edited(before, {"+aerobee.max.rate": "0"}, creating=False) == {}
+    assert edited(before, {"-aerobee.max.rate": ""}, creating=False) == {}
+    assert limit_of({}, MAX_RATE) == 0
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1k", "²", str((1 << 40) + 1)])
+def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(AttributesIllegal, match="only a number from 0 to"):
+        edited({}, {"+aerobee.max.bytes": text}, creating=False)

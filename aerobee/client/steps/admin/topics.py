@@ -43,6 +43,8 @@ PERMS = frozenset({0, 2, 4, 6})
 ROUTE_CHECK_S = 0.1
 ROUTE_WITHIN_S = 10.0
 MESSAGE_TYPE = "message.type"
+MAX_RATE = "aerobee.max.rate"
+MAX_BYTES = "aerobee.max.bytes"
 
 
 # ── Creation and changes ──
@@ -95,16 +97,24 @@ def change_topic(
     perm: int | None = None,
     message_type: MessageType | None = None,
     order: bool | None = None,
+    max_messages_per_s: int | None = None,
+    max_bytes_per_s: int | None = None,
 ) -> Steps[list[TopicConfig]]:
     """Change the given settings of a topic on every broker that has it; the others stay.
 
-    `queues` sets both kinds of queues. Returns the new settings. Raises: RouteNotFoundError,
-    ConfigurationError, BrokerError, TransportError.
+    `queues` sets both kinds of queues. What clients may send in a second counts on each broker by
+    itself, 0 is no limit, and only brokers of Aerobee know it. Returns the new settings. Raises:
+    RouteNotFoundError, ConfigurationError, BrokerError, TransportError.
     """
     for count in (queues, read_queues, write_queues):
         if count is not None:
             check_queues(count)
     check_perm(perm or 0)
+    edits = {
+        MESSAGE_TYPE: None if message_type is None else message_type.value,
+        MAX_RATE: max_messages_per_s,
+        MAX_BYTES: max_bytes_per_s,
+    }
     changed = []
     for target, now in (yield from configs_by_broker(routes, name)):
         wanted = TopicConfig(
@@ -113,7 +123,7 @@ def change_topic(
             write_queues=first_given(write_queues, queues, now.write_queues),
             perm=first_given(perm, now.perm),
             order=now.order if order is None else order,
-            attributes={} if message_type is None else {MESSAGE_TYPE: message_type.value},
+            attributes={key: str(value) for key, value in edits.items() if value is not None},
         )
         yield from put_config(routes, target, name, wanted)
         changed.append(wanted)
