@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """Clients and tools look for the name of RocketMQ's class."""
+NO_KEY: Final = "No accessKey is configured"
+WRONG_SIGNATURE: Final = "Check signature failed for accessKey="
 SHOWN_CHARACTERS: Final = 64
 NOTHING: Final = frozenset[Action]()
 PUBLISH: Final = frozenset({Action.PUB})
@@ -111,8 +113,8 @@ class PlainAuthority(Authority):
     def not_authenticated(self, access_key: str) -> str:
         """The same text for an unknown account and a wrong key."""
         if not access_key:
-            return "No accessKey is configured"
-        return f"Check signature failed for accessKey={access_key[:SHOWN_CHARACTERS]}"
+            return NO_KEY
+        return WRONG_SIGNATURE + access_key[:SHOWN_CHARACTERS]
 
 
 def administers(need: Need) -> bool:

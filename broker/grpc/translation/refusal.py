@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.access.authority import NOBODY, NOT_SIGNED
+from aerobee.broker.access.plain_authority import EXCEPTION, NO_KEY, WRONG_SIGNATURE
 from aerobee.broker.errors import BrokerError
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.wire.codes import ResponseCode
@@ -64,6 +65,11 @@ def outcome(answer: Answer) -> tuple[Code, str]:
         return code, OK_TEXT
     if code is Code.FORBIDDEN and answer.remark in (NOBODY, NOT_SIGNED):
         code = Code.UNAUTHORIZED
+    if answer.remark is not None and answer.remark.startswith(EXCEPTION):
+        # To clients of remoting ACL 1.0 answers a system error; here it would be tried again.
+        text = answer.remark.removeprefix(EXCEPTION)
+        signed = not text.startswith((NO_KEY, WRONG_SIGNATURE))
+        return (Code.FORBIDDEN if signed else Code.UNAUTHORIZED), text
     if code is Code.MESSAGE_NOT_FOUND:
         return code, NO_MESSAGE
     return code, answer.remark or code.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 import time
 from itertools import count
 from threading import Thread
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from aerobee import Credentials
 from aerobee.admin import GroupConfig
 from aerobee.admin import MessageType as TopicType
 from aerobee.blocking import AdminClient
@@ -29,11 +32,13 @@ from aerobee.remoting.grpc.messages import (
     SubscriptionEntry,
     SystemProperties,
 )
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient, NarrowClient
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.conftest import AnyBroker, StartBroker
 
@@ -496,3 +501,44 @@ def test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off(
     refused = send(client, message(topic)).status
     assert refused.code == Code.TOO_MANY_REQUESTS
     assert "takes 1 bytes per second" in refused.message
+
+
+ACL = """\
+accounts:
+- {accessKey: the-admin, secretKey: a-long-secret, admin: true}
+- {accessKey: one-shop, secretKey: a-long-secret, topicPerms: [orders=PUB]}
+"""
+
+
+def test_what_access_control_refuses_is_logged_with_its_client(tmp_path: Path) -> None:
+    """One line each, as for clients of remoting: who has not signed, and who may not."""
+    (tmp_path / "plain_acl.yml").write_text(ACL)
+    (tmp_path / "plain_acl.yml").chmod(0o600)
+    port = free_port()
+    settings = {"aclEnable": True, "aclConfigDir": tmp_path, "grpcPort": port}
+    now = "20261122T035000Z"
+    signature = hmac.new(b"a-long-secret", now.encode(), "sha1").hexdigest()
+    signed = {
+        "x-mq-date-time": now,
+        "authorization": "MQv2-HMAC-SHA1 Credential=one-shop, SignedHeaders=x-mq-date-time,"
+        f" Signature={signature}",
+    }
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        GrpcClient(f"{HOST}:{port}", "nobody") as nobody,
+        GrpcClient(f"{HOST}:{port}", "shop", **signed) as shop,
+    ):
+        account = Credentials("the-admin", "a-long-secret")
+        with AdminClient(broker.namesrv_address, credentials=account) as admin:
+            admin.create_topic("orders")
+            admin.create_topic("secrets")
+        assert send(shop, message("orders")).status.code == Code.OK
+        assert send(nobody, message("orders")).status.code == Code.UNAUTHORIZED
+        assert send(shop, message("secrets")).status.code == Code.FORBIDDEN
+        lines = [
+            json.loads(line) for line in broker.log.read_text().splitlines() if line[:1] == "{"
+        ]
+    refused = [line for line in lines if line["event"] == "access.refused"]
+    assert [line["code"] for line in refused] == [310, 310]
+    assert all(line["address"].startswith(f"{HOST}:") for line in refused)
+    assert "secrets" in refused[1]["reason"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.access.authority import NOBODY, NOT_SIGNED
+from aerobee.broker.access.plain_authority import PlainAuthority
 from aerobee.broker.grpc.translation.refusal import CODES, RpcRefused, outcome, quoted
 from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.wire.answer import Answer
@@ -43,6 +44,18 @@ def test_who_is_not_known_is_unauthorized(remark: str) -> None:
 def test_who_is_known_and_may_not_is_forbidden() -> None:
     refused = Answer(int(ResponseCode.NO_PERMISSION), remark="no matched policies.")
     assert outcome(refused)[0] is Code.FORBIDDEN
+
+
+@pytest.mark.parametrize("access_key", ["", "somebody"])
+def test_acl_1_tells_who_is_not_known_likewise(access_key: str) -> None:
+    authority = PlainAuthority()
+    remark = authority.not_authenticated(access_key)
+    assert outcome(authority.refusal(remark)) == (Code.UNAUTHORIZED, remark)
+
+
+def test_acl_1_tells_who_is_known_and_may_not_likewise() -> None:
+    refused = PlainAuthority().refusal("No default permission for orders")
+    assert outcome(refused) == (Code.FORBIDDEN, "No default permission for orders")
 
 
 def test_nothing_to_receive_is_told_in_the_words_that_clients_know() -> None:
