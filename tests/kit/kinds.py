@@ -29,6 +29,7 @@ class Kind(IntEnum):
 BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.IO: {
         "console": ("inside",),
+        "failover": ("etcd_http",),
         "http": ("app", "listener"),
         "metrics": ("metrics",),
         "pools": (
@@ -63,6 +64,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
+        "failover": ("etcd",),
         "grpc": ("asked_clients", "door"),
         "life": ("server",),
         "live_settings": ("live_settings",),

@@ -1,0 +1,194 @@
+"""etcd as the decider: each call tries the endpoints in turn, the last that answered first.
+
+An endpoint may be down, hang, or have no leader: each has a part of the lease's time, so that a
+renewal reaches another while the lease lasts. A change is sent again as it is: it is a
+compare-and-swap, and one that was applied already is found by its own record.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
+from aerobee.broker.failover.etcd_calls import (
+    AUTHENTICATE,
+    GRANT,
+    KEEP_ALIVE,
+    NOT_FOUND,
+    RANGE,
+    TXN,
+    UNAUTHENTICATED,
+    WATCH,
+    AnswerIllegal,
+    Endpoint,
+    Keys,
+    failure,
+    granted,
+    granting,
+    has_news,
+    parsed,
+    renewed,
+    renewing,
+)
+from aerobee.broker.failover.etcd_http import ANSWER_BYTES_MAX, AnswerBroken, Exchange, connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee.broker.failover.record import Record
+
+PART: Final = 0.2
+"""The part of the lease that one endpoint may take for an answer."""
+UNANSWERED: Final = (
+    OSError,
+    ssl.SSLError,
+    trio.TooSlowError,
+    trio.BrokenResourceError,
+    AnswerBroken,
+    AnswerIllegal,
+)
+OK: Final = 200
+CLIENT_ERRORS: Final = range(400, 500)
+
+
+class LeaseOver(Exception):
+    """etcd knows no such lease."""
+
+
+class Etcd:
+    """The four calls of a decider."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        keys: Keys,
+        lease_s: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        password: str = "",
+    ) -> None:
+        assert endpoints
+        self._endpoints = list(endpoints)
+        self._keys = keys
+        self._lease_s = lease_s
+        self._answer_s = lease_s * PART
+        self._tls = tls
+        self._user, self._password = user, password
+        self._token = ""
+
+    # ── The four calls ──
+
+    async def look(self, known: Sight | None, wait_s: float) -> Sight:
+        """See `Decider.look`."""
+        if known is not None:
+            with trio.move_on_after(wait_s):
+                await self._until_news(known.moment)
+        return self._keys.sight(await self._call(RANGE, self._keys.looking()))
+
+    async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
+        """See `Decider.take`."""
+        lease = granted(await self._call(GRANT, granting(self._lease_s)))
+        record = record_for(lease)
+        return await self._exchange(self._keys.taking(sight.version, record), record)
+
+    async def renew(self, lease: str) -> bool:
+        """See `Decider.renew`."""
+        try:
+            return renewed(await self._call(KEEP_ALIVE, renewing(lease)))
+        except LeaseOver:
+            return False
+
+    async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
+        """See `Decider.change`."""
+        return await self._exchange(self._keys.changing(sight.version, record, lease), record)
+
+    async def _exchange(self, body: dict[str, Any], record: Record) -> Sight:
+        try:
+            sight = self._keys.exchanged(await self._call(TXN, body), record)
+        except LeaseOver as error:
+            raise ChangeRefused("the lease is over") from error
+        if sight is None:
+            raise ChangeRefused("the record or its holder is another one")
+        return sight
+
+    # ── Endpoints ──
+
+    async def _call(self, path: str, body: dict[str, Any]) -> object:
+        """The answer of the first endpoint that gives one; one that refuses us is none.
+
+        Raises: DeciderSilent, DeciderMisused, LeaseOver.
+        """
+        reasons, misused = [], False
+        for target in list(self._endpoints):
+            try:
+                with trio.fail_after(self._answer_s):
+                    answer = await self._ask(target, path, body)
+            except (*UNANSWERED, DeciderMisused) as error:
+                misused = misused or isinstance(error, DeciderMisused)
+                reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
+                # It is the last from now on: the next call does not wait for it.
+                self._endpoints.remove(target)
+                self._endpoints.append(target)
+            else:
+                return answer
+        raise (DeciderMisused if misused else DeciderSilent)("; ".join(reasons))
+
+    async def _ask(self, target: Endpoint, path: str, body: dict[str, Any]) -> object:
+        """One endpoint; signs in first where that is needed, and again when it is over."""
+        if self._user and not self._token:
+            await self._sign_in(target)
+        status, code, answer = await self._post(target, path, body)
+        if code == UNAUTHENTICATED and self._user:
+            await self._sign_in(target)
+            status, code, answer = await self._post(target, path, body)
+        if status == OK and code < 0:
+            return answer
+        reason = f"{path} is answered with {status}: {failure(answer)[1]}"
+        if code == NOT_FOUND:
+            raise LeaseOver(reason)
+        if status in CLIENT_ERRORS:
+            raise DeciderMisused(reason)
+        raise AnswerIllegal(reason)
+
+    async def _post(
+        self, target: Endpoint, path: str, body: dict[str, Any]
+    ) -> tuple[int, int, object]:
+        """Status, code of gRPC or −1, and answer."""
+        async with await connection(target, self._tls) as stream:
+            exchange = Exchange(stream)
+            await exchange.send(target, path, body, self._token)
+            answer = parsed(await exchange.whole())
+        return exchange.status, failure(answer)[0], answer
+
+    async def _sign_in(self, target: Endpoint) -> None:
+        self._token = ""
+        account = {"name": self._user, "password": self._password}
+        status, _, answer = await self._post(target, AUTHENTICATE, account)
+        token = answer.get("token") if isinstance(answer, dict) else None
+        if status in CLIENT_ERRORS:
+            raise DeciderMisused(f"user {self._user}: {failure(answer)[1]}")
+        if status != OK or not isinstance(token, str):
+            raise AnswerIllegal(f"no token, but {status}: {failure(answer)[1]}")
+        self._token = token
+
+    async def _until_news(self, moment: int) -> None:
+        """Wait until something has changed, or the endpoint cannot tell."""
+        target, body = self._endpoints[0], self._keys.watching(moment)
+        try:
+            with trio.fail_after(self._answer_s):
+                stream = await connection(target, self._tls)
+            async with stream:
+                exchange, rest = Exchange(stream), b""
+                await exchange.send(target, WATCH, body, self._token)
+                while (part := await exchange.part()) is not None and len(rest) < ANSWER_BYTES_MAX:
+                    *lines, rest = (rest + part).split(b"\n")
+                    if exchange.status == OK and any(has_news(parsed(line)) for line in lines):
+                        return
+        except UNANSWERED:
+            pass  # the look that follows says why, if that fails as well
+        # The caller looks again at once: a watch that always fails must not make that a busy loop.
+        await trio.sleep(self._answer_s)

@@ -1,0 +1,263 @@
+"""The four calls against the real etcd: one node, with and without TLS and accounts."""
+
+import http.server
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
+from aerobee.broker.failover.etcd import Etcd
+from aerobee.broker.failover.etcd_calls import Keys, endpoint
+from aerobee.broker.failover.record import (
+    Record,
+    RecordIllegal,
+    elected,
+    first_record,
+    given_back,
+    with_set,
+)
+from tests.kit.etcd import EtcdNode
+from tests.kit.ports import HOST, free_port
+from tests.kit.tls import certificate
+
+LEASE_S = 10
+SHORT_S = 2
+"""etcd takes no shorter lease: its least is one and a half of its elections."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdNode]:
+    with EtcdNode(data=tmp_path_factory.mktemp("etcd") / "data") as started:
+        yield started
+
+
+@pytest.fixture
+def keys(request: pytest.FixtureRequest) -> Keys:
+    return Keys("/aerobee", "a/cluster", request.node.name)
+
+
+def etcd(
+    node: EtcdNode, keys: Keys, lease_s: int = LEASE_S, user: str = "", password: str = ""
+) -> Etcd:
+    return Etcd([endpoint(node.url)], keys, lease_s, user=user, password=password)
+
+
+async def led(decider: Etcd, member: int = 1) -> Sight:
+    """What there is once a member is the first master."""
+    sight = await decider.look(None, 0)
+    return await decider.take(sight, lambda lease: first_record(member, lease))
+
+
+def lease_of(sight: Sight) -> str:
+    assert sight.record is not None
+    return sight.record.lease
+
+
+@pytest.mark.trio
+async def test_a_group_without_a_record_has_none(node: EtcdNode, keys: Keys) -> None:
+    assert (await etcd(node, keys).look(None, 0))[:3] == (None, 0, False)
+
+
+@pytest.mark.trio
+async def test_one_of_two_that_take_at_once_is_the_master(node: EtcdNode, keys: Keys) -> None:
+    one, other = etcd(node, keys), etcd(node, keys)
+    sight = await one.look(None, 0)
+    taken = await one.take(sight, lambda lease: first_record(1, lease))
+    assert taken == await other.look(None, 0)
+    assert taken.held
+    with pytest.raises(ChangeRefused):
+        await other.take(sight, lambda lease: first_record(2, lease))
+    record = taken.record
+    assert record is not None
+    with pytest.raises(ChangeRefused):
+        await other.take(taken, lambda lease: elected(record, 1, lease, 1))
+
+
+@pytest.mark.trio
+async def test_the_set_is_changed_by_compare_and_swap(node: EtcdNode, keys: Keys) -> None:
+    decider = etcd(node, keys)
+    first = await led(decider)
+    assert first.record is not None
+    wider = with_set(first.record, [1, 2])
+    second = await decider.change(first, wider, lease_of(first))
+    assert second == await decider.look(None, 0)
+    with pytest.raises(ChangeRefused):
+        await decider.change(first, with_set(first.record, [1, 3]), lease_of(first))
+    with pytest.raises(ChangeRefused):
+        await decider.change(second, with_set(wider, [1, 3]), "12345")
+
+
+@pytest.mark.trio
+async def test_a_change_that_is_sent_again_has_happened(node: EtcdNode, keys: Keys) -> None:
+    decider = etcd(node, keys)
+    first = await led(decider)
+    assert first.record is not None
+    wider = with_set(first.record, [1, 2])
+    once = await decider.change(first, wider, lease_of(first))
+    again = await decider.change(first, wider, lease_of(first))
+    assert again[:3] == once[:3]
+
+
+@pytest.mark.trio
+async def test_a_lease_that_is_given_back_can_be_taken_at_once(node: EtcdNode, keys: Keys) -> None:
+    decider = etcd(node, keys)
+    first = await led(decider)
+    assert first.record is not None
+    free = await decider.change(first, given_back(first.record), lease_of(first))
+    assert not free.held
+    assert not (await decider.look(None, 0)).held
+    record = free.record
+    assert record is not None
+    second = await decider.take(free, lambda lease: elected(record, 1, lease, 1))
+    assert second.record is not None
+    assert second.record.epoch == 2
+
+
+@pytest.mark.trio
+async def test_a_lease_lasts_while_it_is_renewed_and_is_free_after(
+    node: EtcdNode, keys: Keys
+) -> None:
+    decider = etcd(node, keys, SHORT_S)
+    sight = await led(decider)
+    began = trio.current_time()
+    while trio.current_time() < began + 2 * SHORT_S:
+        assert await decider.renew(lease_of(sight))
+        await trio.sleep(SHORT_S / 4)
+    renewed = trio.current_time()
+    assert (await decider.look(None, 0)).held
+    with trio.fail_after(60):
+        while (seen := await decider.look(sight, 5)).held:
+            sight = seen
+    assert trio.current_time() - renewed >= SHORT_S * 0.7
+    assert not await decider.renew(lease_of(sight))
+    assert seen.record == sight.record
+
+
+@pytest.mark.trio
+async def test_a_member_that_waits_learns_of_a_change_at_once(node: EtcdNode, keys: Keys) -> None:
+    decider, other = etcd(node, keys, 3_600), etcd(node, keys)
+    known = await decider.look(None, 0)
+    seen: list[Sight] = []
+
+    async def wait() -> None:
+        seen.append(await decider.look(known, 600))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            taken = await led(other)
+    assert seen == [taken]
+
+
+@pytest.mark.trio
+async def test_without_a_change_the_wait_ends(node: EtcdNode, keys: Keys) -> None:
+    decider = etcd(node, keys)
+    known = await decider.look(None, 0)
+    assert (await decider.look(known, 0.2))[:3] == known[:3]
+
+
+@pytest.mark.trio
+async def test_what_no_member_wrote_is_refused(node: EtcdNode, keys: Keys) -> None:
+    node.ask("/v3/kv/put", {"key": keys.record, "value": "e30="})
+    with pytest.raises(RecordIllegal, match="epoch"):
+        await etcd(node, keys).look(None, 0)
+
+
+class Hang:
+    """An endpoint that takes connections and says nothing."""
+
+    def __enter__(self) -> str:
+        self._socket = socket.create_server((HOST, 0))
+        return f"http://{HOST}:{self._socket.getsockname()[1]}"
+
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
+
+
+@pytest.mark.trio
+async def test_endpoints_that_hang_or_are_down_are_passed_over(node: EtcdNode, keys: Keys) -> None:
+    with Hang() as hangs:
+        bad = [hangs, f"http://{HOST}:{free_port()}"]
+        decider = Etcd([endpoint(text) for text in [*bad, node.url]], keys, 1)
+        began = trio.current_time()
+        await decider.look(None, 0)
+        # The next calls begin with the one that has answered.
+        assert decider._endpoints[0].url == node.url
+        assert trio.current_time() - began >= 0.2
+        with pytest.raises(DeciderSilent, match=hangs):
+            await Etcd([endpoint(text) for text in bad], keys, 1).renew("7")
+
+
+def quiet(*_: object) -> None:
+    """Write no line for a request."""
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"no JSON"), (200, b"x" * 70_000), (200, b"[]"), (503, b"{}")]
+)
+async def test_an_answer_that_is_none_is_no_answer(keys: Keys, status: int, body: bytes) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        log_message = quiet  # type: ignore[assignment]  # as it is called
+
+    with http.server.HTTPServer((HOST, 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        decider = Etcd([endpoint(f"http://{HOST}:{server.server_port}")], keys, 100)
+        try:
+            with pytest.raises((DeciderSilent, ValueError)):
+                await decider.look(None, 0)
+        finally:
+            await trio.to_thread.run_sync(server.shutdown)
+            thread.join()
+
+
+@pytest.mark.trio
+async def test_a_client_certificate_and_an_account(tmp_path: Path, keys: Keys) -> None:
+    shown = certificate(tmp_path)
+    tls = [
+        *(f"--cert-file={shown.cert}", f"--key-file={shown.key}"),
+        *("--client-cert-auth", f"--trusted-ca-file={shown.cert}"),
+    ]
+    context = ssl.create_default_context(cafile=str(shown.cert))
+    anonymous = ssl.create_default_context(cafile=str(shown.cert))
+    context.load_cert_chain(shown.cert, shown.key)
+    with EtcdNode(data=tmp_path / "data", tls=tls) as node:
+        target = [endpoint(node.url)]
+        await led(Etcd(target, keys, LEASE_S, tls=context))
+        with pytest.raises(DeciderSilent):
+            await Etcd(target, keys, LEASE_S, tls=anonymous).look(None, 0)
+
+
+@pytest.mark.trio
+async def test_a_user_with_a_password(tmp_path: Path, keys: Keys) -> None:
+    with EtcdNode(data=tmp_path / "data") as node:
+        node.ask("/v3/auth/user/add", {"name": "root", "password": "secret"})
+        node.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        node.ask("/v3/auth/enable", {})
+        decider = etcd(node, keys, user="root", password="secret")
+        sight = await led(decider)
+        # Its token is over after a while, or when etcd starts again.
+        decider._token = "no.1"
+        assert await decider.renew(lease_of(sight))
+        with pytest.raises(DeciderMisused, match="user root"):
+            await etcd(node, keys, user="root", password="wrong").look(None, 0)
+        with pytest.raises(DeciderMisused, match="user name is empty"):
+            await etcd(node, keys).look(None, 0)
+
+
+def test_records_of_masters_differ_by_their_lease() -> None:
+    first = Record(epoch=1, master=1, sync_set=(1,), set_epoch=1, lease="1")
+    assert elected(first, 1, "2", 1) != elected(first, 1, "3", 1)

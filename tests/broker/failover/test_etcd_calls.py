@@ -1,0 +1,125 @@
+"""Bodies for etcd, and what its answers mean; whatever else comes is an error of ours."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.failover.decider import Sight
+from aerobee.broker.failover.etcd_calls import (
+    AnswerIllegal,
+    Endpoint,
+    Keys,
+    endpoint,
+    failure,
+    granted,
+    has_news,
+    parsed,
+    renewed,
+)
+from aerobee.broker.failover.record import RecordIllegal, encode_record, first_record
+
+KEYS = Keys("/aerobee/", "a/b", "broker-a")
+RECORD = first_record(1, "7")
+HEADER = {"header": {"revision": "9"}}
+PAIR = {
+    "key": KEYS.record,
+    "mod_revision": "8",
+    "value": base64.b64encode(encode_record(RECORD)).decode(),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("http://127.0.0.1:2379", Endpoint("127.0.0.1", 2379, False)),
+        ("https://etcd-1/", Endpoint("etcd-1", 2379, True)),
+        ("http://[::1]:4000", Endpoint("::1", 4000, False)),
+    ],
+)
+def test_an_endpoint_is_a_url(text: str, parts: Endpoint) -> None:
+    assert endpoint(text) == parts
+    assert endpoint(parts.url) == parts
+
+
+@pytest.mark.parametrize(
+    "text", ["etcd:2379", "ftp://etcd", "http://", "http://etcd/v3", "http://a@etcd", "http://e:x"]
+)
+def test_other_text_is_no_endpoint(text: str) -> None:
+    with pytest.raises(ValueError):
+        endpoint(text)
+
+
+def test_groups_share_no_key() -> None:
+    assert KEYS.place == "/aerobee/a%2Fb/broker-a/"
+    assert base64.b64decode(KEYS.looking()["range_end"]) == b"/aerobee/a%2Fb/broker-a0"
+
+
+def test_a_range_is_a_sight() -> None:
+    assert KEYS.sight(HEADER) == Sight(None, 0, held=False, moment=9)
+    assert KEYS.sight({**HEADER, "kvs": [PAIR]}) == Sight(RECORD, 8, held=False, moment=9)
+    pairs = [{"key": KEYS.holder}, PAIR, {"key": "other"}]
+    assert KEYS.sight({**HEADER, "kvs": pairs}).held
+
+
+def test_a_change_that_was_refused_may_have_been_made_before() -> None:
+    found = {**HEADER, "responses": [{"response_range": {"kvs": [PAIR]}}]}
+    assert KEYS.exchanged(found, RECORD) == Sight(RECORD, 8, held=False, moment=9)
+    assert KEYS.exchanged(found, first_record(2, "8")) is None
+    assert KEYS.exchanged({**HEADER, "succeeded": True}, RECORD) == Sight(RECORD, 9, True, 9)
+
+
+def test_a_record_of_somebody_else_is_refused() -> None:
+    for value in ["e30=", "x", 7, None]:
+        with pytest.raises(RecordIllegal):
+            KEYS.sight({**HEADER, "kvs": [PAIR | {"value": value}]})
+
+
+def test_a_lease_without_time_left_is_over() -> None:
+    assert renewed({"result": {"ID": "7", "TTL": "10"}})
+    assert not renewed({"result": {"ID": "7"}})
+
+
+def test_only_events_and_a_cancelled_watch_are_news() -> None:
+    assert not has_news({"result": {"created": True}})
+    assert has_news({"result": {"events": [{}]}})
+    assert has_news({"result": {"canceled": True}})
+    assert has_news({"error": {}})
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["header", "revision", "kvs", "responses", "response_range", "result"])
+            | st.sampled_from(["ID", "TTL", "key", "value", "code", "message", "mod_revision"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_any_answer_is_read_or_refused(answer: Any) -> None:
+    for read in (KEYS.sight, granted, renewed, has_news, failure):
+        try:
+            read(answer)
+        except (AnswerIllegal, RecordIllegal):
+            continue
+    try:
+        KEYS.exchanged(answer, RECORD)
+    except (AnswerIllegal, RecordIllegal):
+        return
+
+
+@given(st.binary(max_size=50))
+def test_any_bytes_are_json_or_refused(data: bytes) -> None:
+    try:
+        parsed(data)
+    except AnswerIllegal:
+        return

@@ -1,0 +1,169 @@
+"""The real etcd, one node or several, each a process of its own on free ports of 127.0.0.1.
+
+The program is Debian's `etcd-server`, fetched and unpacked once into `.cache/etcd` without being
+installed; AEROBEE_TEST_ETCD names another one. Where it is not to be had, the test is skipped with
+the reason; with AEROBEE_CI=1 it fails.
+"""
+
+import fcntl
+import functools
+import http.client
+import json
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.kit.java import ROOT, run_tool, unavailable
+from tests.kit.ports import HOST, free_port
+from tests.kit.process import Child
+from tests.kit.waiting import eventually
+
+CACHE = ROOT / ".cache" / "etcd"
+PACKAGE = "etcd-server"
+FETCH_WITHIN_S = 120
+START_WITHIN_S = 30.0
+ASK_WITHIN_S = 5.0
+
+
+@functools.cache
+def program() -> Path:
+    """The program; skips where it cannot be had."""
+    if given := os.environ.get("AEROBEE_TEST_ETCD"):
+        if not Path(given).is_file():
+            unavailable(f"AEROBEE_TEST_ETCD is {given}, and no file")
+        return Path(given)
+    if installed := shutil.which("etcd"):
+        return Path(installed)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        # Two test runs on one checkout must not unpack at the same time.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unpacked = CACHE / "unpacked"
+        if not unpacked.exists():
+            _unpack(unpacked)
+        return unpacked / "usr" / "bin" / "etcd"
+
+
+def _unpack(unpacked: Path) -> None:
+    for tool in ("apt-get", "dpkg"):
+        if shutil.which(tool) is None:
+            unavailable(f"{tool} is not installed, so Debian's {PACKAGE} cannot be fetched")
+    half = unpacked.with_suffix(".part")
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir()
+    run_tool(["apt-get", "-q", "download", PACKAGE], FETCH_WITHIN_S, at=half)
+    (package,) = half.glob("*.deb")
+    run_tool(["dpkg", "-x", str(package), str(half)], FETCH_WITHIN_S)
+    package.unlink()
+    half.rename(unpacked)
+
+
+@dataclass(slots=True, kw_only=True)
+class EtcdNode:
+    """One member and its data directory, run after run, on the same ports."""
+
+    data: Path
+    name: str = "n1"
+    port: int = field(default_factory=free_port)
+    peer_port: int = field(default_factory=free_port)
+    tls: Sequence[str] = ()
+    """Further options, for TLS."""
+    peers: str = ""
+    """The `--initial-cluster` of several nodes."""
+    _child: Child | None = None
+
+    def __enter__(self) -> "EtcdNode":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        """Its endpoint."""
+        return f"http{'s' if self.tls else ''}://{HOST}:{self.port}"
+
+    @property
+    def peer(self) -> str:
+        """Its part of `--initial-cluster`."""
+        return f"{self.name}=http://{HOST}:{self.peer_port}"
+
+    def launch(self) -> None:
+        """Run it; it may wait for its peers."""
+        peer_url = self.peer.partition("=")[2]
+        options = {
+            "name": self.name,
+            "data-dir": self.data,
+            "listen-client-urls": self.url,
+            "advertise-client-urls": self.url,
+            "listen-peer-urls": peer_url,
+            "initial-advertise-peer-urls": peer_url,
+            "initial-cluster": self.peers or self.peer,
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        # It reads its options from ETCD_… as well.
+        env = {key: value for key, value in os.environ.items() if not key.startswith("ETCD_")}
+        env |= {"ETCD_UNSUPPORTED_ARCH": "arm64"}
+        log = self.data.with_name(f"{self.data.name}.log")
+        self._child = Child([str(program()), *words, *self.tls], log=log, env=env)
+
+    def start(self) -> None:
+        """Run it and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers, which it does once it has a leader."""
+        if self.tls:
+            eventually(
+                lambda: (
+                    self._child is not None and "serving client requests" in self._child.errors()
+                ),
+                within_s=START_WITHIN_S,
+                what="etcd serves",
+            )
+            return
+        eventually(self._answers, within_s=START_WITHIN_S, what="etcd answers")
+
+    def _answers(self) -> bool:
+        try:
+            self.ask("/v3/kv/range", {"key": "AA=="})
+        except (OSError, http.client.HTTPException, ValueError):
+            return False
+        return True
+
+    def ask(self, path: str, body: dict[str, Any]) -> Any:
+        """One call, without TLS. Raises: OSError, HTTPException, ValueError."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=ASK_WITHIN_S)
+        try:
+            connection.request("POST", path, json.dumps(body))
+            answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise ValueError(f"{answer.status}: {answer.read()[:200]!r}")
+            return json.loads(answer.read())
+        finally:
+            connection.close()
+
+    def stand_still(self) -> None:
+        """SIGSTOP: it takes connections and answers nothing."""
+        assert self._child is not None
+        os.kill(self._child.pid, signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+
+def nodes(directory: Path, count: int) -> list[EtcdNode]:
+    """Several that will be one cluster; none runs yet."""
+    cluster = [EtcdNode(data=directory / f"n{i}", name=f"n{i}") for i in range(1, count + 1)]
+    for node in cluster:
+        node.peers = ",".join(other.peer for other in cluster)
+    return cluster
