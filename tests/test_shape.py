@@ -56,6 +56,15 @@ def test_lines_are_statements_docstrings_imports_comments_or_blank(tree: Path) -
     assert found["modules"].value == len(SOURCES)
 
 
+def test_no_folders_import_each_other() -> None:
+    knots = {
+        folder: groups(graph)
+        for folder, graph in folder_graphs(packages(ROOT)).items()
+        if groups(graph)
+    }
+    assert not knots
+
+
 def test_folders_that_import_each_other_in_whatever_way_are_a_knot(tree: Path) -> None:
     found = counted(tree)
     assert found["folders of broker that import each other"].counted == ("broker: one ↔ two",)

@@ -14,6 +14,7 @@ from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from aerobee.client.security import CredentialsSource, TLSConfig
     from aerobee.hooks import Hook
@@ -28,6 +29,13 @@ class ConsumeFrom(Enum):
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+
+def epoch_ms(at: datetime) -> int:
+    """A time in ms since the epoch. Raises: ConfigurationError for a time without a zone."""
+    if at.tzinfo is None:
+        raise ConfigurationError(f"{at} has no time zone: use datetime.now(UTC) or .astimezone()")
+    return int(at.timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)

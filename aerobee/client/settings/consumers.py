@@ -13,9 +13,7 @@ from aerobee.allocation import Allocator, strategy
 from aerobee.client.callables import check_function
 from aerobee.client.handling import Events, MessageModel
 from aerobee.client.message import GROUP_MAX, check_name, check_topic
-from aerobee.client.settings.client import ClientOptions, ConsumeFrom, divided
-from aerobee.client.steps.held_queue import Limits
-from aerobee.client.steps.offsets import epoch_ms
+from aerobee.client.settings.client import ClientOptions, ConsumeFrom, divided, epoch_ms
 from aerobee.errors import ConfigurationError
 from aerobee.store.format.system_names import TRACE_TOPIC
 
@@ -29,6 +27,24 @@ CONCURRENCY_MAX = 1000
 SERVER_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
+
+CACHED_MESSAGES_MAX = 1000
+"""The most messages of a queue that are pulled and not yet delivered."""
+CACHED_BYTES_MAX = 100 << 20
+"""The same limit in bytes, for all queues of a consumer together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of pulling ahead: messages of one queue, bytes of all queues together."""
+
+    max_messages: int = CACHED_MESSAGES_MAX
+    max_bytes: int = CACHED_BYTES_MAX
+    max_span: int | None = None
+    """The most offsets from the first unfinished to the last pulled one; None for no limit."""
+
+
+PULL_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee.client.compression import UNPACKED_MAX
+from aerobee.client.settings.consumers import PULL_LIMITS, Limits
 from aerobee.client.steps.effects import Signal
 from aerobee.client.steps.figures import Counts
 
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from aerobee.client.send_result import MessageQueue
     from aerobee.errors import AerobeeError
 
-CACHED_MESSAGES_MAX = 1000
-"""The most messages of a queue that are pulled and not yet delivered."""
-CACHED_BYTES_MAX = 100 << 20
-"""The same limit in bytes, for all queues of a consumer together."""
 PULL_MAX = 1024
 """The most messages of a pull, whatever the options say."""
 
@@ -51,19 +48,6 @@ class Cache:
     """Counts how often room became free."""
     room: Signal = field(default_factory=Signal)
     arrived: Signal = field(default_factory=Signal)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of pulling ahead: messages of one queue, bytes of all queues together."""
-
-    max_messages: int = CACHED_MESSAGES_MAX
-    max_bytes: int = CACHED_BYTES_MAX
-    max_span: int | None = None
-    """The most offsets from the first unfinished to the last pulled one; None for no limit."""
-
-
-PULL_LIMITS = Limits()
 
 
 @dataclass(slots=True)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.settings.consumers import PULL_LIMITS
 from aerobee.client.stacks import stacks
 from aerobee.client.steps.checking import described
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.figures import Figures
-from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits, Subscription
+from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.client.steps.offsets import Offsets
 from aerobee.client.steps.pulling import Puller
 from aerobee.client.steps.rebalance import rebalance_by_members, rebalance_topics, stay_balanced
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aerobee.client.send_result import MessageQueue
-    from aerobee.client.settings.consumers import ConsumerConfig
+    from aerobee.client.settings.consumers import ConsumerConfig, Limits
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance, Outcome
     from aerobee.client.steps.tracing import Tracing

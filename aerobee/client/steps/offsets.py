@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from aerobee.client.settings.client import ConsumeFrom
+from aerobee.client.settings.client import ConsumeFrom, epoch_ms
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
-from aerobee.errors import ConfigurationError, OffsetNotFoundError
+from aerobee.errors import OffsetNotFoundError
 from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
 
 EXACT_TIME_SINCE = 479
 """V5_3_3, the first version that finds offsets by time exactly; older ones approximate."""
-
-
-def epoch_ms(at: datetime) -> int:
-    """A time in ms since the epoch. Raises: ConfigurationError for a time without a zone."""
-    if at.tzinfo is None:
-        raise ConfigurationError(f"{at} has no time zone: use datetime.now(UTC) or .astimezone()")
-    return int(at.timestamp() * 1000)
 
 
 class Offsets:

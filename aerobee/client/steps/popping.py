@@ -18,10 +18,9 @@ from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.namespaces import wrapped
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.settings.client import ConsumeFrom
-from aerobee.client.settings.consumers import PopConfig, check_invisible
+from aerobee.client.settings.consumers import CACHED_BYTES_MAX, PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
-from aerobee.client.steps.held_queue import CACHED_BYTES_MAX
 from aerobee.client.steps.hooking import handed_out
 from aerobee.client.steps.messages import MessageUnreadableError, NoRoom, as_stored, received
 from aerobee.client.steps.sending_back import hand_back, tries

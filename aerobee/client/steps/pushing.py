@@ -22,7 +22,7 @@ from aerobee.client.settings.client import ConsumeFrom
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.direct import DIRECT_MAX, DirectConsumption
 from aerobee.client.steps.effects import Signal, Wait
-from aerobee.client.steps.held_queue import Cache, HeldQueue, Limits, Subscription
+from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.client.steps.hooking import after_consume, before_consume
 from aerobee.client.steps.member import Member
 from aerobee.client.steps.messages import MessageUnreadableError, received
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aerobee.client.filters import Expression
     from aerobee.client.handling import Verdict
     from aerobee.client.message import ReceivedMessage
-    from aerobee.client.settings.consumers import PushConfig
+    from aerobee.client.settings.consumers import Limits, PushConfig
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command

@@ -147,7 +147,7 @@ def left_out(counts: Sequence[Mapping[str, Any]]) -> str:
 
 def _is_left_out(topic: str) -> bool:
     """Whether a topic is restored only if it is named."""
-    from aerobee.spark.storefiles.choice import is_system
+    from aerobee.spark.topics import is_system
 
     return is_system(topic) or topic.startswith(OF_GROUPS)
 

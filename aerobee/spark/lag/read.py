@@ -15,7 +15,7 @@ from aerobee.remoting.wire.headers.admin import GetConsumeStats
 from aerobee.remoting.wire.headers.group import GetAllGroupConfig
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.lag.progress import groups_in, is_system_group, lags, progress_in
-from aerobee.spark.storefiles.choice import is_system
+from aerobee.spark.topics import is_system
 from aerobee.store.format.system_names import SYSTEM_GROUPS
 
 if TYPE_CHECKING:

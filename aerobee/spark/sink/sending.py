@@ -22,6 +22,7 @@ from random import randrange
 from typing import TYPE_CHECKING, Self
 
 from aerobee.client.route import MASTER_ID
+from aerobee.client.send_result import SendStatus
 from aerobee.client.settings.client import DEFAULT_RETRY
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask
@@ -37,7 +38,6 @@ from aerobee.errors import (
 )
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.send import SendMessageResponse
-from aerobee.spark.sink.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,6 +75,44 @@ class DeliverySettings:
     timeout_s: float = 3.0
     retries: int = 2
     delivery_timeout_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts acknowledged messages. `offsets` has the first and the last offset of each queue.
+
+    `unsafe` messages are stored, but not flushed or replicated as the broker's settings ask.
+    """
+
+    sent: int = 0
+    body_bytes: int = 0
+    unsafe: int = 0
+    first_id: str | None = None
+    last_id: str | None = None
+    offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+
+    def begin(self, shipment: Shipment) -> None:
+        """Note the ids of a shipment that is about to be sent."""
+        self.first_id = self.first_id or shipment.batch.uniq_ids[0]
+        self.last_id = shipment.batch.uniq_ids[-1]
+
+    def add(
+        self,
+        shipment: Shipment,
+        queue: MessageQueue,
+        stored: SendMessageResponse,
+        status: SendStatus,
+    ) -> None:
+        """Count a shipment that the broker has stored in `queue`."""
+        count = len(shipment.batch.uniq_ids)
+        self.sent += count
+        self.body_bytes += shipment.body_bytes
+        self.unsafe += count if status is not SendStatus.OK else 0
+        if stored.queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=stored.queue_id)
+        first, last = stored.queue_offset, stored.queue_offset + count - 1
+        low, high = self.offsets.get(queue, (first, last))
+        self.offsets[queue] = (min(low, first), max(high, last))
 
 
 @dataclass(slots=True, eq=False)

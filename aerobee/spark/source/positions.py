@@ -80,7 +80,7 @@ def check_brokers(wanted: tuple[str, ...] | int | None, there: Iterable[str]) ->
 
 def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:
     """The topics whose whole names match, sorted, without system topics."""
-    from aerobee.spark.storefiles.choice import is_system
+    from aerobee.spark.topics import is_system
 
     whole = re.compile(pattern)
     plain = re.sub(r"^\^|\\(?=%)", "", pattern)

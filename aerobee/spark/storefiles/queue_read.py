@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.storefiles.choice import topic_filter
 from aerobee.spark.storefiles.damage import removed
 from aerobee.spark.storefiles.files import WINDOW_BYTES, Fragment, LogFiles, all_segments
 from aerobee.spark.storefiles.queue_files import (
@@ -25,6 +24,7 @@ from aerobee.spark.storefiles.queue_files import (
     places_of,
     queues_of,
 )
+from aerobee.spark.topics import topic_filter
 from aerobee.store.format.faults import CQ_MISMATCH, Fault
 from aerobee.store.format.record import FIXED_BYTES
 from aerobee.store.format.record_arrays import field_at, heads_of

@@ -16,7 +16,6 @@ import numpy as np
 
 from aerobee.spark.rows.decode import Decoder
 from aerobee.spark.source.plan import tiny_together
-from aerobee.spark.storefiles.choice import topic_filter, within_times
 from aerobee.spark.storefiles.damage import Damage, data_lost, removed
 from aerobee.spark.storefiles.end import End, end_of_data
 from aerobee.spark.storefiles.files import (
@@ -27,7 +26,8 @@ from aerobee.spark.storefiles.files import (
     segments_of,
 )
 from aerobee.spark.storefiles.queue_read import QueuePiece, queue_fragments, queue_pieces
-from aerobee.spark.storefiles.segments import Segment, Split, holes_between, splits_of
+from aerobee.spark.storefiles.segments import Segment, Split, holes_between, splits_of, within_times
+from aerobee.spark.topics import topic_filter
 from aerobee.store.format.faults import CRC, Fault
 from aerobee.store.format.record_arrays import crc_faults, visible
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+CLOCK_SLACK_MS = 3_600_000
+"""How far a clock may step back between two records before pruning by time is wrong."""
+
 
 class Segment(NamedTuple):
     """One file of the log: bytes [start, start + size) of it."""
@@ -64,3 +67,23 @@ def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: i
 def holes_between(segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment]]:
     """Adjacent pairs of the list with a missing segment between them."""
     return ((one, two) for one, two in pairwise(segments) if one.end != two.start)
+
+
+def within_times(
+    firsts: Sequence[int | None], starting_ms: int | None, ending_ms: int | None
+) -> list[bool]:
+    """Which segments can have records of [starting, ending), by the time of each first record.
+
+    A segment without a time is always kept. Clocks that step back by less than an hour are allowed.
+    """
+    kept = []
+    for number, first in enumerate(firsts):
+        following = firsts[number + 1] if number + 1 < len(firsts) else None
+        past = (
+            starting_ms is not None
+            and following is not None
+            and following < starting_ms - CLOCK_SLACK_MS
+        )
+        future = ending_ms is not None and first is not None and first >= ending_ms + CLOCK_SLACK_MS
+        kept.append(not past and not future)
+    return kept

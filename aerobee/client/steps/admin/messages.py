@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aerobee.admin import QueueUnit, QueueUnits
+from aerobee.client.settings.client import epoch_ms
 from aerobee.client.steps.admin.brokers import Broker, ask, cluster_info, readers_of
 from aerobee.client.steps.admin.clients import subscriptions
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.messages import host_text, received
-from aerobee.client.steps.offsets import Offsets, epoch_ms
+from aerobee.client.steps.offsets import Offsets
 from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.errors import (
     BrokerError,

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from aerobee.client.compression import UNPACKED_MAX
 from aerobee.client.message import ReceivedMessage
 from aerobee.client.send_result import MessageQueue
-from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits
+from aerobee.client.settings.consumers import PULL_LIMITS, Limits
+from aerobee.client.steps.held_queue import Cache, HeldQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 NOW = datetime(2025, 1, 1, tzinfo=UTC)

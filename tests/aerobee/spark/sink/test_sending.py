@@ -20,7 +20,7 @@ from aerobee.errors import RouteNotFoundError, SendFailedError
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import Encoder, RowEncoding, Shipment
-from aerobee.spark.sink.sending import Delivery, DeliverySettings
+from aerobee.spark.sink.sending import Delivery, DeliverySettings, Report
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from aerobee.client.compression import Compression
     from aerobee.client.send_result import MessageQueue
-    from aerobee.spark.sink.report import Report
 
 pytestmark = pytest.mark.service
 

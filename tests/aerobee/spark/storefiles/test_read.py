@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
-from aerobee.spark.storefiles.choice import CLOCK_SLACK_MS
 from aerobee.spark.storefiles.files import LogFiles, SegmentFile
 from aerobee.spark.storefiles.read import log_of, plan, read, tasks
+from aerobee.spark.storefiles.segments import CLOCK_SLACK_MS
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import HEAD, blank
 from aerobee.store.format.unit import BLANK, UNIT

@@ -1,12 +1,11 @@
-"""Segments, their splits, and which of them and of their topics are wanted."""
+"""Segments, their splits, and which of them are wanted."""
 
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.spark.storefiles.choice import is_system, topic_filter, within_times
-from aerobee.spark.storefiles.segments import Segment, holes_between, splits_of
+from aerobee.spark.storefiles.segments import Segment, holes_between, splits_of, within_times
 
 
 @given(st.integers(0, 5_000), st.integers(0, 5_000), st.integers(0, 5_000), st.integers(1, 3_000))
@@ -33,17 +32,6 @@ def test_segments_of_another_time_are_left_out_and_doubtful_ones_are_not() -> No
     assert within_times(firsts, 35 * hour, None) == [False, True, False, True, True]
     assert within_times(firsts, None, 20 * hour) == [True, True, True, False, False]
     assert within_times(firsts, 10 * hour + 5, None)[0], "a clock may have stepped back"
-
-
-def test_topics_are_chosen_by_name_or_by_kind() -> None:
-    system = ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer", "TBW102"]
-    assert all(map(is_system, system))
-    assert not any(map(is_system, ["orders", "%RETRY%g", "%DLQ%g"]))
-    assert topic_filter((), exclude_system=True)("orders")
-    assert not topic_filter((), exclude_system=True)("TBW102")
-    assert topic_filter((), exclude_system=False)("TBW102")
-    assert topic_filter(("TBW102",), exclude_system=True)("TBW102"), "it was named"
-    assert not topic_filter(("TBW102",), exclude_system=True)("orders")
 
 
 def test_a_missing_segment_is_seen() -> None:
