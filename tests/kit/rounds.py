@@ -21,7 +21,7 @@ from tests.kit.node import program
 from tests.kit.process import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 JAVA: Final = Path(__file__).parents[1] / "interop" / "java5"
 SMALL: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -84,6 +84,12 @@ class Round:
         while len(self.told[what]) < count:
             self._read()
         return self.told[what]
+
+    def until_all(self, bodies: Iterable[str], what: str) -> None:
+        """Read until it has told something of that kind of each body."""
+        missing = set(bodies)
+        while missing := missing - {line.split()[0] for line in self.told[what]}:
+            self._read()
 
     def until_ready(self) -> None:
         """Read until the first messages were received."""
