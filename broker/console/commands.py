@@ -111,8 +111,12 @@ def name_of(param: click.Parameter) -> str:
     """The name of an argument; of an option what is behind its dashes."""
     if isinstance(param, click.Argument):
         return param.name or ""
-    long = next((name for name in param.opts if name.startswith("--")), param.opts[0])
-    return long.lstrip("-").replace("-", "_")
+    return long_option(param).lstrip("-").replace("-", "_")
+
+
+def long_option(param: click.Parameter) -> str:
+    """An option as it is written; a short one takes no `=`."""
+    return next((name for name in param.opts if name.startswith("--")), param.opts[0])
 
 
 def words_of(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
@@ -140,7 +144,7 @@ def words_of(operation: Operation, arguments: Mapping[str, Any]) -> list[str]:
             if isinstance(parameter.param, click.Argument):
                 places.append(text)
             else:
-                options.append(f"{parameter.param.opts[0]}={text}")
+                options.append(f"{long_option(parameter.param)}={text}")
     return [*options, "--", *places]
 
 
@@ -151,7 +155,7 @@ def flag(parameter: Parameter, value: Any) -> list[str]:
     if not isinstance(value, bool):
         raise Failure(400, "usage", f"{parameter.name} is true or false")
     if value:
-        return [parameter.param.opts[0]]
+        return [long_option(parameter.param)]
     return list(parameter.param.secondary_opts[:1])
 
 

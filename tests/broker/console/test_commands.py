@@ -1,0 +1,157 @@
+"""What the console answers is what the command line prints with --json, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from aerobee import ConsumeFrom
+from aerobee.admin import GroupConfig
+from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.broker.console.operations import GET, OPERATIONS
+from tests.broker.console.conftest import ROOT, SECRET, client_of
+
+if TYPE_CHECKING:
+    from tests.kit.broker_process import BrokerProcess
+    from tests.kit.console_client import ConsoleClient
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(scope="module")
+def stored(broker: BrokerProcess, admin: AdminClient) -> str:
+    """Twelve messages of Orders, of which billing has consumed none; their first id."""
+    admin.create_topic("Orders", queues=3)
+    with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+        sent = [producer.send(Message("Orders", b"%d" % n, keys=("k",))) for n in range(12)]
+    admin.create_group(GroupConfig(name="billing"))
+    admin.reset_offsets("billing", "Orders", ConsumeFrom.FIRST)
+    return sent[0].message_id
+
+
+def printed(broker: BrokerProcess, *words: str) -> Any:
+    """The JSON that a command prints."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("AEROBEE", "NAMESRV"))}
+    env |= {
+        "NAMESRV_ADDR": broker.namesrv_address,
+        "AEROBEE_ACCESS_KEY": "root",
+        "AEROBEE_SECRET_KEY": SECRET,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "aerobee", *words, "--json"],
+        capture_output=True,
+        check=False,
+        env=env,
+        timeout=60,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/topics/Orders", ("topic", "describe", "Orders")),
+        ("/groups/billing", ("group", "describe", "billing")),
+        ("/groups/billing/lag", ("group", "lag", "billing")),
+        ("/topics/Orders/messages?max=3", ("message", "find", "Orders", "--max", "3")),
+        (
+            "/topics/Orders/messages?key=k&max=5",
+            ("message", "find", "Orders", "--key=k", "--max=5"),
+        ),
+        ("/topics/Orders/tail?count=2", ("message", "tail", "Orders", "-c", "2")),
+        ("/why?topic=Orders&key=k&max=2", ("why", "--topic", "Orders", "--key", "k", "--max", "2")),
+        ("/ha", ("ha", "status")),
+        ("/users", ("users", "list")),
+        ("/users/root", ("users", "show", "root")),
+        ("/acl", ("acl", "list")),
+        ("/brokers/settings?names=brokerName", ("broker", "config", "get", "brokerName")),
+    ],
+)
+def test_the_api_answers_what_the_command_prints(
+    broker: BrokerProcess, root: ConsoleClient, stored: str, path: str, words: tuple[str, ...]
+) -> None:
+    value = root.get(path).value
+    shown = printed(broker, *words)
+    if words[0] == "ha":
+        # The log may have grown meanwhile.
+        for row in (*value, *shown):
+            del row["max_offset"]
+    assert value == shown
+
+
+def test_a_message_is_found_by_its_id(
+    broker: BrokerProcess, root: ConsoleClient, stored: str
+) -> None:
+    path = f"/message?identity={quote(stored)}&topic=Orders"
+    words = ("message", "get", stored, "--topic", "Orders")
+    assert root.get(path).value == printed(broker, *words)
+
+
+def test_lists_of_the_snapshot_have_what_the_commands_print(
+    broker: BrokerProcess, root: ConsoleClient, stored: str
+) -> None:
+    topics = {row["topic"] for row in root.get("/topics?filter=&limit=1000").value}
+    assert {row["topic"] for row in printed(broker, "topic", "list", "--system")} <= topics
+    groups = {row["group"]: row for row in root.get("/groups?limit=1000").value}
+    (row,) = (row for row in printed(broker, "group", "list") if row["group"] == "billing")
+    assert {name: groups["billing"][name] for name in row} == row
+
+
+def test_a_reset_says_what_it_does_to_messages(
+    root: ConsoleClient, admin: AdminClient, stored: str
+) -> None:
+    admin.reset_offsets("billing", "Orders", ConsumeFrom.LAST)
+    before = admin.committed_offsets("billing", "Orders")
+    asked = root.send("POST", "/groups/billing/reset", topic="Orders", to="first")
+    assert asked.status == 428
+    assert asked.document["asks"].endswith("12 messages of 3 queues will be delivered again.")
+    assert admin.committed_offsets("billing", "Orders") == before
+    moved = root.send("POST", "/groups/billing/reset", topic="Orders", to="first", confirm=True)
+    assert {row["after"] for row in moved.value} == {0}
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_a_user_without_rights_does_nothing(
+    broker: BrokerProcess, admin: AdminClient, stored: str, name: str
+) -> None:
+    """Each operation, with arguments that root could give."""
+    if not any(user.name == "nobody" for user in admin.users("nobody")):
+        admin.create_user("nobody", "nobodys-secret")
+    given: dict[str, Any] = {
+        "name": "Orders", "topic": "Orders", "group": "billing", "source": "billing",
+        "target": "billing", "to": "first", "identity": "Orders/vm/0@0", "client": "c",
+        "address": "127.0.0.1:1", "what": "files", "broker": admin.cluster_info().brokers[0].name,
+        "allowed": "off", "user": "root", "action": "Pub", "actions": ["Get"],
+        "resource": "Topic:Orders", "values": ["deleteWhen=05"], "key": "k", "id": "x",
+    }  # fmt: skip
+    operation = OPERATIONS[name]
+    if name.startswith("group."):
+        given["name"] = "billing"
+    from aerobee.broker.console.commands import parameters_of
+
+    arguments = {
+        key: value
+        for key, value in given.items()
+        if key in parameters_of(operation) and not (name == "why" and key == "message_id")
+    }
+    path = operation.path.format_map({key: quote(str(value)) for key, value in given.items()})
+    others = {key: value for key, value in arguments.items() if f"{{{key}}}" not in operation.path}
+    nobody = client_of(broker, ("nobody", "nobodys-secret"))
+    if operation.method == GET:
+        query = "&".join(f"{key}={quote(str(value))}" for key, value in others.items())
+        answer = nobody.get(f"{path}?{query}")
+    else:
+        if name == "users.create":
+            others["secret"] = "s"
+        answer = nobody.send(operation.method, path, **others, confirm=True)
+    if answer.status == 200:
+        # It was told that it may not, place by place.
+        assert not answer.document["complete"] or not answer.value
+        return
+    assert answer.status in (400, 403, 404, 409), answer

@@ -1,0 +1,90 @@
+"""Sessions end by themselves, and guesses are limited by address and by name."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from aerobee.broker.access.authority import Account
+from aerobee.broker.console.sessions import (
+    GUESSES,
+    GUESSES_OF_NAME,
+    IDLE_MS,
+    LONGEST_MS,
+    SESSIONS_MAX,
+    SESSIONS_OF_NAME_MAX,
+    Logins,
+    Sessions,
+)
+
+ANN = Account("ann", b"anns-secret")
+ACCOUNTS = {"ann": ANN}
+
+
+def make_sessions() -> Sessions:
+    numbers = count()
+    return Sessions(lambda: f"token-{next(numbers)}")
+
+
+def test_a_session_ends_when_nobody_uses_it() -> None:
+    sessions = make_sessions()
+    token, session = sessions.begin(ANN, 0)
+    assert token != session.csrf
+    assert sessions.find(token, ACCOUNTS.get, IDLE_MS) is session
+    assert sessions.find(token, ACCOUNTS.get, 2 * IDLE_MS) is session
+    assert sessions.find(token, ACCOUNTS.get, 3 * IDLE_MS + 1) is None
+    assert sessions.find(token, ACCOUNTS.get, 3 * IDLE_MS + 1) is None
+
+
+def test_a_session_in_use_ends_after_its_longest_time() -> None:
+    sessions = make_sessions()
+    token, _ = sessions.begin(ANN, 0)
+    for now_ms in range(0, LONGEST_MS, IDLE_MS):
+        assert sessions.find(token, ACCOUNTS.get, now_ms) is not None
+    assert sessions.find(token, ACCOUNTS.get, LONGEST_MS + 1) is None
+
+
+def test_a_session_ends_with_its_account_and_with_its_secret() -> None:
+    sessions = make_sessions()
+    token, _ = sessions.begin(ANN, 0)
+    assert sessions.find(token, lambda _: None, 1) is None
+    token, _ = sessions.begin(ANN, 0)
+    assert sessions.find(token, {"ann": Account("ann", b"another")}.get, 1) is None
+    token, session = sessions.begin(ANN, 0)
+    raised = Account("ann", b"anns-secret", is_super=True)
+    assert sessions.find(token, {"ann": raised}.get, 1) is session
+    assert session.account is raised
+
+
+def test_sessions_are_bounded_for_a_name_and_for_all() -> None:
+    sessions = make_sessions()
+    tokens = [sessions.begin(ANN, 0)[0] for _ in range(SESSIONS_OF_NAME_MAX + 1)]
+    assert len(sessions) == SESSIONS_OF_NAME_MAX
+    assert sessions.find(tokens[0], ACCOUNTS.get, 1) is None
+    for number in range(SESSIONS_MAX):
+        sessions.begin(Account(f"user-{number}", b"x"), 1)
+    assert len(sessions) == SESSIONS_MAX
+
+
+def test_guesses_from_one_address_are_limited() -> None:
+    logins = Logins()
+    for _ in range(GUESSES):
+        assert not logins.too_many("ann", "10.0.0.1", 0)
+        assert logins.check("ann", "wrong", "10.0.0.1", ACCOUNTS.get, 0) is None
+    assert logins.too_many("ann", "10.0.0.1", 0)
+    assert not logins.too_many("ann", "10.0.0.2", 0)
+    assert not logins.too_many("ann", "10.0.0.1", 60_000)
+
+
+def test_guesses_of_one_name_from_many_addresses_are_limited() -> None:
+    logins = Logins()
+    for number in range(GUESSES_OF_NAME):
+        assert logins.check("ann", "wrong", f"10.0.0.{number}", ACCOUNTS.get, 0) is None
+    assert logins.too_many("ann", "10.1.1.1", 0)
+    assert not logins.too_many("bob", "10.1.1.1", 0)
+
+
+def test_right_secrets_cost_nothing() -> None:
+    logins = Logins()
+    for _ in range(100):
+        assert logins.check("ann", "anns-secret", "10.0.0.1", ACCOUNTS.get, 0) is ANN
+    assert not logins.too_many("ann", "10.0.0.1", 0)
