@@ -25,6 +25,7 @@ from tests.faults.overload import R23
 from tests.faults.peers import R9, R10, R17, R18
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.replica_disks import H5, H6
+from tests.faults.replica_java import H11, H12
 from tests.faults.replica_kills import H1, H2, H3, H4
 from tests.faults.replica_networks import H7
 from tests.faults.replica_peers import H8, H9
@@ -91,4 +92,6 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H7,
     H8,
     H9,
+    H11,
+    H12,
 )

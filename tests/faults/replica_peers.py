@@ -340,7 +340,7 @@ H8 = Campaign(
     key="H8",
     title="a slave is sent frames that no master sends",
     unit="lies",
-    t1=2,
+    t1=1,
     t2=130,
     run=false_masters,
 )

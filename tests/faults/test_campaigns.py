@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.campaigns import CAMPAIGNS
+from tests.faults.replica_kills import ONE_PAIR
 from tests.kit.campaign import Campaign, execute
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
@@ -15,8 +16,10 @@ MEASURE_TIME = {"A1", "R11", "R23"}
 CPU, which grow by half beside others on the same cores. Others that say how long something may take
 take out for how long the broker waited for a core, or leave it room.
 """
-ELSEWHERE = {"Q1", "J1"}
-"""Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`."""
+ELSEWHERE = {"Q1", "J1", "H1", "H2", "H3", "H4"}
+"""Q1 shares the session of Spark's own tests; of J1 a choice runs in `tests/interop`; H1 to H4 are
+`ONE_PAIR`.
+"""
 
 
 def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
@@ -42,7 +45,7 @@ def test_the_keys_of_campaigns_are_their_own() -> None:
     "campaign",
     [
         pytest.param(one, id=one.key, marks=marks_of(one))
-        for one in CAMPAIGNS
+        for one in (*CAMPAIGNS, ONE_PAIR)
         if one.key not in ELSEWHERE
     ],
 )

@@ -103,7 +103,8 @@ def test_a_shadow_has_everything_and_counts_for_nothing(
     wait_for_all(master, shadow)
 
     # Its master restarts, and it goes on.
-    master.restart()
+    master.kill()
+    master.start()
     assert sent(master, waits=False) == 0
     wait_for_all(master, shadow)
     assert sent(master) == FLUSH_SLAVE_TIMEOUT
