@@ -119,7 +119,7 @@ class Broker:
             self.metrics,
             delays=self.delay.offsets,
             timers=wheel,
-            replication=self.replication.told,
+            copies=figures.told,
         )
         self.admin = add(admin)
         self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))

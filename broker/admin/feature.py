@@ -37,12 +37,10 @@ class AdminFeature(Feature):
         *,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
-        replication: Callable[[], str],
+        copies: Callable[[], str],
     ) -> None:
         sampling, lags = metrics.sampling, metrics.lags
-        info = RuntimeInfo(
-            core, sampling=sampling, delays=delays, timers=timers, replication=replication
-        )
+        info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers, copies=copies)
         ask = AdminProcessor(core, consumers=consumers, samples=sampling.samples, runtime_info=info)
         consumption = ConsumptionProcessor(
             core, topics=topics.table, consumers=consumers, samples=sampling.samples, lags=lags

@@ -67,9 +67,9 @@ class RuntimeInfo:
         sampling: Sampling,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,
-        replication: Callable[[], str],
+        copies: Callable[[], str],
     ) -> None:
-        """`timers` is None without the timer wheel; `replication` says how slaves stand."""
+        """`timers` is None without the timer wheel; `copies` says how slaves stand."""
         self._config = core.config
         self._store = core.store
         self._disk = core.disk
@@ -79,7 +79,7 @@ class RuntimeInfo:
         self._sampling = sampling
         self._delays = delays
         self._timers = timers
-        self._replication = replication
+        self._copies = copies
         self._began_ms = core.began_ms
         self._began = core.began
 
@@ -104,7 +104,7 @@ class RuntimeInfo:
             # Ours beside RocketMQ's: its version says which protocol this broker speaks.
             "aerobeeVersion": build().version,
             "aerobeeUptimeSeconds": str(seconds),
-            "aerobeeReplication": self._replication(),
+            "aerobeeReplication": self._copies(),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]",
             "startAcceptSendRequestTimeStamp": str(gate_ms),
         }

@@ -16,12 +16,12 @@ import structlog
 import trio
 
 from aerobee.broker.config.settings.broker import BrokerRole
-from aerobee.broker.replication.group_names import other_group
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
     answered,
     first_reason,
     log_of,
+    other_group,
 )
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import SavedRole, write_role

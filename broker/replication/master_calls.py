@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -28,6 +29,11 @@ ATTEMPTS: Final = 5
 """How often a table that changes meanwhile is copied from its begin."""
 CALL_S: Final = 10.0
 """How long the master may take for an answer."""
+
+NAMES: Final = ("brokerClusterName", "brokerName")
+"""The settings that a master and its slave have in common."""
+SHOWN: Final = 127
+"""Characters of a foreign name that are repeated."""
 
 NO_RECORD: Final = (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
 """What brokers answer when no record begins at an offset."""
@@ -150,3 +156,21 @@ def first_reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
+
+
+def other_group(properties: bytes, own: BrokerOptions) -> str:
+    """What is wrong with the master's names, in words; empty: they are those of the slave.
+
+    `properties` are the master's settings, a line each. A name that they lack is not compared.
+    """
+    lines = (line.partition("=") for line in properties.decode("utf-8", "replace").splitlines())
+    theirs = {key.strip(): value.strip() for key, _, value in lines}
+    mine = dict(zip(NAMES, (own.broker_cluster_name, own.broker_name), strict=True))
+    wrong = [key for key in NAMES if theirs.get(key, mine[key]) != mine[key]]
+    if not wrong:
+        return ""
+    names = ", ".join(f"{key} is {theirs[key][:SHOWN]} there and {mine[key]} here" for key in wrong)
+    return (
+        f"the master is of another group: {names}. Set haMasterAddress to the right broker, or"
+        " these names to those of the master"
+    )

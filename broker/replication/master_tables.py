@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, SEPARATOR
+from aerobee.broker.consumers.offset_answer import offsets_in_parts
 from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
@@ -23,7 +24,6 @@ from aerobee.broker.replication.master_calls import (
     pages,
     table_of,
 )
-from aerobee.broker.replication.offset_answer import offsets_in_parts
 from aerobee.broker.replication.tails import Tail
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.server.turns import in_slices

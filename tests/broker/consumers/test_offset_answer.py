@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.consumers.consumer_offsets import offsets_of
-from aerobee.broker.replication.offset_answer import PART, offsets_in_parts
+from aerobee.broker.consumers.offset_answer import PART, offsets_in_parts
 from aerobee.remoting.wire import relaxed_json
 
 OF_JAVA = (
