@@ -1,4 +1,4 @@
-"""One restart of the broker under the official clients in Python, Node and Go at once."""
+"""One restart of the broker under the official clients of every language at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aerobee.blocking import AdminClient
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST, free_port
 from tests.kit.python5_driver import Python5, SdkError
-from tests.kit.rounds import Round
+from tests.kit.rounds import LANGUAGES, Round
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-LANGUAGES = ("node", "go")
 COUNT = 3
 BEFORE = [f"body-{number}" for number in range(COUNT)]
 AROUND = [f"around-{number}" for number in range(5)]

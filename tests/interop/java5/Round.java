@@ -1,8 +1,12 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
@@ -13,7 +17,10 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 
-/** Java's client of RocketMQ 5, once: `Round ENDPOINTS TOPIC COUNT`. A line of text for each event. */
+/**
+ * Java's client of RocketMQ 5, once: `Round ENDPOINTS TOPIC COUNT`. A line of text for each event. Behind "ready" each
+ * line that it reads is sent as a message, as often as it takes, and received.
+ */
 public class Round {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
 
@@ -47,19 +54,44 @@ public class Round {
                 .setConsumerGroup(topic + "-simple").setAwaitDuration(Duration.ofSeconds(5))
                 .setSubscriptionExpressions(Collections.singletonMap(topic, all)).build();
         for (int received = 0; received < count; ) {
-            List<MessageView> messages = simple.receive(32, Duration.ofSeconds(30));
-            for (MessageView message : messages) {
-                simple.ack(message);
-                tell("received", message);
-            }
-            received += messages.size();
+            received += receive(simple).size();
         }
         System.out.println("ready");
-        System.in.read();
+
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null && !line.isEmpty(); line = lines.readLine()) {
+            byte[] body = line.getBytes(StandardCharsets.UTF_8);
+            asOftenAsItTakes(() -> producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setBody(body).build()));
+            System.out.println("sent " + line);
+            while (!asOftenAsItTakes(() -> receive(simple)).contains(line)) {
+                Thread.yield();
+            }
+        }
         push.close();
         simple.close();
         producer.close();
         System.out.println("end");
+    }
+
+    private static List<String> receive(SimpleConsumer simple) throws Exception {
+        List<String> bodies = new ArrayList<>();
+        for (MessageView message : simple.receive(32, Duration.ofSeconds(30))) {
+            simple.ack(message);
+            tell("received", message);
+            bodies.add(text(message));
+        }
+        return bodies;
+    }
+
+    private static <T> T asOftenAsItTakes(Callable<T> work) throws Exception {
+        while (true) {
+            try {
+                return work.call();
+            } catch (Exception error) {
+                System.err.println(error);
+                Thread.sleep(200);
+            }
+        }
     }
 
     private static void tell(String what, MessageView message) {
