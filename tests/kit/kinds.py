@@ -239,6 +239,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "abort_file",
             "last_stop",
         ),
+        "replication": ("saved_epochs",),
         "space": (
             "archive_marks",
             "reserve_file",
