@@ -12,6 +12,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, StructField, StructType
 
+import aerobee
 from aerobee.errors import ConfigurationError
 from aerobee.spark.options import read_options
 from aerobee.spark.rows.columns import COLUMNS, DEFAULT, PRESETS, ddl_of
@@ -20,9 +21,15 @@ from aerobee.spark.source.data_source import AerobeeSource
 from aerobee.spark.source.stream_reader import StreamReader
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.aerobee.spark.queries import Q1
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import execute
+from tests.kit.ports import HOST
+from tests.kit.raw_client import RawConnection
+from tests.kit.reading import read_topic
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -279,3 +286,78 @@ def test_what_is_used_again_answers_as_plain_files_do(
     outcome = execute(Q1, pytestconfig.getoption("--cycles") or Q1.t1, seed, tmp_path)
     print(f"{Q1.key}: {outcome.executed} {Q1.unit}, {outcome.summary()}")
     outcome.check()
+
+
+# ── A shadow that follows its master, which is asked for nothing ──
+
+
+SHADOWED, SEGMENT, MANY = "shadowed", 131_072, 400
+HALF = MANY // 2
+SHADOW_BODIES = bodies(MANY, 700)
+WITHIN_S = 120
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {"brokerName": "production", "haPeers": HOST, "mappedFileSizeCommitLog": SEGMENT}
+    with BrokerProcess(data=tmp_path / "master", settings=settings) as broker:
+        make_topic(broker, SHADOWED)
+        yield broker
+
+
+@pytest.fixture
+def shadow(tmp_path: Path, master: BrokerProcess) -> Iterator[BrokerProcess]:
+    settings = {
+        "brokerIP1": HOST,
+        "brokerRole": "SLAVE",
+        "brokerId": 1,
+        "shadow": True,
+        "haMasterAddress": f"{HOST}:{master.ports.ha}",
+        "mappedFileSizeCommitLog": SEGMENT,
+    }
+    with BrokerProcess(data=tmp_path / "shadow", settings=settings) as broker:
+        yield broker
+
+
+def wait_for(shadow: BrokerProcess, count: int) -> None:
+    """Until a consumer of the shadow can have so many messages."""
+
+    def there() -> int:
+        with RawConnection(shadow.address) as connection:
+            return len(list(read_topic(connection, SHADOWED, 0)))
+
+    eventually(lambda: there() == count, within_s=WITHIN_S, what=f"{count} messages there")
+
+
+def bodies_of(rows: DataFrame) -> list[bytes]:
+    return [bytes(row.body) for row in rows.orderBy("queueOffset").collect()]
+
+
+def test_spark_and_arrow_read_a_shadow_that_follows_its_master(
+    spark: SparkSession, master: BrokerProcess, shadow: BrokerProcess, tmp_path: Path
+) -> None:
+    names = {"nameServer": shadow.namesrv_address, "subscribe": SHADOWED}
+    at, checkpoint = str(tmp_path / "rows"), str(tmp_path / "checkpoint")
+
+    def stream() -> None:
+        rows = spark.readStream.format("aerobee").options(**names, startingOffsets="earliest")
+        writing = rows.load().writeStream.option("checkpointLocation", checkpoint)
+        query = writing.trigger(availableNow=True).format("parquet").option("path", at).start()
+        assert query.awaitTermination(WITHIN_S)
+
+    fill(master, SHADOWED, SHADOW_BODIES[:HALF])
+    wait_for(shadow, HALF)
+    assert bodies_of(spark.read.format("aerobee").options(**names).load()) == SHADOW_BODIES[:HALF]
+    stream()
+    assert bodies_of(spark.read.parquet(at)) == SHADOW_BODIES[:HALF]
+
+    fill(master, SHADOWED, SHADOW_BODIES[HALF:])
+    wait_for(shadow, MANY)
+    stream()
+    assert bodies_of(spark.read.parquet(at)) == SHADOW_BODIES
+    table = aerobee.arrow(SHADOWED, namesrv=shadow.namesrv_address)
+    assert table.column("body").to_pylist() == SHADOW_BODIES
+
+    # The files of the shadow, while it writes them.
+    stored = spark.read.format("aerobee.store").option("topics", SHADOWED).load(str(shadow.data))
+    assert bodies_of(stored) == SHADOW_BODIES
