@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from aerobee.broker.failover.record import (
     given_back,
     with_set,
 )
-from tests.kit.etcd import EtcdNode
+from tests.kit.etcd import EtcdNode, nodes
 from tests.kit.ports import HOST, free_port
 from tests.kit.tls import certificate
 
@@ -261,3 +262,41 @@ async def test_a_user_with_a_password(tmp_path: Path, keys: Keys) -> None:
 def test_records_of_masters_differ_by_their_lease() -> None:
     first = Record(epoch=1, master=1, sync_set=(1,), set_epoch=1, lease="1")
     assert elected(first, 1, "2", 1) != elected(first, 1, "3", 1)
+
+
+@pytest.mark.trio
+async def test_three_nodes_decide_while_two_of_them_run(tmp_path: Path, keys: Keys) -> None:
+    cluster = nodes(tmp_path, 3)
+    with ExitStack() as running:
+        for node in cluster:
+            running.callback(node.kill)
+            node.launch()
+        for node in cluster:
+            node.wait()
+        # An endpoint that stands still takes a fifth of that once, and is asked last from then on.
+        decider = Etcd([endpoint(node.url) for node in cluster], keys, 2 * LEASE_S)
+        sight = await led(decider)
+        assert sight.record is not None
+        cluster[0].stand_still()
+        with trio.fail_after(60):
+            while True:
+                # The others may have to elect a leader first.
+                try:
+                    wider = with_set(sight.record, [1, 2])
+                    changed = await decider.change(sight, wider, lease_of(sight))
+                    break
+                except DeciderSilent:
+                    continue
+        assert await decider.look(None, 0) == changed
+        cluster[1].kill()
+        with pytest.raises(DeciderSilent):
+            await decider.look(None, 0)
+        cluster[1].start()
+        with trio.fail_after(60):
+            while True:
+                try:
+                    seen = await decider.look(None, 0)
+                    break
+                except DeciderSilent:
+                    continue
+        assert (seen.record, seen.version) == (changed.record, changed.version)
