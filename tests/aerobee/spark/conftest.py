@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import pyspark.util
 import pytest
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,10 @@ from tests.aerobee.spark.jobs import packages
 ROOT = Path(__file__).parents[3]
 AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
 JAVA_NEEDED = 17
+PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
+"""The version that the tests run on: (4, 0)."""
+CLOSES_SOCKETS_FROM = (4, 2)
+_connect: Any = pyspark.util.local_connect_and_auth
 JVM_ENDS_WITHIN_S = 20
 LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute does not get back what it puts into better code."""
@@ -48,8 +53,20 @@ def session_for(home: Path) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
+        if PYSPARK < CLOSES_SOCKETS_FROM:
+            patch.setattr(pyspark.util, "local_connect_and_auth", _connected_until_unused)
         with _session(home) as session:
             yield session
+
+
+def _connected_until_unused(*where: object) -> tuple[Any, Any]:
+    """Connect as PySpark does; the socket closes with the file that is read from it.
+
+    Before 4.2 it leaves both to the garbage collector, which warns of sockets only.
+    """
+    file, sock = _connect(*where)
+    sock.close()
+    return file, sock
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from aerobee.errors import (
 from aerobee.spark.options import read_options
 from aerobee.spark.rows.columns import chosen
 from aerobee.spark.source.batch_reader import BatchReader
+from tests.aerobee.spark.conftest import PYSPARK
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ QUEUES = 3
 EACH = 400
 MESSAGES = bodies(QUEUES * EACH)
 BROKER = "broker-a"
+PLANS_ONCE_FROM = (4, 1)
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +232,7 @@ def test_spark_hears_what_went_wrong(spark: SparkSession, broker: AnyBroker) -> 
 def test_actions_of_one_load_see_the_same_and_a_new_load_sees_more(
     spark: SparkSession, broker: AnyBroker
 ) -> None:
+    """An older PySpark plans each action anew, as docs/spark/start.md says."""
     make_topic(broker, "growing")
     fill(broker, "growing", bodies(7))
     messages = load(spark, broker, topic="growing")
@@ -241,8 +244,9 @@ def test_actions_of_one_load_see_the_same_and_a_new_load_sees_more(
         assert [one.count() for one in asked] == [7, 7]
         assert spark.sql("SELECT count(*) FROM growing_table").first()[0] == 7  # type: ignore[index]  # one row
         fill(broker, "growing", bodies(5))
-        assert [one.count() for one in asked] == [7, 7], "a view is what its load was"
-        assert len(messages.where("queueOffset >= 0").collect()) == 7
+        kept = 7 if PYSPARK >= PLANS_ONCE_FROM else 12
+        assert [one.count() for one in asked] == [kept, kept], "a view is what its load was"
+        assert len(messages.where("queueOffset >= 0").collect()) == kept
         assert load(spark, broker, topic="growing").count() == 12
         assert spark.sql("SELECT count(*) FROM growing_table").first()[0] == 12  # type: ignore[index]  # one row
     finally:
