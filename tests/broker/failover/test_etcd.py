@@ -27,8 +27,8 @@ from tests.kit.ports import HOST, free_port
 from tests.kit.tls import certificate
 
 LEASE_S = 10
-SHORT_S = 2
-"""etcd takes no shorter lease: its least is one and a half of its elections."""
+SHORT_S = 3
+"""etcd takes no lease that is much shorter: its least is one and a half of its elections."""
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +124,19 @@ async def test_a_lease_lasts_while_it_is_renewed_and_is_free_after(
     node: EtcdNode, keys: Keys
 ) -> None:
     decider = etcd(node, keys, SHORT_S)
+    # A machine that others keep busy may take longer for an answer than such a lease allows.
+    decider._answer_s = LEASE_S
     sight = await led(decider)
-    began = trio.current_time()
-    while trio.current_time() < began + 2 * SHORT_S:
+    began = renewed = trio.current_time()
+    while renewed < began + 1.5 * SHORT_S:
+        renewed = trio.current_time()
         assert await decider.renew(lease_of(sight))
         await trio.sleep(SHORT_S / 4)
-    renewed = trio.current_time()
     assert (await decider.look(None, 0)).held
     with trio.fail_after(60):
         while (seen := await decider.look(sight, 5)).held:
             sight = seen
-    assert trio.current_time() - renewed >= SHORT_S * 0.7
+    assert trio.current_time() - renewed >= SHORT_S * 0.9
     assert not await decider.renew(lease_of(sight))
     assert seen.record == sight.record
 
@@ -184,12 +186,12 @@ class Hang:
 async def test_endpoints_that_hang_or_are_down_are_passed_over(node: EtcdNode, keys: Keys) -> None:
     with Hang() as hangs:
         bad = [hangs, f"http://{HOST}:{free_port()}"]
-        decider = Etcd([endpoint(text) for text in [*bad, node.url]], keys, 1)
+        decider = Etcd([endpoint(text) for text in [*bad, node.url]], keys, LEASE_S)
         began = trio.current_time()
         await decider.look(None, 0)
         # The next calls begin with the one that has answered.
         assert decider._endpoints[0].url == node.url
-        assert trio.current_time() - began >= 0.2
+        assert trio.current_time() - began >= 2
         with pytest.raises(DeciderSilent, match=hangs):
             await Etcd([endpoint(text) for text in bad], keys, 1).renew("7")
 
