@@ -42,6 +42,7 @@ __all__ = [
     "ReplicaInfo",
     "ReplicationStatus",
     "RequestMode",
+    "RoleSwitch",
     "RunningInfo",
     "RunningQueue",
     "RunningTopic",
@@ -479,6 +480,22 @@ class ReplicationStatus:
     it is connected."""
     problem: str = ""
     """Why a slave does not follow; empty while it does."""
+    epoch: int | None = None
+    """The number of the latest change of the master that it knows of; None of a Java broker."""
+    shadow: bool = False
+    """Whether it is a copy that no master counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSwitch:
+    """A planned exchange of the roles of a master and a slave."""
+
+    max_offset: int
+    """The end of the log at that moment."""
+    epoch: int
+    """The number of this change of the master."""
+    paused_s: float
+    """For how long sends were refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Reading this file top to bottom shows which feature knows which. Nothing is star
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from aerobee.broker.access.audit import Audit
@@ -17,7 +18,7 @@ from aerobee.broker.consumers.feature import ConsumersFeature
 from aerobee.broker.core.background import Housekeeping
 from aerobee.broker.core.core import Core
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.core.role import OnceMaster, WhileSlave
+from aerobee.broker.core.role import OnShift
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
 from aerobee.broker.grpc.feature import GrpcFeature
@@ -149,6 +150,7 @@ class Broker:
         self.settings.live.when_changed += [self.core.settings_changed, *changed]
         promoted = [feature.copy_ended for feature in self.features]
         self.replication.promotion.when_promoted += promoted
+        self.replication.handover.features += self.features
 
     def _guarded(self) -> Audit:
         """Set the gate in front of all handlers, if requests need accounts; returns the audit
@@ -202,16 +204,15 @@ class Broker:
 
     def _services_of_features(self) -> Iterator[Service]:
         """Those of each feature, for the role of this broker."""
-        role, starts_as_slave = self.core.role, self.core.role.is_slave
+        role, changes = self.core.role, self.replication.role_changes
         for feature in self.features:
             yield from feature.services
-            if not starts_as_slave:
+            if not changes:
                 yield from feature.master_services
-                continue
-            if feature.master_services:
-                yield OnceMaster(role, feature.master_services)
-            if feature.slave_services:
-                yield WhileSlave(role, feature.slave_services)
+        if changes:
+            features = self.features
+            yield OnShift(role.works, list(chain(*(part.master_services for part in features))))
+            yield OnShift(role.follows, list(chain(*(part.slave_services for part in features))))
 
     def load(self) -> Recovery:
         """Lock the directory, read the tables, recover the store, make the tables agree with it.

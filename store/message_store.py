@@ -401,6 +401,10 @@ class MessageStore:
             await trio.lowlevel.checkpoint()
         return not self.dispatch_behind_bytes
 
+    def stay_master(self) -> None:
+        """Take puts again after `be_slave`, with nothing copied since."""
+        self.flags.clear(Flag.SLAVE)
+
     def be_master(self) -> None:
         """Take puts again, behind what was copied, all of which was dispatched."""
         assert not self.dispatch_behind_bytes, self.dispatch_behind_bytes

@@ -1,4 +1,4 @@
-"""`aerobee ha status` and `promote`: masters and slaves, how far they are, and their change."""
+"""`aerobee ha status`, `promote`, `switch`: masters and slaves, how far they are, their change."""
 
 from __future__ import annotations
 
@@ -123,6 +123,54 @@ def promote(
     return DONE
 
 
+@ha.command()
+@click.argument("group", metavar="GROUP", required=False)
+@click.option(
+    "--to", "address", metavar="HOST:PORT", required=True, help="The slave, by its listenPort."
+)
+@dry_run_option
+@connection_options
+@output_options
+def switch(
+    group: str | None, address: str, dry_run: bool, connection: Connection, output: Output
+) -> int:
+    """Exchange the roles of the master of GROUP and the slave at HOST:PORT, while both run.
+
+    Sends are refused for a moment, and no message is lost. The old master follows the new one, and
+    both remember their roles over restarts. GROUP is the brokerName, by default that of the slave.
+    Both are brokers of Aerobee, with haPeers set.
+    """
+    with connection.admin() as admin:
+        brokers = admin.cluster_info().brokers
+        slave = next((broker for broker in brokers if broker.address == address), None)
+        if slave is None or group not in (None, slave.name):
+            where = f" in {group}" if group else ""
+            raise click.UsageError(
+                f"the name server knows no broker at {address}{where}: `aerobee ha status` shows"
+                " them all"
+            )
+        masters = [
+            member.broker.address
+            for member in members_of(admin, slave.name)
+            if member.status is not None and member.status.is_master
+        ]
+        if len(masters) != 1 or masters == [address]:
+            what = "no master answers" if not masters else f"masters answer: {', '.join(masters)}"
+            complain(f"nothing was changed: of {slave.name} {what}")
+            return FAILED
+        made = admin.switch(masters[0], address, dry_run=dry_run)
+    output.record(
+        {
+            "address": address,
+            "switched": not dry_run,
+            "max_offset": made.max_offset,
+            "epoch": made.epoch,
+            "paused_s": made.paused_s,
+        }
+    )
+    return DONE
+
+
 def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, str]]:
     """The names of what is against a promotion, with the reason in words."""
     own = next((member.status for member in members if member.broker.address == address), None)
@@ -213,6 +261,7 @@ def row_of(
         "id": broker.broker_id,
         "address": broker.address,
         "role": role_of(status),
+        "epoch": None if status is None else status.epoch,
         "max_offset": end,
         "lag_bytes": lag,
         "lag_s": None if replica is None else replica.lag_s,
@@ -225,6 +274,8 @@ def role_of(status: ReplicationStatus | None) -> str | None:
     """What a broker says that it is."""
     if status is None:
         return None
+    if status.shadow:
+        return "shadow"
     return "master" if status.is_master else "slave"
 
 
@@ -239,6 +290,8 @@ def problem_of(
         return "" if len(masters) < 2 else "the group has two masters"
     if status.state != FOLLOWS:
         return status.problem or status.state
+    if status.shadow:
+        return ""
     if not masters:
         return "no master of the group answers"
     if replica is None:

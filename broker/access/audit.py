@@ -58,6 +58,7 @@ CHANGES: Final = frozenset(
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.AEROBEE_CLOSE_CLIENT,
         RequestCode.AEROBEE_PROMOTE,
+        RequestCode.AEROBEE_SWITCH,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.UNREGISTER_BROKER,

@@ -48,7 +48,7 @@ class Core:
         self.began_ms = clock.now_ms()
         """When this process began to be a broker, by the wall clock."""
         self.began = clock.monotonic()
-        self.role = Role(slave=config.is_slave)
+        self.role = Role(slave=config.is_slave, number=config.broker.broker_id)
         self.stats = BrokerStats()
         self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
         if self.role.is_slave:

@@ -85,6 +85,9 @@ class Feature:
     def copy_ended(self) -> None:
         """As `recovered`, of a slave that is to be the master: its log ends where it now does."""
 
+    def copy_begins(self) -> None:
+        """Forget what only a master may know: this one has become a slave while it runs."""
+
     def scan(self) -> Iterator[None]:
         """Expire old entries; called every few seconds, others run at its yields."""
         yield from ()

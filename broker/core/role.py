@@ -1,13 +1,13 @@
 """The role of this broker, master or slave, and the services that only one of the two runs.
 
 A slave never puts: its log is its master's. So whatever copies, delivers or checks messages rests
-while the broker is a slave, and begins when it becomes the master. A master never becomes a slave
-while it runs: it starts again as one.
+while the broker is a slave, and begins when it becomes the master; what follows the master rests
+while it is one itself. Between the two roles nothing of either runs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
@@ -17,92 +17,116 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
 
 
+MASTER_ID: Final = 0
+
+
+class Period:
+    """One time in which the services of a role run."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        """They are to end."""
+        self.rests = trio.Event()
+        """They have ended."""
+
+
+class Shift:
+    """The times in which the services of a role run: they come and go with the role."""
+
+    def __init__(self, *, on: bool) -> None:
+        self._period = Period()
+        self._begun = trio.Event()
+        if on:
+            self._begun.set()
+
+    def begin(self) -> None:
+        """Have the services run, in their own time."""
+        self._period = Period()
+        self._begun.set()
+
+    async def end(self) -> None:
+        """Have them end; returns when they have."""
+        self._begun = trio.Event()
+        self._period.over.set()
+        await self._period.rests.wait()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the services are to run."""
+        return self._begun.is_set()
+
+    async def period(self) -> Period:
+        """Wait until the services are to run."""
+        await self._begun.wait()
+        return self._period
+
+
 class Role:
     """Whether this broker is a slave now. To be asked again each time."""
 
-    def __init__(self, *, slave: bool) -> None:
+    def __init__(self, *, slave: bool, number: int = MASTER_ID) -> None:
+        self.number = number
+        """The brokerId that it has now."""
         self.is_slave = slave
+        """Clients are answered as by a slave; also while a master hands its role over."""
         self.epoch = 0
         """The number of the latest change of the master by a command that this broker knows of."""
-        self._master = trio.Event()
-        self._stop = trio.Event()
-        self._stopped = trio.Event()
-        self._again = trio.Event()
-        if not slave:
-            self._master.set()
+        self.works = Shift(on=not slave)
+        """When the services of a master run."""
+        self.follows = Shift(on=slave)
+        """When those of a slave run."""
 
     async def stop_following(self) -> None:
         """End the services of a slave; returns when they have ended."""
-        self._stop.set()
-        await self._stopped.wait()
+        await self.follows.end()
 
     def follow_again(self) -> None:
-        """Begin the services of a slave again: it did not become the master."""
-        self._stop = trio.Event()
-        self._again.set()
-
-    async def until_stop(self) -> None:
-        """Wait until a slave is to copy no more."""
-        await self._stop.wait()
-
-    async def stopped(self) -> None:
-        """The services of a slave have ended; returns when they are to begin again."""
-        self._stopped.set()
-        while self._stop.is_set():
-            self._again = trio.Event()
-            await self._again.wait()
-        self._stopped = trio.Event()
+        """Begin the services of a slave: it did not become the master, or is none any more."""
+        self.follows.begin()
 
     def become_master(self, epoch: int) -> None:
         """Begin the services of a master, in their own time. Those of a slave have ended."""
-        self.is_slave, self.epoch = False, epoch
-        self._master.set()
+        self.is_slave, self.epoch, self.number = False, epoch, MASTER_ID
+        self.works.begin()
 
-    async def until_master(self) -> None:
-        """Wait until this broker is the master; at once where it is."""
-        await self._master.wait()
+    async def stop_working(self) -> None:
+        """Be answered for as a slave, and end the services of a master; returns when they have."""
+        self.is_slave = True
+        await self.works.end()
+
+    def work_again(self) -> None:
+        """Be the master again that has not handed over its role."""
+        self.become_master(self.epoch)
 
 
-class OnceMaster:
-    """Runs the services of a master in a broker that has started as a slave."""
+class OnShift:
+    """Runs services whenever it is their time."""
 
-    def __init__(self, role: Role, services: Sequence[Service]) -> None:
-        self._role = role
+    def __init__(self, shift: Shift, services: Sequence[Service]) -> None:
+        self._shift = shift
         self._services = services
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Wait for the role, then run them in order until cancelled."""
-        task_status.started()
-        await self._role.until_master()
-        async with trio.open_nursery() as nursery:
-            for service in self._services:
-                await nursery.start(service.run)
-            await trio.sleep_forever()
+        """Run them in order in each of these times, until cancelled.
 
-
-class WhileSlave:
-    """Runs the services of a slave until it is to become the master."""
-
-    def __init__(self, role: Role, services: Sequence[Service]) -> None:
-        self._role = role
-        self._services = services
-
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> NoReturn:
-        """Run them in order whenever this broker follows its master, until cancelled."""
+        The start of the broker waits for those that run from the begin.
+        """
         started: Callable[[], None] = task_status.started
+        if not self._shift.is_on:
+            started()
+            started = _nobody_waits
         while True:
+            period = await self._shift.period()
             async with trio.open_nursery() as nursery:
                 for service in self._services:
                     await nursery.start(service.run)
                 started()
                 started = _nobody_waits
-                await self._role.until_stop()
+                await period.over.wait()
                 nursery.cancel_scope.cancel()
-            await self._role.stopped()
+            period.rests.set()
 
 
 def _nobody_waits() -> None:

@@ -72,7 +72,8 @@ class Dedupe:
         clock: Clock,
         repeated: dict[str, int],
     ) -> None:
-        self.table = DedupeTable(rules, max_entries=max_entries)
+        self._rules = list(rules)
+        self.table = DedupeTable(self._rules, max_entries=max_entries)
         self._lives: dict[tuple[str, int], Life] = {}
         self._store = store
         self._clock = clock
@@ -86,6 +87,12 @@ class Dedupe:
     def topics(self) -> Mapping[str, object]:
         """Topics with a rule."""
         return self.table.topics
+
+    def forget(self) -> None:
+        """Begin anew: the windows are to be read again by `run`."""
+        self.table = DedupeTable(self._rules, max_entries=self.table.max_entries)
+        self._lives.clear()
+        self.ready = not self.table.topics
 
     # ── Sends ──
 

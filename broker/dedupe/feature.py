@@ -25,3 +25,7 @@ class DedupeFeature(Feature):
             repeated=core.stats.repeated,
         )
         self.master_services = (self.dedupe,)
+
+    def copy_begins(self) -> None:
+        """Read the windows again as the next master: others put messages until then."""
+        self.dedupe.forget()

@@ -113,9 +113,18 @@ class Registration:
 
     def become_master(self) -> None:
         """Register as the master of the group, at once and everywhere."""
+        self._register_as(MASTER_ID)
+
+    def become_slave(self, broker_id: int) -> None:
+        """Register as a slave of this number, at once and everywhere."""
+        for link in self.links:
+            link.master = RegistrationAnswer()
+        self._register_as(broker_id)
+
+    def _register_as(self, broker_id: int) -> None:
         if self.routes is not None and self.routes.own is not None:
             self.routes.leave_own()
-        self.identity = replace(self.identity, broker_id=MASTER_ID)
+        self.identity = replace(self.identity, broker_id=broker_id)
         self.register_own()
         for link in self.links:
             link.anew = True

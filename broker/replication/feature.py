@@ -13,7 +13,8 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.process.host import other_name_servers
 from aerobee.broker.replication.empty_master import EmptyMasterCheck
 from aerobee.broker.replication.following import Following
-from aerobee.broker.replication.master_calls import address_of
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.master_calls import MasterAddress, address_of
 from aerobee.broker.replication.master_tables import MasterTables
 from aerobee.broker.replication.other_masters import OtherMasterCheck
 from aerobee.broker.replication.promotion import Promotion
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.feature import Service
-    from aerobee.broker.replication.master_calls import Connect, MasterAddress
+    from aerobee.broker.replication.master_calls import Connect
     from aerobee.broker.replication.master_tables import Copies
     from aerobee.broker.replication.slaves_view import SlaveFigures
     from aerobee.store.results import Recovery
@@ -51,6 +52,7 @@ class Masters(Protocol):
     @property
     def master(self) -> KnownMaster: ...
     def become_master(self) -> None: ...
+    def become_slave(self, broker_id: int) -> None: ...
 
 
 class ReplicationFeature(Feature):
@@ -72,14 +74,21 @@ class ReplicationFeature(Feature):
         config = core.config
         self.following: Following | None = None
         self.tables: MasterTables | None = None
-        """These two are of a broker that starts as a slave."""
-        if config.is_slave:
+        """These two are of a broker that may be a slave."""
+        self.role_changes = config.is_slave or config.replication.is_on
+        """Whether this broker may get the other role while it runs."""
+        if self.role_changes:
             self.following = Following(core, self.master, connect)
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
         self.promotion = Promotion(core, self.following, connect, masters.become_master)
-        self.routes = (*self.routes, Route(headers.Promote, self.promotion.promote, "admin"))
+        self.handover = Handover(core, self.following, connect, masters)
+        self.routes = (
+            *self.routes,
+            Route(headers.Promote, self.promotion.promote, "admin"),
+            Route(headers.Switch, self.handover.switch, "admin"),
+        )
         self.checks: Sequence[Service] = ()
         """Services that end before anybody is served, or refuse the start."""
         others = other_name_servers(config)
@@ -99,6 +108,8 @@ class ReplicationFeature(Feature):
         saved = read_role(self._core.disk, self._store.root)
         if saved is not None:
             self._core.role.epoch = saved.epoch
+            if self.following is not None and saved.master_address and saved.ha_address:
+                self.following.told = MasterAddress(saved.master_address, saved.ha_address)
 
     def recovered(self, recovery: Recovery) -> None:
         """Keep where the log ended at the start, as slaves ask for it."""
@@ -107,8 +118,9 @@ class ReplicationFeature(Feature):
     def master(self) -> MasterAddress | None:
         """Where the master of this slave is; None: nobody knows."""
         known = self._masters.master
-        configured = self._core.config.replication.ha_master_address
-        return address_of(configured, known.ha_address, known.master_address)
+        told = None if self.following is None else self.following.told
+        configured = "" if told else self._core.config.replication.ha_master_address
+        return address_of(configured, known.ha_address, known.master_address) or told
 
     def _followed(self) -> MasterAddress | None:
         """The same, or the last that was known: its tables are copied while it answers."""
@@ -118,7 +130,7 @@ class ReplicationFeature(Feature):
     def guarded(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes of this broker; of a slave, with what only its master serves refused."""
         core = self._core
-        if not core.config.is_slave:
+        if not self.role_changes:
             return iter(routes)
         reads = core.config.replication
         return SlaveGuard(core.role, reads=lambda: reads.slave_read_enable).routes(routes)
@@ -151,4 +163,6 @@ class ReplicationFeature(Feature):
 
     def trouble(self) -> str | None:
         """What keeps this slave from its master until a person mends it."""
-        return None if self.following is None else self.following.trouble()
+        if self.following is None or not self._core.role.is_slave:
+            return None
+        return self.following.trouble()

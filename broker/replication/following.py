@@ -8,14 +8,12 @@ end of a connection is followed by another attempt. Source: store format §8 (De
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
 
-from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.replication.master_calls import (
     MasterRefused,
     answered,
@@ -24,7 +22,7 @@ from aerobee.broker.replication.master_calls import (
     other_group,
 )
 from aerobee.broker.replication.other_masters import status_of
-from aerobee.broker.replication.saved_role import SavedRole, write_role
+from aerobee.broker.replication.saved_role import note_epoch
 from aerobee.broker.replication.slaves import pace_of
 from aerobee.broker.replication.tails import REMEDY, Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
@@ -127,6 +125,8 @@ class Following:
         self.problem = ""
         """Why it does not follow, in words; empty while it does."""
         self._told: State | None = None
+        self.told: MasterAddress | None = None
+        """The master that a command has named; name servers may know a later one."""
         self.address: MasterAddress | None = None
         """The master that it follows, or tried last."""
 
@@ -282,6 +282,9 @@ class Following:
         core, role = self._core, self._core.role
         status = await status_of(link)
         epoch = -1 if status is None else status.epoch
+        if status is not None and epoch >= 0 and not status.master:
+            self._tell(State.UNREACHABLE, "the broker that answers is a slave itself")
+            return False
         if 0 <= epoch < role.epoch:
             self._tell(
                 State.UNREACHABLE,
@@ -290,8 +293,7 @@ class Following:
             )
             return False
         if epoch > role.epoch:
-            saved = SavedRole(broker_role=BrokerRole.SLAVE, epoch=epoch, offset=end)
-            await core.disk.in_thread(partial(write_role, core.disk, core.store.root, saved))
+            await core.disk.in_thread(note_epoch, core.disk, core.store.root, epoch, end)
             role.epoch = epoch
         return True
 

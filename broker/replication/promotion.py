@@ -76,11 +76,12 @@ class Promotion:
                 raise refused(
                     "this broker is a shadow: masters do not wait for it, so it may lack messages"
                 )
-            passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
-            for name, reason in await self._objections(following):
-                if name not in passed:
-                    raise refused(f"{name}: {reason}")
-            return await self._become_master()
+            if header.offset is None:
+                passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
+                for name, reason in await self._objections(following):
+                    if name not in passed:
+                        raise refused(f"{name}: {reason}")
+            return await self._become_master(header.offset)
 
     async def _objections(self, following: Following) -> list[tuple[str, str]]:
         found = []
@@ -122,12 +123,19 @@ class Promotion:
                 answers = True
         return answers
 
-    async def _become_master(self) -> Answer:
+    async def _become_master(self, offset: int | None = None) -> Answer:
+        """Stop copying, then change the role. With `offset` the log must end there.
+
+        Raises: Refusal; then this broker follows again.
+        """
         core = self._core
         try:
             await core.role.stop_following()
             with trio.CancelScope(shield=True):
                 await self._end_copy()
+                end = core.store.commit_log.max_offset
+                if offset not in (None, end):
+                    raise refused(f"this log ends at {end}, the master's at {offset}")
                 role = await self._save_role()
                 for copy_ended in self.when_promoted:
                     copy_ended()

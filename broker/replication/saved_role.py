@@ -1,7 +1,8 @@
 """The role that a command gave this broker, in `config/role.json`: it holds over restarts.
 
-The file also has the epoch of the latest master that this broker was or has followed. The role
-counts where the settings say SLAVE. A broker whose settings say that it is a master is one.
+The file also has the epoch of the latest master that this broker was or has followed. A role that
+a command gave counts whatever the settings say, until the file is removed. A SLAVE without a number
+came from the settings, which may change.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ class SavedRole(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     """The content of the file."""
 
     broker_role: str
-    """ASYNC_MASTER: this broker was made the master. SLAVE: it is what the settings say."""
+    """ASYNC_MASTER: this broker was made the master. SLAVE with a number: it has handed its role
+    over. Else it is what the settings say."""
     epoch: int
     """How often the master of this log has changed by a command, as far as this broker knows."""
     offset: int
     """The end of the log at that moment: what is behind it was put here."""
+    broker_id: int = 0
+    """The number of a slave by command."""
+    master_address: str = ""
+    """The listenPort of the master of such a slave, as `host:port`: where no name server knows."""
+    ha_address: str = ""
+    """Its haListenPort."""
 
 
 def path_of(root: Path) -> Path:
@@ -71,19 +79,42 @@ def undo_role(disk: Disk, root: Path, old: SavedRole | None) -> None:
         write_role(disk, root, old)
         return
     path = path_of(root)
-    disk.remove(path, missing_ok=True)
-    disk.sync_directory(path.parent)
+    if disk.exists(path.parent):
+        disk.remove(path, missing_ok=True)
+        disk.sync_directory(path.parent)
 
 
 def in_saved_role(config: BrokerConfig, disk: Disk) -> BrokerConfig:
-    """The settings with the saved role, where they say SLAVE. Raises: StoreRefused, OSError."""
-    if not config.is_slave:
-        return config
+    """The settings with the role that a command gave. Raises: StoreRefused, OSError."""
     root = Path(config.store.store_path_root_dir)
     saved = read_role(disk, root)
-    if saved is None or saved.broker_role != BrokerRole.ASYNC_MASTER:
+    if saved is None:
         return config
-    path = str(path_of(root))
-    log.warning("replication.role_saved", path=path, epoch=saved.epoch, offset=saved.offset)
-    broker = replace(config.broker, broker_role=BrokerRole.ASYNC_MASTER, broker_id=MASTER_ID)
+    if config.is_slave:
+        given = saved.broker_role == BrokerRole.ASYNC_MASTER
+        role, number = BrokerRole.ASYNC_MASTER, MASTER_ID
+    else:
+        handed_over = saved.broker_role == BrokerRole.SLAVE and saved.broker_id > 0
+        given = handed_over and not config.replication.force_old_master
+        role, number = BrokerRole.SLAVE, saved.broker_id
+    if not given:
+        return config
+    log.warning(
+        "replication.role_saved",
+        path=str(path_of(root)),
+        role=str(role),
+        epoch=saved.epoch,
+        offset=saved.offset,
+    )
+    broker = replace(config.broker, broker_role=role, broker_id=number)
     return replace(config, broker=broker)
+
+
+def note_epoch(disk: Disk, root: Path, epoch: int, offset: int) -> None:
+    """Save the epoch of a master that is followed from `offset` on; what else is known stays.
+
+    For a thread. Raises: StoreRefused, OSError.
+    """
+    old = read_role(disk, root) or SavedRole(broker_role=BrokerRole.SLAVE, epoch=0, offset=0)
+    new = msgspec.structs.replace(old, broker_role=BrokerRole.SLAVE, epoch=epoch, offset=offset)
+    write_role(disk, root, new)

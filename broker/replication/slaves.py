@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.replication.peers import Peers
+from aerobee.broker.access.policies import network_of
 from aerobee.remoting.server import boss
+from aerobee.remoting.server.addresses import ip_of
 from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.store.replication.log_out import Pace
 
@@ -40,6 +41,20 @@ def pace_of(core: Core) -> Pace:
         config.ha_transfer_batch_size_bytes,
         0.0 if core.config.needed_slaves else GATHER_S,
     )
+
+
+class Peers:
+    """The allow-list of slaves."""
+
+    __slots__ = ("_networks",)
+
+    def __init__(self, text: str) -> None:
+        self._networks = [network_of(item) for item in text.split(";") if item]
+
+    def admits(self, host: str) -> bool:
+        """Whether a slave of this address is allowed; an IPv4 address may come as an IPv6 one."""
+        address = ip_of(host)
+        return any(address in network for network in self._networks)
 
 
 class Slaves:

@@ -70,6 +70,8 @@ class StatusProcessor:
             ],
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
             epoch=self._role.epoch,
+            broker_id=self._role.number,
+            ha_address=ha_address(self._config),
         )
         return Answer(body=status.to_bytes())
 
@@ -91,6 +93,9 @@ class StatusProcessor:
             master_commit_log_max_offset=0,
             ha_client_runtime_info=client,
             epoch=self._role.epoch,
+            broker_id=self._role.number,
+            ha_address=ha_address(self._config),
+            shadow=self._config.replication.shadow,
         )
 
     def exchange(

@@ -110,6 +110,7 @@ class Timers:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Enqueue, deliver and save until cancelled, or closed."""
+        self._ended = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope

@@ -122,6 +122,7 @@ class HalfMessages:
         whatever happened to the copy, the older one is finished.
         """
         table = self._transactions
+        table.clear()
         table.position = self._done_with(HALF_TOPIC)
         table.op_position = self._done_with(OP_TOPIC)
         self._saved = table.progress()

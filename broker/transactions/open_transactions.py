@@ -48,6 +48,14 @@ class Transactions:
         """The latest change of any count."""
         self.changes = 0
 
+    def clear(self) -> None:
+        """Forget every half: they are read from the log again."""
+        self.decided.clear()
+        self.moved.clear()
+        self.given_up.clear()
+        self.ops.clear()
+        self.open.clear()
+
     # ── Questions ──
 
     def newest(self, half: Half) -> int | None:

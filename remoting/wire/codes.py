@@ -187,6 +187,7 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200_151
     AEROBEE_CLOSE_CLIENT = 900_001
     AEROBEE_PROMOTE = 900_002
+    AEROBEE_SWITCH = 900_003
     """Ours: RocketMQ has no such request, and no number near it."""
 
 

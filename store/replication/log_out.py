@@ -54,7 +54,7 @@ class Pace:
 class Follower:
     """One slave's connection."""
 
-    __slots__ = ("host", "lag", "peer", "transfer", "wanted")
+    __slots__ = ("host", "lag", "peer", "scope", "transfer", "wanted")
 
     def __init__(self, host: str, peer: str, now: float) -> None:
         self.host = host
@@ -64,6 +64,8 @@ class Follower:
         self.lag = Lag(now)
         self.wanted = trio.Event()
         """There may be something to send."""
+        self.scope = trio.CancelScope()
+        """Its end closes the connection."""
 
 
 class LogOut:
@@ -86,6 +88,15 @@ class LogOut:
     def opened(self) -> None:
         """Whatever is in the log now slaves can have got, and nothing behind its end."""
         self._offered = self._log.max_offset
+
+    def close(self) -> None:
+        """Close all connections: this broker is the master no more."""
+        for follower in self.followers:
+            follower.scope.cancel()
+
+    def has(self, end: int) -> bool:
+        """Whether a slave has the log up to there."""
+        return any(follower.transfer.acknowledged >= end for follower in self.followers)
 
     def appended(self) -> None:
         """There is more to send. Hot."""
@@ -117,6 +128,7 @@ class LogOut:
         reason = "closed"
         try:
             async with stream, trio.open_nursery() as nursery:
+                follower.scope = nursery.cancel_scope
                 nursery.start_soon(self._send, stream, follower, nursery.cancel_scope)
                 reason = await self._listen(stream, follower)
                 nursery.cancel_scope.cancel()

@@ -153,7 +153,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "pull",
         ),
         "query": ("key_queries", "query"),
-        "replication": ("promotion", "slave_guard", "status"),
+        "replication": ("handover", "promotion", "slave_guard", "status"),
         "send": (
             "answers",
             "batches",

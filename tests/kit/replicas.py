@@ -257,6 +257,13 @@ def stored_by(slave: Path, master: Path) -> list[Stored]:
     return list(_of_the_load(early)) + stored_in(slave)
 
 
+def stored_messages(data: Path, topic: str) -> Iterator[RawRecord]:
+    """The messages of a topic in the log of a directory, in its order."""
+    for message in chain.from_iterable(map(_messages, segments(data).values())):
+        if message.topic == topic:
+            yield message
+
+
 def _of_the_load(each: Iterable[Path]) -> Iterator[Stored]:
     for message in chain.from_iterable(map(_messages, each)):
         if message.topic in SHAPE.topics:

@@ -131,6 +131,7 @@ class AdminClient(Part):
     clean_unused_topics = method(broker_steps.clean_unused_topics)
     replication_status = method(replication_steps.replication_status)
     promote = method(replication_steps.promote)
+    switch = method(replication_steps.switch)
 
     # ── Name servers ──
 

@@ -189,3 +189,9 @@ class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     master_commit_log_max_offset: int
     epoch: int = -1
     """Ours: the number of the latest change of the master; −1 from a Java broker."""
+    broker_id: int = -1
+    """Ours: the number that this broker has as a slave; −1 from a Java broker."""
+    shadow: bool = False
+    """Ours: a copy that no master counts."""
+    ha_address: str = ""
+    """Ours: where the log of this broker is copied, once it is the master."""

@@ -116,11 +116,13 @@ class CloseClientResponse(Header):
 class Promote(Header):
     """AEROBEE_PROMOTE (900002): make a slave the master of its group.
 
-    `accepted`: names of reasons against it that the caller lets pass, joined by `;`.
+    `accepted`: names of reasons against it that the caller lets pass, joined by `;`. `offset`: the
+    master itself asks, and has put nothing behind that.
     """
 
     code = RequestCode.AEROBEE_PROMOTE
     accepted: str | None = None
+    offset: I64 | None = None
 
 
 class PromoteResponse(Header):
@@ -128,6 +130,27 @@ class PromoteResponse(Header):
 
     max_offset: I64
     epoch: I64
+
+
+class Switch(Header):
+    """AEROBEE_SWITCH (900003): this master hands its role to a slave, and follows it.
+
+    `to`: the listenPort of the slave, as `host:port`. `check_only`: say whether it would.
+    """
+
+    code = RequestCode.AEROBEE_SWITCH
+    to: str
+    check_only: bool | None = None
+
+
+class SwitchResponse(Header):
+    """The end of the log at that moment, how often the master has changed so far, and for how long
+    sends were refused, in ms.
+    """
+
+    max_offset: I64
+    epoch: I64
+    paused_ms: I64
 
 
 class GetConsumerStatusFromClient(Header):

@@ -1,4 +1,4 @@
-"""`aerobee ha status`: of values, and of a pair of brokers."""
+"""`aerobee ha`: of values, and of a pair of brokers."""
 
 from __future__ import annotations
 
@@ -170,6 +170,46 @@ def ended(pair: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[s
         timeout=60,
         env=environment(pair.namesrv_address),
     )
+
+
+@pytest.mark.service
+def test_the_two_exchange_their_roles_and_keep_them(tmp_path: Path) -> None:
+    ours = {"brokerName": "b", "brokerIP1": HOST, "haPeers": HOST}
+    with BrokerProcess(data=tmp_path / "first", settings=ours) as first:
+        theirs = ours | {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "namesrvAddr": first.namesrv_address,
+        }
+        with RawConnection(first.address) as connection:
+            assert connection.call(CREATE_TOPIC, topic_fields("t", 1)).code == 0
+        with BrokerProcess(data=tmp_path / "second", settings=theirs) as second:
+            unknown = ended(first, "switch", "--to", "nowhere")
+            assert unknown.returncode == 2
+            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.stderr
+
+            def healthy() -> bool:
+                code, rows = shown_by(first)
+                return not code and len(rows) == 2
+
+            for offset, to in enumerate((second, first, second)):
+                eventually(healthy, within_s=60, what="both follow")
+                looked = ended(first, "switch", "b", "--to", to.address, "--dry-run", "--json")
+                assert json.loads(looked.stdout)["switched"] is False, looked
+                done = ended(first, "switch", "b", "--to", to.address, "--json")
+                assert json.loads(done.stdout)["epoch"] == offset + 1, done
+                with RawConnection(to.address) as connection:
+                    sent = connection.call(SEND, send_fields("t", 0), b"x")
+                    assert (sent.code, sent.ext["queueOffset"]) == (0, str(offset))
+            eventually(healthy, within_s=60, what="both follow")
+            first.kill()
+            first.start()
+            eventually(healthy, within_s=60, what="it is a slave, whatever its settings say")
+            _, rows = shown_by(first)
+            assert [(row["address"], row["role"], row["epoch"]) for row in rows] == [
+                (second.address, "master", 3),
+                (first.address, "slave", 3),
+            ]
 
 
 @pytest.mark.service

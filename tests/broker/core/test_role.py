@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.broker.core.role import OnceMaster, Role, WhileSlave
+from aerobee.broker.core.role import OnShift, Role
 
 pytestmark = pytest.mark.trio
 
@@ -31,8 +31,8 @@ class Runs:
 async def test_services_of_a_role_run_while_the_broker_has_it(nursery: trio.Nursery) -> None:
     role = Role(slave=True)
     of_master, of_slave = Runs(), Runs()
-    await nursery.start(OnceMaster(role, [of_master]).run)
-    await nursery.start(WhileSlave(role, [of_slave]).run)
+    await nursery.start(OnShift(role.works, [of_master]).run)
+    await nursery.start(OnShift(role.follows, [of_slave]).run)
     assert role.is_slave
     assert (of_master.running, of_slave.running) == (False, True)
     await role.stop_following()
@@ -46,15 +46,50 @@ async def test_services_of_a_role_run_while_the_broker_has_it(nursery: trio.Nurs
 
 async def test_a_master_is_the_master_from_the_start() -> None:
     role = Role(slave=False)
-    await role.until_master()
+    assert role.works.is_on
     assert not role.is_slave
+
+
+async def test_a_master_hands_over_and_may_be_the_master_again(nursery: trio.Nursery) -> None:
+    role = Role(slave=False)
+    of_master, of_slave = Runs(), Runs()
+    await nursery.start(OnShift(role.works, [of_master]).run)
+    await nursery.start(OnShift(role.follows, [of_slave]).run)
+    for _ in range(2):
+        assert (of_master.running, of_slave.running) == (True, False)
+        await role.stop_working()
+        assert role.is_slave
+        assert (of_master.running, of_slave.running) == (False, False)
+        role.follow_again()
+        await wait_all_tasks_blocked()
+        assert (of_master.running, of_slave.running) == (False, True)
+        await role.stop_following()
+        role.become_master(2)
+        await wait_all_tasks_blocked()
+    await role.stop_working()
+    role.work_again()
+    await wait_all_tasks_blocked()
+    assert (role.is_slave, role.epoch, of_master.running) == (False, 2, True)
+
+
+async def test_an_end_that_was_given_up_does_not_end_the_next_time(nursery: trio.Nursery) -> None:
+    role, of_master = Role(slave=False), Runs()
+    await nursery.start(OnShift(role.works, [of_master]).run)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await role.stop_working()
+    role.work_again()
+    await wait_all_tasks_blocked()
+    assert of_master.running
+    await role.stop_working()
+    assert not of_master.running
 
 
 async def test_a_slave_that_does_not_become_the_master_follows_again(
     nursery: trio.Nursery,
 ) -> None:
     role, of_slave = Role(slave=True), Runs()
-    await nursery.start(WhileSlave(role, [of_slave]).run)
+    await nursery.start(OnShift(role.follows, [of_slave]).run)
     for _ in range(2):
         await role.stop_following()
         assert not of_slave.running

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.broker.core.role import WhileSlave
+from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
 from aerobee.broker.replication.promotion import Promotion
@@ -66,7 +66,7 @@ async def copied(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncI
         for _ in range(3):
             await pair.master.send()
         role = pair.slave.broker.core.role
-        await nursery.start(WhileSlave(role, [pair.following]).run)
+        await nursery.start(OnShift(role.follows, [pair.following]).run)
         await until_true(lambda: pair.equal)
         yield Orders(pair)
         nursery.cancel_scope.cancel()
@@ -193,7 +193,7 @@ async def test_a_slave_that_syncs_has_its_last_bytes_on_disk_before_it_is_the_ma
         orders = Orders(pair)
         sync = Gate(disk, "fdatasync", "commitlog")
         async with trio.open_nursery() as nursery:
-            await nursery.start(WhileSlave(pair.slave.broker.core.role, []).run)
+            await nursery.start(OnShift(pair.slave.broker.core.role.follows, []).run)
             nursery.start_soon(orders.promote, "master-alive")
             await sync.wait_for_a_call()
             await wait_all_tasks_blocked()

@@ -19,6 +19,7 @@ OF_THIS_BROKER = {
     RequestCode.DELETE_EXPIRED_COMMITLOG,
     RequestCode.AEROBEE_CLOSE_CLIENT,
     RequestCode.AEROBEE_PROMOTE,
+    RequestCode.AEROBEE_SWITCH,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
     RequestCode.AUTH_CREATE_USER,
     RequestCode.AUTH_UPDATE_USER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.admin import ReplicaInfo, ReplicationStatus
+from aerobee.admin import ReplicaInfo, ReplicationStatus, RoleSwitch
 from aerobee.client.steps.admin.brokers import ask, one_broker
 from aerobee.errors import TransportError
 from aerobee.remoting.wire.bodies.kv_table import KVTable
@@ -14,6 +14,8 @@ from aerobee.remoting.wire.headers.admin import (
     GetBrokerRuntimeInfo,
     Promote,
     PromoteResponse,
+    Switch,
+    SwitchResponse,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +53,10 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
             for connection in told.ha_connection_info
         ]
         return ReplicationStatus(
-            is_master=True, max_offset=told.master_commit_log_max_offset, replicas=replicas
+            is_master=True,
+            max_offset=told.master_commit_log_max_offset,
+            replicas=replicas,
+            epoch=told.epoch if told.epoch >= 0 else None,
         )
     # A slave's answer has no end of its log in RocketMQ.
     answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
@@ -65,6 +70,8 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
         master_address=(client.master_addr or "").lstrip("/"),
         state=client.state or (CONNECTED if client.activated else APART),
         problem=problem_of(client),
+        epoch=told.epoch if told.epoch >= 0 else None,
+        shadow=told.shadow,
     )
 
 
@@ -86,3 +93,18 @@ def promote(routes: Routes, broker: str, *, accepted: Iterable[str] = ()) -> Ste
     header = Promote(accepted=";".join(accepted) or None)
     answered = yield from ask(routes, target, header, within_s=PROMOTE_S)
     return answered.answer.header(PromoteResponse).max_offset
+
+
+def switch(routes: Routes, broker: str, to: str, *, dry_run: bool = False) -> Steps[RoleSwitch]:
+    """Have a master hand its role to the slave at `to` (`host:port`), and follow it.
+
+    Both are Aerobee brokers, and run on. `dry_run`: only ask whether the slave could take over.
+    Raises: BrokerNotFoundError, BrokerError with the reason, and who is the master, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    header = Switch(to=to, check_only=dry_run or None)
+    answered = yield from ask(routes, target, header, within_s=PROMOTE_S)
+    reply = answered.answer.header(SwitchResponse)
+    return RoleSwitch(
+        max_offset=reply.max_offset, epoch=reply.epoch, paused_s=reply.paused_ms / 1000
+    )

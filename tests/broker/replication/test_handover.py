@@ -1,0 +1,229 @@
+"""A master hands its role over, or goes on; there are never two, whatever fails."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import trio
+
+from aerobee.broker.core.role import OnShift
+from aerobee.broker.errors import Refusal
+from aerobee.broker.replication import handover
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.saved_role import in_saved_role, read_role
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.admin import Switch
+from aerobee.store.files.disk import Disk
+from tests.broker.desk import said
+from tests.broker.replication.pairs import Link, open_pair, until_true
+from tests.kit.faulty_disk import CHANGES, FaultyDisk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.header import Header
+    from tests.broker.desk import Desk
+    from tests.broker.replication.pairs import Pair
+    from tests.kit.faulty_disk import Call
+
+pytestmark = pytest.mark.trio
+
+TO = "127.0.0.1:10911"
+
+
+class Torn(Link):
+    """A connection on which one kind of request, or its answer, is lost."""
+
+    torn = 0
+    arrives = True
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        if code != self.torn or self.arrives:
+            try:
+                answer = await super().call(code, header, body, timeout_s)
+            except Refusal as refusal:
+                answer = Command(code=int(refusal.code), remark=str(refusal))
+            if code != self.torn:
+                return answer
+        self.down = True
+        raise RemotingError("the connection has broken")
+
+
+class Switched:
+    """A pair whose slave has three messages, and the exchange of their roles."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.names: list[int] = []
+        self.link = Torn(pair.slave)
+        core = pair.master.broker.core
+        following = pair.master.broker.replication.following or pair.following
+        self.handover = Handover(core, following, self.link.connect, self)
+        pair.slave.broker.replication.status.following = pair.following
+
+    def become_master(self) -> None:
+        self.names.append(0)
+
+    def become_slave(self, broker_id: int) -> None:
+        self.names.append(broker_id)
+
+    async def switch(self, *, check_only: bool | None = None) -> Answer:
+        header = Switch(to=TO, check_only=check_only)
+        return await self.handover.switch(header, cast("Any", None), cast("Any", None))
+
+    async def check_master(self) -> None:
+        """The old master is the master as before, and the slave follows it."""
+        master, slave = self.pair.master, self.pair.slave
+        assert not master.broker.core.role.is_slave
+        assert slave.broker.core.role.is_slave
+        assert (await master.send()).code == 0
+        await until_true(lambda: self.pair.equal)
+        saved = read_role(Disk(), master.store.root)
+        assert saved is None, saved
+
+
+@asynccontextmanager
+async def copied(root: Path, **changes: Any) -> AsyncIterator[Switched]:
+    async with open_pair(root, **changes) as pair, trio.open_nursery() as nursery:
+        pair.master.topic()
+        for _ in range(3):
+            await pair.master.send()
+        pair.slave.topic()
+        await nursery.start(OnShift(pair.slave.broker.core.role.follows, [pair.following]).run)
+        await nursery.start(OnShift(pair.master.broker.core.role.works, []).run)
+        await until_true(lambda: pair.equal)
+        yield Switched(pair)
+        nursery.cancel_scope.cancel()
+
+
+async def refused_by(desk: Desk) -> bool:
+    return (await desk.send()).code != 0
+
+
+async def test_the_roles_are_exchanged_and_saved(tmp_path: Path) -> None:
+    async with copied(tmp_path) as switched:
+        master, slave = switched.pair.master, switched.pair.slave
+        end = master.store.commit_log.max_offset
+        looked = said(await switched.switch(check_only=True))
+        assert (looked["maxOffset"], looked["epoch"]) == (str(end), "0")
+        await switched.check_master()
+        end = master.store.commit_log.max_offset
+        answer = said(await switched.switch())
+        assert (answer["maxOffset"], answer["epoch"]) == (str(end), "1")
+        assert int(answer["pausedMs"]) >= 0
+        assert switched.names == [1]
+        role = master.broker.core.role
+        assert (role.is_slave, role.number, role.follows.is_on) == (True, 1, True)
+        assert not slave.broker.core.role.is_slave
+        sent = await slave.send()
+        assert (sent.code, said(sent)["queueOffset"]) == (0, "4")
+        assert master.store.commit_log.max_offset == end
+        # Its settings say ASYNC_MASTER.
+        again = in_saved_role(master.config, Disk())
+        assert (again.is_slave, again.broker.broker_id) == (True, 1)
+        with pytest.raises(Refusal, match="this broker is a slave: ask its master"):
+            await switched.switch()
+
+
+async def test_a_slave_that_refuses_leaves_the_master(tmp_path: Path) -> None:
+    async with copied(tmp_path) as switched:
+        slave = switched.pair.slave
+        slave.broker.core.role.is_slave = False
+        with pytest.raises(Refusal, match="it is a master"):
+            await switched.switch()
+        slave.broker.core.role.is_slave = True
+        switched.pair.slave.broker.replication.promotion._following = None
+        with pytest.raises(Refusal, match=r"nothing was changed.*refuses: .*a master already"):
+            await switched.switch()
+        assert switched.names == [1, 0]
+        await switched.check_master()
+
+
+async def test_a_slave_that_is_late_leaves_the_master_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with copied(tmp_path) as switched:
+        monkeypatch.setattr(handover, "PAUSE_S", 0.05)
+        log_out = switched.pair.master.store.log_out
+        monkeypatch.setattr(type(log_out), "has", lambda *_: False)
+        with pytest.raises(Refusal, match="the slave has not had everything in time"):
+            await switched.switch()
+        assert not switched.names
+        await switched.check_master()
+
+
+async def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
+    async with copied(tmp_path) as switched:
+        switched.link.torn = RequestCode.AEROBEE_PROMOTE
+
+        class Mended(Torn):
+            async def call(
+                self, code: int, header: Header, body: bytes, timeout_s: float
+            ) -> Command:
+                try:
+                    return await super().call(code, header, body, timeout_s)
+                finally:
+                    self.down = False
+
+        mended = Mended(switched.pair.slave)
+        mended.torn = RequestCode.AEROBEE_PROMOTE
+        switched.handover._connect = mended.connect
+        assert said(await switched.switch())["epoch"] == "1"
+        assert not switched.pair.slave.broker.core.role.is_slave
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_where_nobody_knows_the_old_master_takes_no_writes(
+    tmp_path: Path, arrives: bool
+) -> None:
+    async with copied(tmp_path) as switched:
+        master, slave = switched.pair.master, switched.pair.slave
+        switched.link.torn, switched.link.arrives = RequestCode.AEROBEE_PROMOTE, arrives
+        with pytest.raises(Refusal, match=r"nobody knows.*`aerobee ha promote` makes one"):
+            await switched.switch()
+        assert await refused_by(master)
+        assert slave.broker.core.role.is_slave is not arrives
+        assert in_saved_role(master.config, Disk()).is_slave
+
+
+class RoleSteps:
+    """Counts the changes of the disk that save a role, and fails one of them."""
+
+    def __init__(self, root: Path, failing: int = 0) -> None:
+        self.directory = root / "master" / "config"
+        self.failing = failing
+        self.steps = 0
+
+    def __call__(self, call: Call) -> None:
+        of_role = call.path == self.directory or "role.json" in str(call.path)
+        if call.name in CHANGES and of_role:
+            self.steps += 1
+            if self.steps == self.failing:
+                raise OSError(errno.EIO, "the disk fails", str(call.path))
+
+
+async def test_wherever_saving_the_role_fails_the_master_goes_on(tmp_path: Path) -> None:
+    failing, steps = 0, 1
+    while failing < steps:
+        failing += 1
+        root = tmp_path / str(failing)
+        async with copied(root) as switched:
+            core = switched.pair.master.broker.core
+            disk = FaultyDisk(root / "master" / "config")
+            core.disk = disk
+            disk.before = RoleSteps(root, failing)
+            with pytest.raises(Refusal, match=r"nothing was changed.*cannot be saved.*disk fails"):
+                await switched.switch()
+            await switched.check_master()
+            disk.before = counted = RoleSteps(root)
+            await switched.switch()
+            assert core.role.is_slave
+            steps = counted.steps
+    assert steps > 3
