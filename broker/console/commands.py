@@ -87,7 +87,7 @@ def command_of(operation: Operation) -> click.Command:
         assert isinstance(command, click.Group)
         context = click.Context(command, info_name=word)
         inner = command.get_command(context, word)
-        assert inner is not None, f"aerobee has no command {operation.name}"
+        assert inner is not None, f"there is no command for {operation.name}"
         command = inner
     return command
 

@@ -68,7 +68,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "The console of Aerobee",
             "version": "1",
-            "description": "What the commands of aerobee print with --json, over HTTP.",
+            "description": "The commands of Aerobee over HTTP: what each prints as JSON.",
         },
         "servers": [{"url": PREFIX}],
         "security": [{"basic": []}, {"session": []}],
