@@ -122,14 +122,14 @@ def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
     """Parse texts to the values of a class's fields. Raises: ConfigurationError."""
     known = {name.lower(): option for option in declared(cls) for name in option.names}
     given: dict[str, Any] = {}
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for key, written in raw.items():
         option = known.get(key.lower())
         if option is None:
             _refuse(key, known)
             continue
         name, *aliases = option.names
-        if said.setdefault(name, written) != written:
+        if values.setdefault(name, written) != written:
             raise ConfigurationError(f"option {name}: given twice, also as {' or '.join(aliases)}")
         given[option.field] = value(name, written, option.hint)
     return given
@@ -179,10 +179,10 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 def _plain(word: str, kind: Any, unit: Mapping[str, float] | None) -> Any:
     """The input of msgspec: a number, a word of the type, or the text as it is."""
     if unit is not None:
-        found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", word.lower())
-        if found is None or found[2] not in unit:
+        match = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", word.lower())
+        if match is None or match[2] not in unit:
             raise ValueError(word)
-        return int(found[1]) * unit[found[2]]
+        return int(match[1]) * unit[match[2]]
     if kind is bool:
         return SWITCH.get(word.lower(), word)
     if get_origin(kind) is Literal:
@@ -241,10 +241,10 @@ def time_ms(name: str, given: str) -> int:
 
 def names(name: str, given: str) -> tuple[str, ...]:
     """Names separated by commas, without duplicates."""
-    found = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
-    if not found:
+    words = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
+    if not words:
         raise wrong(name, given, "a name or a comma list of names")
-    return found
+    return words
 
 
 def brokers(name: str, given: str) -> tuple[str, ...] | int:
@@ -259,18 +259,18 @@ def brokers(name: str, given: str) -> tuple[str, ...] | int:
 
 def topics(name: str, given: str) -> tuple[str, ...]:
     """Topics separated by commas."""
-    found = names(name, given)
-    for topic in found:
+    named = names(name, given)
+    for topic in named:
         _check_name(name, "topic", topic, TOPIC_MAX)
-    return found
+    return named
 
 
 def topic(name: str, given: str) -> str:
     """One topic."""
-    found, *others = topics(name, given)
+    topic, *others = topics(name, given)
     if others:
         raise ConfigurationError(f"option {name}: rows go to one topic; use the column for more")
-    return found
+    return topic
 
 
 def group(name: str, given: str) -> str:
@@ -315,7 +315,7 @@ def pattern(name: str, given: str) -> str:
 def assignment(name: str, given: str) -> tuple[Queue, ...]:
     """Queues of {"topic": {"broker": [0, 1]}}, sorted."""
     shape = 'an object such as {"orders": {"broker-a": [0, 1]}}'
-    found: set[Queue] = set()
+    queues: set[Queue] = set()
     for topic, brokers in _object(name, given, shape).items():
         _check_name(name, "topic", topic, TOPIC_MAX)
         if not isinstance(brokers, dict):
@@ -326,10 +326,10 @@ def assignment(name: str, given: str) -> tuple[Queue, ...]:
                     f"option {name}, topic {topic}, broker {broker}: a list of queue numbers is "
                     f"needed, not {numbers!r}"
                 )
-            found |= {Queue(topic, broker, number) for number in numbers}
-    if not found:
+            queues |= {Queue(topic, broker, number) for number in numbers}
+    if not queues:
         raise wrong(name, given, shape)
-    return tuple(sorted(found))
+    return tuple(sorted(queues))
 
 
 def offsets(
@@ -381,22 +381,22 @@ def times(name: str, given: str) -> TimePosition:
 
 def _object(name: str, given: str, shape: str) -> dict[str, Any]:
     try:
-        found = json.loads(given, object_pairs_hook=_unique)
+        table = json.loads(given, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise wrong(name, given, f"{shape} ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(table, dict):
         raise wrong(name, given, shape)
-    return found
+    return table
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate keys, of which one would be dropped silently."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice!r} stands twice")
-    return found
+    return table
 
 
 def _is_queue(value: object) -> bool:

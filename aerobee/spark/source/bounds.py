@@ -40,10 +40,10 @@ def bounds(
             _refuse_backwards(options, queue, start[queue], end[queue])
             end[queue] = start[queue]
     least, most = cluster.min_offsets(queues), cluster.max_offsets(queues)
-    found = checked(start, end, least, most, fail=options.fail_on_data_loss)
-    for loss in found.losses:
+    offsets = checked(start, end, least, most, fail=options.fail_on_data_loss)
+    for loss in offsets.losses:
         log.warning("%s; skipped", loss)
-    return found.start, found.end
+    return offsets.start, offsets.end
 
 
 def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:

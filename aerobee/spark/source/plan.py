@@ -242,23 +242,23 @@ def split(
     Long ranges are cut in proportion to their lengths, after those that stay whole are set aside;
     with enough ranges already, `min_partitions` cuts nothing.
     """
-    whole = [one for one in ranges if one.size > 0]
+    whole = [piece for piece in ranges if piece.size > 0]
     if min_partitions is not None and len(whole) < min_partitions:
         whole = _at_least(whole, min_partitions)
     if max_records is not None:
-        whole = [part for one in whole for part in _cut(one, -(-one.size // max_records))]
+        whole = [part for piece in whole for part in _cut(piece, -(-piece.size // max_records))]
     return whole
 
 
 def _at_least(ranges: list[Range], count: int) -> list[Range]:
-    total = sum(one.size for one in ranges)
-    long = [one for one in ranges if _parts(one.size, total, count) > 1]
-    total_long = sum(one.size for one in long)
+    total = sum(piece.size for piece in ranges)
+    long = [piece for piece in ranges if _parts(piece.size, total, count) > 1]
+    total_long = sum(piece.size for piece in long)
     count_long = max(1, count - (len(ranges) - len(long)))
     return [
         part
-        for one in ranges
-        for part in _cut(one, _parts(one.size, total_long, count_long) if one in long else 1)
+        for piece in ranges
+        for part in _cut(piece, _parts(piece.size, total_long, count_long) if piece in long else 1)
     ]
 
 
@@ -267,24 +267,24 @@ def _parts(size: int, total: int, count: int) -> int:
     return max(1, (2 * size * count + total) // (2 * total))
 
 
-def _cut(one: Range, parts: int) -> list[Range]:
+def _cut(whole: Range, parts: int) -> list[Range]:
     """Cut a range into equal parts; the remainder goes to the later ones."""
-    parts = min(parts, one.size)
-    edges = [one.start + one.size * part // parts for part in range(parts + 1)]
-    return [one._replace(start=first, end=last) for first, last in itertools.pairwise(edges)]
+    parts = min(parts, whole.size)
+    edges = [whole.start + whole.size * part // parts for part in range(parts + 1)]
+    return [whole._replace(start=first, end=last) for first, last in itertools.pairwise(edges)]
 
 
 def interleave(ranges: Iterable[Range]) -> list[Range]:
     """Order the ranges by turns of the brokers, so that the first tasks read from all of them."""
     by_broker: dict[str, list[Range]] = defaultdict(list)
-    for one in ranges:
-        by_broker[one.broker].append(one)
+    for piece in ranges:
+        by_broker[piece.broker].append(piece)
     turns = [
-        (turn, at, one)
+        (turn, at, piece)
         for at, broker in enumerate(sorted(by_broker))
-        for turn, one in enumerate(by_broker[broker])
+        for turn, piece in enumerate(by_broker[broker])
     ]
-    return [one for _, _, one in sorted(turns, key=lambda turn: turn[:2])]
+    return [piece for _, _, piece in sorted(turns, key=lambda turn: turn[:2])]
 
 
 def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
@@ -292,8 +292,8 @@ def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
 
     Ranges that share one are of the same broker as far as possible.
     """
-    ordered = sorted(ranges, key=lambda one: one.broker if one.size < TINY_OFFSETS else "")
-    return tiny_together(ordered, lambda one: one.size)
+    ordered = sorted(ranges, key=lambda piece: piece.broker if piece.size < TINY_OFFSETS else "")
+    return tiny_together(ordered, lambda piece: piece.size)
 
 
 def tiny_together(things: Sequence[T], size_of: Callable[[T], int]) -> list[tuple[T, ...]]:
@@ -309,12 +309,12 @@ def tiny_together(things: Sequence[T], size_of: Callable[[T], int]) -> list[tupl
     ]
     together: list[T] = []
     room = TINY_OFFSETS
-    for one in tiny:
-        if size_of(one) >= room:
+    for thing in tiny:
+        if size_of(thing) >= room:
             partitions.append(tuple(together))
             together, room = [], TINY_OFFSETS
-        together.append(one)
-        room -= size_of(one)
+        together.append(thing)
+        room -= size_of(thing)
     partitions.append(tuple(together))
     return partitions
 
@@ -327,4 +327,4 @@ def partitions_of(
     With `min_partitions` tiny ranges are not put together.
     """
     ordered = interleave(split(ranges, min_partitions, max_records))
-    return coalesce(ordered) if min_partitions is None else [(one,) for one in ordered]
+    return coalesce(ordered) if min_partitions is None else [(piece,) for piece in ordered]

@@ -62,19 +62,19 @@ def check_brokers(wanted: tuple[str, ...] | int | None, there: Iterable[str]) ->
 
     Raises: BrokerNotFoundError.
     """
-    found = sorted(set(there))
+    brokers = sorted(set(there))
     if isinstance(wanted, int):
-        if len(found) >= wanted:
+        if len(brokers) >= wanted:
             return
-        missing = f"{wanted} brokers are asked for, and {len(found)} are there"
+        missing = f"{wanted} brokers are asked for, and {len(brokers)} are there"
     else:
-        absent = [name for name in wanted or () if name not in found]
+        absent = [name for name in wanted or () if name not in brokers]
         if not absent:
             return
         missing = f"broker {' and '.join(absent)} is not there"
     raise BrokerNotFoundError(
-        f"option brokers: {missing}: {', '.join(found) or 'none'}. A broker that is down is in no "
-        "route, and what it has would be missing"
+        f"option brokers: {missing}: {', '.join(brokers) or 'none'}. A broker that is down is in "
+        "no route, and what it has would be missing"
     )
 
 
@@ -112,7 +112,7 @@ def queues_of(
     Raises: RouteNotFoundError, BrokerNotFoundError, ConfigurationError, and the errors of name
     servers.
     """
-    found: dict[Queue, tuple[str, ...]] = {}
+    addresses: dict[Queue, tuple[str, ...]] = {}
     for topic in topics_of(cluster, options):
         try:
             queues = cluster.queues([topic], options.read_from)
@@ -126,15 +126,15 @@ def queues_of(
                 f"option subscribe: topic {topic} has no queue that may be read; its permission "
                 "must have 4, as 6 has: mqadmin updateTopicPerm"
             )
-        found.update(queues)
+        addresses.update(queues)
     if options.assign is not None:
-        absent = [queue for queue in options.assign if queue not in found]
+        absent = [queue for queue in options.assign if queue not in addresses]
         if absent and missing is None:
             raise ConfigurationError(f"assign: there is no {_named(absent)} that can be read")
-        found = {queue: found[queue] for queue in options.assign if queue in found}
+        addresses = {queue: addresses[queue] for queue in options.assign if queue in addresses}
     if missing is None:
-        check_brokers(options.brokers, (queue.broker for queue in found))
-    return dict(sorted(found.items()))
+        check_brokers(options.brokers, (queue.broker for queue in addresses))
+    return dict(sorted(addresses.items()))
 
 
 def resolved(
@@ -147,16 +147,16 @@ def resolved(
     """
     match position:
         case EarliestPosition():
-            found = cluster.min_offsets(queues)
+            offsets = cluster.min_offsets(queues)
         case LatestPosition():
-            found = cluster.max_offsets(queues)
+            offsets = cluster.max_offsets(queues)
         case CommittedPosition():
-            found = _committed(cluster, position, queues, options)
+            offsets = _committed(cluster, position, queues, options)
         case ExplicitPosition():
-            found = _at(cluster, position, queues)
+            offsets = _at(cluster, position, queues)
         case TimePosition():
-            found = _since(cluster, position, queues)
-    return dict(sorted(found.items()))
+            offsets = _since(cluster, position, queues)
+    return dict(sorted(offsets.items()))
 
 
 def _committed(
@@ -182,15 +182,15 @@ def _at(cluster: Cluster, position: ExplicitPosition, queues: Sequence[Queue]) -
         raise ConfigurationError(
             f"the offsets name {_named(unknown)}, which is not read or not there"
         )
-    found = {
+    offsets = {
         queue: position.topics[queue.topic] for queue in queues if queue.topic in position.topics
     }
-    found |= position.offsets
+    offsets |= position.offsets
     by_word = {EARLIEST: cluster.min_offsets, LATEST: cluster.max_offsets}
     for word, ask in by_word.items():
-        if asked := [queue for queue, offset in found.items() if offset == word]:
-            found |= ask(asked)
-    return found
+        if wanted := [queue for queue, offset in offsets.items() if offset == word]:
+            offsets |= ask(wanted)
+    return offsets
 
 
 def _since(cluster: Cluster, position: TimePosition, queues: Sequence[Queue]) -> Offsets:
@@ -202,17 +202,17 @@ def _since(cluster: Cluster, position: TimePosition, queues: Sequence[Queue]) ->
                 f"the timestamps say nothing of {queue}; give a time for each topic that is read"
             )
         by_time.setdefault(time_ms, []).append(queue)
-    found: Offsets = {}
+    offsets: Offsets = {}
     for time_ms, same in by_time.items():
-        found |= cluster.offsets_at(same, time_ms)
+        offsets |= cluster.offsets_at(same, time_ms)
     if position.otherwise == "error":
         ends = cluster.max_offsets(queues)
-        if old := [queue for queue in queues if found[queue] >= ends[queue]]:
+        if old := [queue for queue in queues if offsets[queue] >= ends[queue]]:
             raise ConfigurationError(
                 f"no message is as new as the starting timestamp in {_named(old)}; with "
                 "startingOffsetsByTimestampStrategy=latest such queues begin at their end"
             )
-    return found
+    return offsets
 
 
 def _named(queues: Sequence[Queue]) -> str:
