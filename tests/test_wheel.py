@@ -65,6 +65,8 @@ def test_it_adds_nothing_but_our_own_names(wheel: Path) -> None:
     for package in PACKAGES:
         assert f"aerobee/{package}/__init__.py" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    for name in ("templates/base.html", "chinese.toml", "static/vendor/htmx.LICENSE"):
+        assert f"aerobee/broker/console/pages/{name}" in names
 
 
 def test_an_application_may_have_packages_of_the_same_names(wheel: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ QUERY_MAX: Final = 8 * 1024
 """Characters of a query."""
 HEADERS_MAX: Final = 16 * 1024
 """Bytes of all headers."""
-PAGES: Final = "aerobee.broker.console.pages"
+PAGES: Final = "aerobee.broker.console.pages.routes"
 FORM_FIELDS_MAX: Final = 128
 
 
@@ -390,5 +390,6 @@ async def serve_console(
         key="consoleMaxConnections",
         name="console",
     )
-    app = make_app(console, config)
+    # Templates are compiled, for longer than the loop may be held.
+    app = await trio.to_thread.run_sync(make_app, console, config)
     await serve(app, listener, slots, tls, streams=True, task_status=task_status)

@@ -29,6 +29,7 @@ class Kind(IntEnum):
 BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.IO: {
         "console": ("inside",),
+        "console.pages": ("rendering",),
         "failover": ("etcd_http",),
         "http": ("app", "listener"),
         "metrics": ("metrics",),
@@ -122,6 +123,15 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "assignment": ("assignment_processor",),
         "console": ("console", "web"),
+        "console.pages": (
+            "changes",
+            "frame",
+            "letters",
+            "live",
+            "people",
+            "routes",
+            "views",
+        ),
         "consumers": (
             "client_processor",
             "group_processor",

@@ -1,0 +1,464 @@
+"""Pages that change something: each says what will follow, and does it when that is confirmed.
+
+A GET never changes anything. What it tells of the consequence it reads, or asks the command to try
+with `dry_run`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.console.pages import formats, states
+from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
+from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.viewers import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aerobee.broker.console.pages.frame import Frame
+    from aerobee.broker.console.viewers import Outcome
+
+LETTERS_MAX: Final = 1_000
+"""Of one order to send again."""
+
+
+class Changes:
+    """The pages that change something."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._console = frame.console
+
+    async def _call(self, request: Request, name: str, given: Mapping[str, Any]) -> Outcome:
+        """Do a change that the viewer has confirmed. Raises: Failure."""
+        return await self._console.call(viewer_of(request), name, given, confirmed=True)
+
+    async def _done(
+        self, request: Request, title: str, result: str, back: str, outcome: Outcome, here: str = ""
+    ) -> Response:
+        value = outcome.value
+        return await self._frame.show(
+            request,
+            "done.html",
+            here=here,
+            title=title,
+            said=result,
+            back=back,
+            notes=outcome.notes,
+            rows=value if isinstance(value, list) else [],
+        )
+
+    async def _ask(
+        self,
+        request: Request,
+        title: str,
+        question: str,
+        verb: str,
+        *,
+        here: str,
+        path: str,
+        back: str,
+        fields: Sequence[tuple[str, str]],
+        grave: bool = False,
+    ) -> Response:
+        return await self._frame.show(
+            request,
+            "ask.html",
+            here=here,
+            title=title,
+            question=question,
+            verb=verb,
+            path=path,
+            back=back,
+            fields=fields,
+            grave=grave,
+        )
+
+    # ── Groups ──
+
+    async def pause(self, request: Request) -> Response:
+        """Have a group get nothing more."""
+        text, name = self._frame.translator(request), await _named(request, "name")
+        back, title = link("/group", name=name), text("Pause {name}", name=name)
+        if request.method == "POST":
+            outcome = await self._call(request, "group.pause", {"name": name})
+            result = text("Group {name} gets no more messages.", name=name)
+            return await self._done(request, title, result, back, outcome, "/groups")
+        row = await self._group(name)
+        question = text(
+            "Brokers give group {name} no more messages until it is let go on. Its {members} "
+            "members stay connected; {lag} messages wait now, and those that expire meanwhile are "
+            "never read.",
+            name=name,
+            members=_told(row["members"], text),
+            lag=_told(row["lag"], text),
+        )
+        return await self._ask(
+            request,
+            title,
+            question,
+            text("Pause"),
+            here="/groups",
+            path="/group/pause",
+            back=back,
+            fields=[("name", name)],
+            grave=True,
+        )
+
+    async def resume(self, request: Request) -> Response:
+        """Let a group go on."""
+        text, name = self._frame.translator(request), await _named(request, "name")
+        back, title = link("/group", name=name), text("Let {name} go on", name=name)
+        if request.method == "POST":
+            outcome = await self._call(request, "group.resume", {"name": name})
+            result = text("Group {name} gets messages again.", name=name)
+            return await self._done(request, title, result, back, outcome, "/groups")
+        row = await self._group(name)
+        question = text(
+            "Brokers give group {name} messages again, from where it stood: {lag} wait for it.",
+            name=name,
+            lag=_told(row["lag"], text),
+        )
+        return await self._ask(
+            request,
+            title,
+            question,
+            text("Let it go on"),
+            here="/groups",
+            path="/group/resume",
+            back=back,
+            fields=[("name", name)],
+        )
+
+    async def _group(self, name: str) -> Mapping[str, Any]:
+        snapshot = await self._console.snapshot()
+        rows = (row for row in snapshot.groups if row["group"] == name)
+        return next(rows, {"members": None, "lag": None})
+
+    async def reset(self, request: Request) -> Response:
+        """Move the offsets of a group: first without effect, then as that has result."""
+        text = self._frame.translator(request)
+        if request.method == "POST":
+            form = Fields(dict(await form_of(request)))
+            given = {name: form.needed(name) for name in ("topic", "to")}
+            outcome = await self._call(request, "group.reset", given | {"name": form["group"]})
+            result = _movement(outcome.value or [], text, done=True)
+            back = link("/group", name=form["group"])
+            return await self._done(request, text("Offsets moved"), result, back, outcome, "/reset")
+        return await self._reset_form(request, text)
+
+    async def _reset_form(self, request: Request, text: Callable[..., str]) -> Response:
+        query = Fields(request.query_params)
+        viewer = viewer_of(request)
+        moves: Sequence[Mapping[str, Any]] | None = None
+        failure, to = "", ""
+        if query["group"] and query["topic"] and query["where"]:
+            try:
+                to = _position(query)
+                given = {"name": query["group"], "topic": query["topic"], "to": to}
+                outcome = await self._console.call(
+                    viewer, "group.reset", {**given, "dry_run": True}
+                )
+                moves = outcome.value or []
+            except Failure as error:
+                failure = error.text
+        snapshot = await self._console.snapshot()
+        fields = [("group", query["group"]), ("topic", query["topic"]), ("to", to)]
+        return await self._frame.show(
+            request,
+            "reset.html",
+            here="/reset",
+            failure=failure,
+            moves=moves,
+            question=_movement(moves or [], text, done=False),
+            fields=fields,
+            group_names=[row["group"] for row in snapshot.groups_of(viewer) if not row["system"]],
+            topic_names=[row["topic"] for row in snapshot.topics_of(viewer)],
+        )
+
+    # ── Topics ──
+
+    async def new_topic(self, request: Request) -> Response:
+        """Make a topic."""
+        text = self._frame.translator(request)
+        title, failure = text("New topic"), ""
+        form = Fields({"queues": "8", "perm": "rw"})
+        if request.method == "POST":
+            form = Fields(dict(await form_of(request)))
+            name = form.needed("name")
+            given = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            outcome = await self._call(request, "topic.create", given)
+            result = text("Topic {name} is there.", name=name)
+            back = link("/topic", name=name)
+            return await self._done(request, title, result, back, outcome, "/topics")
+        return await self._frame.show(
+            request,
+            "topic_form.html",
+            here="/topics",
+            title=title,
+            failure=failure,
+            path="/topic/new",
+            name="",
+            queues=form["queues"],
+            perm=form["perm"],
+            verb=text("Make it on every master"),
+        )
+
+    async def alter_topic(self, request: Request) -> Response:
+        """Change a topic; what would hide messages asks first."""
+        text, viewer = self._frame.translator(request), viewer_of(request)
+        fields = await form_of(request) if request.method == "POST" else []
+        form = Fields(dict(fields) if fields else request.query_params)
+        name = form.needed("name")
+        title, back = text("Change topic {name}", name=name), link("/topic", name=name)
+        if request.method == "POST" and form["confirmed"]:
+            given = {"name": name, "queues": _whole(form, "queues"), "perm": form["perm"]}
+            outcome = await self._call(request, "topic.alter", given)
+            result = text("Topic {name} is changed.", name=name)
+            return await self._done(request, title, result, back, outcome, "/topics")
+        topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
+        now = topic["brokers"][0] if topic["brokers"] else {"write_queues": 8, "perm": "rw"}
+        if request.method == "POST":
+            queues = _whole(form, "queues")
+            hidden = sum(row["messages"] for row in topic["queues"] if row["queue"] >= queues)
+            question = text(
+                "Topic {name} gets {queues} queues on each broker, and clients may: {perm}.",
+                name=name,
+                queues=queues,
+                perm=form["perm"],
+            )
+            if hidden:
+                question += " " + text(
+                    "{hidden} messages in queues beyond that become invisible to consumers.",
+                    hidden=formats.number(hidden),
+                )
+            return await self._ask(
+                request,
+                title,
+                question,
+                text("Change it"),
+                here="/topics",
+                path="/topic/alter",
+                back=back,
+                fields=fields,
+                grave=bool(hidden),
+            )
+        return await self._frame.show(
+            request,
+            "topic_form.html",
+            here="/topics",
+            title=title,
+            failure="",
+            path="/topic/alter",
+            name=name,
+            queues=now["write_queues"],
+            perm=now["perm"],
+            verb=text("Change …"),
+        )
+
+    async def delete_topic(self, request: Request) -> Response:
+        """Delete a topic with all that lies in it."""
+        text, name = self._frame.translator(request), await _named(request, "name")
+        title = text("Delete topic {name}", name=name)
+        if request.method == "POST":
+            outcome = await self._call(request, "topic.delete", {"name": name})
+            result = text("Topic {name} is deleted.", name=name)
+            return await self._done(request, title, result, "/topics", outcome, "/topics")
+        given = {"name": name, "dry_run": True}
+        lost = (await self._console.call(viewer_of(request), "topic.delete", given)).value
+        groups = ", ".join(
+            f"{group} ({text('{n} behind', n=formats.number(lag))})"
+            for group, lag in lost["groups"].items()
+        )
+        question = text(
+            "{messages} messages of topic {name} are deleted, and the offsets of the groups that "
+            "read it: {groups}. Nothing brings them back.",
+            messages=formats.number(lost["messages"]),
+            name=name,
+            groups=groups or text("none"),
+        )
+        return await self._ask(
+            request,
+            title,
+            question,
+            text("Delete it"),
+            here="/topics",
+            path="/topic/delete",
+            back=link("/topic", name=name),
+            fields=[("name", name)],
+            grave=True,
+        )
+
+    # ── Clients ──
+
+    async def close_client(self, request: Request) -> Response:
+        """Close the connections of a client."""
+        text, identity = self._frame.translator(request), await _named(request, "id")
+        back, title = (
+            link("/client", id=identity),
+            text("Close the connections of {id}", id=identity),
+        )
+        if request.method == "POST":
+            outcome = await self._call(request, "connections.close", {"client": identity})
+            result = text("The connections of {id} are closed.", id=identity)
+            return await self._done(request, title, result, back, outcome, "/clients")
+        question = text(
+            "All connections of {id} are closed. Most clients connect again by themselves: to keep "
+            "one out, disable its user or pause its group.",
+            id=identity,
+        )
+        return await self._ask(
+            request,
+            title,
+            question,
+            text("Close them"),
+            here="/clients",
+            path="/client/close",
+            back=back,
+            fields=[("id", identity)],
+            grave=True,
+        )
+
+    # ── The broker ──
+
+    async def setting(self, request: Request) -> Response:
+        """Change a setting of the running broker."""
+        text, viewer = self._frame.translator(request), viewer_of(request)
+        form = Fields(
+            dict(await form_of(request)) if request.method == "POST" else request.query_params
+        )
+        key = form.needed("key")
+        rows, _ = await self._console.rows(viewer, "settings")
+        setting = next((row for row in rows if row["key"] == key), None)
+        if setting is None:
+            raise Failure(404, "unknown", text("There is no setting {key}.", key=key))
+        title = text("Change {key}", key=key)
+        if request.method == "GET":
+            return await self._frame.show(
+                request, "setting.html", here="/settings", setting=setting, failure=""
+            )
+        value = form["value"]
+        if form["confirmed"]:
+            outcome = await self._call(request, "broker.config.set", {"values": [f"{key}={value}"]})
+            result = text("{key} is {value} now, and at later starts.", key=key, value=value)
+            return await self._done(request, title, result, "/settings", outcome, "/settings")
+        question = text(
+            "{key} is {before} and becomes {after}: at once, and at later starts.",
+            key=key,
+            before=setting["value"],
+            after=value,
+        )
+        return await self._ask(
+            request,
+            title,
+            question,
+            text("Change it"),
+            here="/settings",
+            path="/setting",
+            back=link("/setting", key=key),
+            fields=[("key", key), ("value", value)],
+        )
+
+    async def promote(self, request: Request) -> Response:
+        """Make a slave the master."""
+        text = self._frame.translator(request)
+        fields = await form_of(request) if request.method == "POST" else []
+        form = Fields(dict(fields) if fields else request.query_params)
+        address = form.needed("address")
+        accepted = [value for name, value in fields if name == "accept"]
+        given: dict[str, Any] = {"address": address, "accept": accepted}
+        notes: Sequence[str] = ()
+        failure = ""
+        try:
+            if request.method == "POST":
+                outcome = await self._call(request, "ha.promote", given)
+                if outcome.complete:
+                    result = text("{address} is the master now.", address=address)
+                    title = text("Make a slave the master")
+                    return await self._done(
+                        request, title, result, "/replication", outcome, "/replication"
+                    )
+                failure = text("Nothing was changed.")
+            else:
+                outcome = await self._console.call(
+                    viewer_of(request), "ha.promote", {**given, "dry_run": True}
+                )
+            notes = outcome.notes
+        except Failure as error:
+            failure = error.text
+        losses = (
+            ("master-alive", text("Two masters: what the old one takes from now on is lost here.")),
+            ("behind", text("What another member has and this one has not is lost.")),
+            ("diverged", text("The messages in which the logs differ are lost.")),
+        )
+        return await self._frame.show(
+            request,
+            "promote.html",
+            here="/replication",
+            address=address,
+            notes=notes,
+            failure=failure,
+            losses=losses,
+        )
+
+
+# ── What the pages share ──
+
+
+async def _named(request: Request, name: str) -> str:
+    """What a change is about: a field of the form, or of the query. Raises: Failure."""
+    if request.method == "POST":
+        return Fields(dict(await form_of(request))).needed(name)
+    return Fields(request.query_params).needed(name)
+
+
+def _told(count: int | None, text: Callable[..., str]) -> str:
+    return formats.number(count) or text("an unknown number of")
+
+
+def _whole(form: Fields, name: str) -> int:
+    """A whole number of a form. Raises: Failure."""
+    value = form[name]
+    if not (value.isascii() and value.isdigit() and len(value) <= 9):
+        raise Failure(400, "usage", f"{name} is a whole number")
+    return int(value)
+
+
+def _position(query: Fields) -> str:
+    """Where offsets go, as the command takes it. Raises: Failure."""
+    where, at = query["where"], query["at"].strip()
+    if where in ("first", "last"):
+        return where
+    if not at:
+        raise Failure(400, "usage", "say which time or offset")
+    return f"offset:{at}" if where == "offset" else at
+
+
+def _movement(moves: Sequence[Mapping[str, Any]], text: Callable[..., str], *, done: bool) -> str:
+    """What moved offsets mean: messages that come again, and messages that never come."""
+    back, ahead, queues = states.moved(moves)
+    values = {"queues": queues, "n": formats.number(back)}
+    parts = []
+    if back:
+        parts.append(
+            text("{n} messages of {queues} queues are delivered again.", **values)
+            if done
+            else text("{n} messages of {queues} queues will be delivered again.", **values)
+        )
+    if ahead:
+        values["n"] = formats.number(ahead)
+        parts.append(
+            text("{n} messages of {queues} queues are skipped.", **values)
+            if done
+            else text(
+                "{n} messages of {queues} queues will be skipped: the group never gets them.",
+                **values,
+            )
+        )
+    if not parts:
+        parts.append(text("{queues} queues get an offset.", queues=queues))
+    return " ".join(parts)

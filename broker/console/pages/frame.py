@@ -1,0 +1,223 @@
+"""What all pages have in common: who looks, in which language and colours, and where they are.
+
+A request becomes a page by the name of a template and what it shows; a `Failure` becomes a page
+that says what is wrong, with its status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.pages.rendering import LANGUAGES, Rendering
+from aerobee.broker.console.viewers import Failure, Viewer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+
+    from aerobee.broker.console.console import Console
+
+LANGUAGE_COOKIE: Final = "aerobee_language"
+THEME_COOKIE: Final = "aerobee_theme"
+THEMES: Final = ("light", "dark")
+COOKIE_S: Final = 365 * 24 * 3_600
+NOBODY: Final = Viewer(address="")
+"""The viewer of the page to sign in."""
+KEPT: Final = ("language", "theme")
+"""Parameters that every page takes, and that its links do not hand on."""
+FIELDS_MAX: Final = 128
+"""Of a form; the longest has a field for each dead letter of a page."""
+
+
+class Entry(NamedTuple):
+    """A place in the navigation."""
+
+    path: str
+    label: str
+    icon: str
+    part: str = ""
+    """The heading in front of it."""
+
+
+NAVIGATION: Final = (
+    Entry("/", "Overview", "overview"),
+    Entry("/groups", "Groups", "groups"),
+    Entry("/topics", "Topics", "topics"),
+    Entry("/messages", "Find messages", "messages"),
+    Entry("/dead", "Dead letters", "dead"),
+    Entry("/clients", "Clients", "clients"),
+    Entry("/reset", "Move offsets", "reset"),
+    Entry("/replication", "Replication and store", "replication", "The broker"),
+    Entry("/settings", "Settings", "settings"),
+    Entry("/audit", "Who changed what", "audit"),
+    Entry("/users", "Users and rights", "users"),
+)
+
+
+class Frame:
+    """Makes pages for requests."""
+
+    def __init__(self, console: Console, rendering: Rendering) -> None:
+        self.console = console
+        self.rendering = rendering
+
+    async def show(
+        self, request: Request, template: str, /, *, here: str, status: int = 200, **shown: Any
+    ) -> Response:
+        """A page. `here` is its place in the navigation."""
+        viewer = request.state.viewer or NOBODY
+        language, theme = language_of(request), theme_of(request)
+        query = Fields(request.query_params)
+        about = {
+            "alone": False,
+            "again": lambda **changes: again(request, changes),
+            "cluster_name": await self._cluster_name() if here else "",
+            "csrf_token": viewer.csrf,
+            "has_own_address": request.method == "GET",
+            "here": here,
+            "may_change": viewer.may_write and not self.console.readable,
+            "navigation": NAVIGATION,
+            "notices": (),
+            "query": query,
+            "read_only": self.console.readable,
+            "theme": theme,
+            "turned": lambda column, falling: turned(query["sort"], column, falling),
+            "user": viewer.name,
+        }
+        html = self.rendering.page(template, language, about | shown)
+        return HTMLResponse(html, status, headers={"cache-control": "no-store"})
+
+    async def _cluster_name(self) -> str:
+        overview = (await self.console.snapshot()).overview
+        return f"{overview['cluster']} · {overview['broker']}"
+
+    def piece(self, request: Request, template: str, /, **shown: Any) -> str:
+        """A piece of a page, for one that is open."""
+        return self.rendering.page(template, language_of(request), shown)
+
+    def translator(self, request: Request) -> Callable[..., str]:
+        """The function that says something in the language of a request."""
+        return self.rendering.translator(language_of(request))
+
+    def answering(
+        self, view: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A view that keeps the chosen language and colours, and says what failed."""
+
+        async def answer(request: Request) -> Response:
+            if request.method == "GET" and not request.query_params.keys().isdisjoint(KEPT):
+                return chosen(request)
+            try:
+                return await view(request)
+            except Failure as failure:
+                return await self.failed(request, failure)
+
+        return answer
+
+    async def failed(self, request: Request, failure: Failure) -> Response:
+        """The page of a failure."""
+        text = self.translator(request)
+        titles = {
+            400: text("That cannot be done so"),
+            401: text("Sign in first"),
+            403: text("You may not do that"),
+            404: text("That is not there"),
+            409: text("That cannot be done now"),
+        }
+        title = titles.get(failure.status, text("That did not work"))
+        return await self.show(
+            request,
+            "failure.html",
+            here="",
+            status=failure.status,
+            title=title,
+            text=failure.text,
+        )
+
+
+class Fields(dict[str, str]):
+    """Fields of a query or a form, the last of each name; empty texts for those not given."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__({name: str(value) for name, value in given.items()})
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> str:
+        return self[name]
+
+    def needed(self, name: str) -> str:
+        """A field that must be there. Raises: Failure."""
+        value = self[name].strip()
+        if not value:
+            raise Failure(400, "usage", f"the field {name} is empty")
+        return value
+
+
+def viewer_of(request: Request) -> Viewer:
+    """The viewer."""
+    viewer = request.state.viewer
+    assert isinstance(viewer, Viewer)
+    return viewer
+
+
+def language_of(request: Request) -> str:
+    """The language that was chosen, else the first of the browser's that there is."""
+    given = request.cookies.get(LANGUAGE_COOKIE, "")
+    if given in LANGUAGES:
+        return given
+    for part in request.headers.get("accept-language", "").split(","):
+        name = part.partition(";")[0].strip().lower()[:2]
+        if name in LANGUAGES:
+            return name
+    return LANGUAGES[0]
+
+
+def theme_of(request: Request) -> str:
+    """The colours that were chosen; empty: those of the system."""
+    given = request.cookies.get(THEME_COOKIE, "")
+    return given if given in THEMES else ""
+
+
+def chosen(request: Request) -> Response:
+    """Keep a language or colours, and show the page in them."""
+    response = RedirectResponse(again(request, {}), 303)
+    for name, cookie, values in (
+        ("language", LANGUAGE_COOKIE, LANGUAGES),
+        ("theme", THEME_COOKIE, THEMES),
+    ):
+        value = request.query_params.get(name)
+        if value in values:
+            response.set_cookie(cookie, value, COOKIE_S, httponly=True, samesite="strict")
+        elif value is not None:
+            response.delete_cookie(cookie, httponly=True, samesite="strict")
+    return response
+
+
+def again(request: Request, changes: Mapping[str, object]) -> str:
+    """The address of this page with some parameters changed."""
+    kept = {name: value for name, value in request.query_params.items() if name not in KEPT}
+    return link(request.url.path, **(kept | dict(changes)))
+
+
+def turned(sort: str, column: str, falling: bool) -> str:
+    """The order that a click on a column makes: the other one, or the usual one of a new column."""
+    if sort in (column, f"-{column}"):
+        return column if sort.startswith("-") else f"-{column}"
+    return f"-{column}" if falling else column
+
+
+async def form_of(request: Request) -> list[tuple[str, str]]:
+    """The fields of a form in order. Raises: Failure."""
+    try:
+        text = (await request.body()).decode()
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+    except ValueError as error:
+        raise Failure(400, "usage", f"the form cannot be read: {error}") from None
+    return fields

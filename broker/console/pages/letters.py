@@ -1,0 +1,185 @@
+"""Pages on which dead letters are sent again, edited or dropped, with a result for each.
+
+Each letter is an order of its own, so that one that fails leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.console.commands import VALUES_MAX
+from aerobee.broker.console.pages import formats, states
+from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
+from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.viewers import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aerobee.broker.console.pages.frame import Frame
+
+LETTERS_MAX: Final = 100
+"""Of one order: as many as a page shows."""
+COMMANDS: Final = {"redrive": "dlq.redrive", "drop": "dlq.drop"}
+
+
+class Letters:
+    """The pages on which dead letters are dealt with."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._console = frame.console
+
+    async def resend(self, request: Request) -> Response:
+        """Send the chosen letters again, or drop them."""
+        text = self._frame.translator(request)
+        fields = await form_of(request)
+        form = Fields(dict(fields))
+        group, what = form.needed("group"), form["what"]
+        places = [value for name, value in fields if name == "id"]
+        if what not in COMMANDS:
+            raise Failure(400, "usage", text("say what to do with the letters"))
+        if not 0 < len(places) <= LETTERS_MAX:
+            raise Failure(400, "usage", text("choose 1 to {most} letters", most=LETTERS_MAX))
+        if form["confirmed"]:
+            return await self._do(request, group, what, places)
+        rows: list[Mapping[str, Any]] = []
+        for first in range(0, len(places), VALUES_MAX):
+            given = {"group": group, "id": places[first : first + VALUES_MAX]}
+            outcome = await self._console.call(viewer_of(request), COMMANDS[what], given)
+            rows += outcome.value or []
+        return await self._frame.show(
+            request,
+            "letters_ask.html",
+            here="/dead",
+            group=group,
+            what=what,
+            rows=rows,
+            fields=fields,
+            question=_question(what, rows, text),
+        )
+
+    async def _do(self, request: Request, group: str, what: str, places: Sequence[str]) -> Response:
+        viewer, text = viewer_of(request), self._frame.translator(request)
+        results = []
+        for place in places:
+            given = {"group": group, "id": [place]}
+            problem = ""
+            try:
+                outcome = await self._console.call(viewer, COMMANDS[what], given, confirmed=True)
+                if not _was_done(outcome.value):
+                    problem = text("it is no dead letter any more, or was sent again before")
+            except Failure as failure:
+                problem = failure.text
+            results.append({"place": place, "problem": problem, "said": ""})
+        failed = sum(1 for row in results if row["problem"])
+        return await self._frame.show(
+            request,
+            "letters_done.html",
+            here="/dead",
+            group=group,
+            results=results,
+            failed=failed,
+            done=len(results) - failed,
+        )
+
+    async def edit(self, request: Request) -> Response:
+        """Send one letter again with another body, tag or keys."""
+        text, viewer = self._frame.translator(request), viewer_of(request)
+        fields = await form_of(request) if request.method == "POST" else []
+        form = Fields(dict(fields) if fields else request.query_params)
+        group, identity = form.needed("group"), form.needed("id")
+        back = link("/letters", group=group)
+        if request.method == "POST" and form["confirmed"]:
+            outcome = await self._console.call(
+                viewer, "dlq.edit", _edited(group, identity, form), confirmed=True
+            )
+            result = text("A copy is sent; the letter counts as done.")
+            return await self._frame.show(
+                request,
+                "done.html",
+                here="/dead",
+                title=text("Edit a dead letter"),
+                said=result,
+                back=back,
+                notes=outcome.notes,
+                rows=[],
+            )
+        if request.method == "POST":
+            question = text(
+                "A copy of the letter with these changes is sent to {topic}, and its group handles "
+                "it. The letter counts as done.",
+                topic=form["to_topic"] or text("the topic that it came from"),
+            )
+            return await self._frame.show(
+                request,
+                "ask.html",
+                here="/dead",
+                title=text("Edit a dead letter"),
+                question=question,
+                verb=text("Send the copy"),
+                path="/letters/edit",
+                back=back,
+                fields=fields,
+                grave=False,
+            )
+        message = (await self._console.call(viewer, "message.get", {"identity": identity})).value
+        body = states.body_of(message) if viewer.may_read_bodies else None
+        return await self._frame.show(
+            request,
+            "letter_edit.html",
+            here="/dead",
+            group=group,
+            letter_id=identity,
+            letter=message,
+            body=_text_of(body),
+        )
+
+
+def _edited(group: str, identity: str, form: Fields) -> Mapping[str, Any]:
+    """The arguments of the command: a body that is left empty stays as it was."""
+    given: dict[str, Any] = {"group": group, "identity": identity, "tag": form["tag"]}
+    if form["body"]:
+        # Browsers send the ends of lines as two signs.
+        given["body"] = form["body"].replace("\r\n", "\n")
+    if form["key"]:
+        given["key"] = form["key"].split()
+    if form["to_topic"]:
+        given["to_topic"] = form["to_topic"].strip()
+    return given
+
+
+def _text_of(body: bytes | None) -> str | None:
+    if body is None:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _was_done(value: Any) -> bool:
+    """Whether a command for one letter found it."""
+    if isinstance(value, dict):
+        return bool(value.get("sent"))
+    return any(not row.get("problem") for row in value or ())
+
+
+def _question(what: str, rows: Sequence[Mapping[str, Any]], text: Callable[..., str]) -> str:
+    """What will follow."""
+    count = formats.number(len(rows))
+    if what == "drop":
+        return text(
+            "{n} dead letters count as done and are never sent again. They stay in their topic "
+            "until they expire.",
+            n=count,
+        )
+    topics = ", ".join(sorted({str(row["to"]) for row in rows if row.get("to")}))
+    return text(
+        "{n} dead letters are sent again, to {topics}: every group that reads there gets them.",
+        n=count,
+        topics=topics or text("topics that are not known"),
+    )

@@ -1,0 +1,11 @@
+"""Addresses of the pages. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+
+def link(path: str, /, **query: object) -> str:
+    """An address on these pages; what is None or empty is left out."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path

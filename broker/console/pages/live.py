@@ -1,0 +1,163 @@
+"""What an open page is told: rates every two seconds, and new messages of one topic.
+
+Each is a stream of server-sent events that ends after some minutes; browsers open it again. The
+rates that anybody looked at stay for an hour, for the chart of the next who looks.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+import trio
+from starlette.responses import Response
+
+from aerobee.broker.console.pages import formats, states
+from aerobee.broker.console.pages.frame import Fields, language_of
+from aerobee.broker.console.pages.rates import MILLI, TICK_S
+from aerobee.broker.console.viewers import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from aerobee.broker.console.pages.frame import Frame
+    from aerobee.broker.console.pages.rates import Rates
+    from aerobee.broker.console.pages.views import Views
+    from aerobee.broker.console.snapshot import Snapshot
+
+STREAM_S: Final = 600.0
+"""A stream ends then: who has left without a word does not keep it."""
+STREAMS_MAX: Final = 64
+
+Teller: TypeAlias = "Callable[[str, str], Awaitable[None]]"
+"""Sends an event: its name and its data."""
+
+
+class Events(Response):
+    """A stream of server-sent events: until its peer leaves, or its time is over."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, tell: Callable[[Teller], Awaitable[None]], streams: Streams) -> None:
+        super().__init__(headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._tell = tell
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is to tell."""
+
+        async def teller(name: str, data: str) -> None:
+            body = event(name, data).encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        async def leave(scope: trio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            scope.cancel()
+
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        with self._streams.opened():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(leave, nursery.cancel_scope)
+                with trio.move_on_after(STREAM_S):
+                    await self._tell(teller)
+                nursery.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Streams:
+    """How many are open."""
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    def check(self) -> None:
+        """Check that one is free. Raises: Failure."""
+        if self._open >= STREAMS_MAX:
+            raise Failure(503, "busy", f"{STREAMS_MAX} live pages are open: close one")
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Count one as long as it is open."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+
+class Live:
+    """The streams."""
+
+    def __init__(self, frame: Frame, rates: Rates, views: Views) -> None:
+        self._frame = frame
+        self._console = frame.console
+        self._rates = rates
+        self._views = views
+        self._streams = Streams()
+
+    async def rates(self, request: Request) -> Response:
+        """The figures of the overview, every two seconds."""
+        self._streams.check()
+
+        async def tell(teller: Teller) -> None:
+            while True:
+                snapshot = await self._console.snapshot()
+                self._rates.note(snapshot)
+                await teller("figures", told(snapshot, language_of(request)))
+                await trio.sleep(TICK_S)
+
+        return Events(tell, self._streams)
+
+    async def tail(self, request: Request) -> Response:
+        """New messages of one topic; it ends where the topic cannot be read any more."""
+        self._streams.check()
+        topic = Fields(request.query_params).needed("topic")
+
+        async def tell(teller: Teller) -> None:
+            try:
+                await self._follow(request, topic, teller)
+            except Failure as failure:
+                await teller("end", failure.text)
+
+        return Events(tell, self._streams)
+
+    async def _follow(self, request: Request, topic: str, teller: Teller) -> None:
+        shown = {states.place_of(row) for row in await self._views.newest(request, topic)}
+        while True:
+            rows = await self._views.newest(request, topic)
+            for row in rows:
+                if states.place_of(row) not in shown:
+                    await teller("row", self._frame.piece(request, "message_row.html", row=row))
+            shown = {states.place_of(row) for row in rows}
+            # Something is sent on each tick, so that a peer that has left is noticed.
+            await teller("tick", "")
+            await trio.sleep(TICK_S)
+
+
+def told(snapshot: Snapshot, language: str) -> str:
+    """The figures of a snapshot as console.js takes them."""
+    figures = snapshot.overview
+    texts = {
+        "in": formats.rate(figures["in_per_s"]),
+        "out": formats.rate(figures["out_per_s"]),
+        "lag": formats.number(figures["lag"]),
+        "oldest": formats.duration(figures["oldest_unread_s"], language),
+        "connections": formats.number(figures["connections"]),
+    }
+    points = {"rates": [figures["in_per_s"] or 0, figures["out_per_s"] or 0]}
+    known = {name: text for name, text in texts.items() if text is not None}
+    return msgspec.json.encode(
+        {"at": snapshot.at_ms // MILLI, "texts": known, "points": points}
+    ).decode()
+
+
+def event(name: str, data: str) -> str:
+    """One server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    return f"event: {name}\n{lines}\n"

@@ -1,0 +1,261 @@
+"""What a state looks like on a page: its severity, its word, and where it can be mended. Pure.
+
+Severities are the classes of console.css: ok, note, warning, error, unknown. The words are texts
+that templates translate.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from aerobee.broker.console.pages.formats import hexadecimal
+from aerobee.broker.console.pages.links import link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+STANDS_S: Final = 30.0
+"""A group that has read nothing for a minute, while its oldest message waits for longer."""
+SHOWN_MAX_BYTES: Final = 64 * 1024
+"""Of a body on its page; the rest is left out, which is said."""
+GLANCE_CHARACTERS: Final = 120
+"""Of a body in a list."""
+MILLI: Final = 1_000
+
+
+class State(NamedTuple):
+    """A severity and its word."""
+
+    severity: str
+    word: str
+
+
+def group_state(row: Mapping[str, Any]) -> State:
+    """The state of a group by its row of a snapshot."""
+    lag, members = row["lag"], row["members"]
+    if row["enabled"] is False:
+        return State("warning", "paused")
+    if lag is None or members is None:
+        return State("unknown", "not known")
+    if lag and not members:
+        return State("error", "nobody reads")
+    if lag and not row["per_s"] and (row["lag_s"] or 0) > STANDS_S:
+        return State("error", "stands")
+    if not members:
+        return State("unknown", "nobody online")
+    return State("note", "behind") if lag else State("ok", "reads all")
+
+
+def stated(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of groups with their states."""
+    return [{**row, **group_state(row)._asdict(), "state": group_state(row).word} for row in rows]
+
+
+def worst(findings: Iterable[Mapping[str, Any]]) -> str:
+    """The severest of findings; empty without one."""
+    severities = {finding["severity"] for finding in findings}
+    return next(
+        (severity for severity in ("error", "warning", "note") if severity in severities), ""
+    )
+
+
+LABELS: Final = {"error": "error", "warning": "warning", "note": "note"}
+
+
+def linked(findings: Iterable[Mapping[str, Any]], *, on_group: str = "") -> list[dict[str, Any]]:
+    """Findings with the page on which each is mended, and what the button there says.
+
+    `on_group`: the group whose page shows them, which is no way out.
+    """
+    return [
+        {**finding, **_way_out(finding, on_group), "label": LABELS[finding["severity"]]}
+        for finding in findings
+    ]
+
+
+def _way_out(finding: Mapping[str, Any], on_group: str) -> dict[str, str]:
+    kind, group = finding.get("kind", ""), finding.get("group") or on_group
+    topic = finding.get("topic") or ""
+    if "dead" in kind and group:
+        return {"path": link("/letters", group=group), "verb": "Look at the letters"}
+    if "disabled" in kind or "paused" in kind:
+        return {"path": link("/group/resume", name=group), "verb": "Let it go on …"}
+    if group and group != on_group:
+        return {"path": link("/group", name=group), "verb": "See why"}
+    if topic:
+        return {"path": link("/topic", name=topic), "verb": "See the topic"}
+    if any(word in kind for word in ("disk", "space", "store", "flush", "slave", "replica")):
+        return {"path": "/replication", "verb": "See the store"}
+    return {"path": "", "verb": ""}
+
+
+# ── One message ──
+
+COPIES: Final = {
+    "stored": State("done", "Stored in its topic"),
+    "delayed": State("waits", "Waits for its delay"),
+    "timed": State("waits", "Waits for its time"),
+    "recall": State("lost", "Taken back before its time"),
+    "half": State("waits", "Half of a transaction that is not ended"),
+    "given_up": State("lost", "Its transaction was never ended"),
+    "retry": State("waits", "Failed, and tried again"),
+    "dead": State("lost", "Given up as a dead letter"),
+}
+PROGRESS: Final = {
+    "passed": State("ok", "read"),
+    "filtered": State("note", "left out by the filter"),
+    "not_reached": State("note", "not reached yet"),
+    "in_flight": State("note", "being handled"),
+    "invisible": State("note", "popped"),
+    "retrying": State("warning", "tried again"),
+    "dead": State("error", "dead letter"),
+    "unknown": State("unknown", "not known"),
+}
+
+
+def life_of(history: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The steps of a message in the order of time: where it was stored, and what traces tell."""
+    steps = []
+    for copy in history.get("copies", ()):
+        look, text = COPIES.get(copy["kind"], State("done", copy["kind"]))
+        message = copy["message"]
+        place = f"{message['topic']} · {message['broker']} · {message['queue_id']}"
+        detail = f"{place} @ {message['queue_offset']}"
+        steps.append(
+            {
+                "at": message["stored_at"],
+                "look": look if copy["waits"] or look == "lost" else "done",
+                "text": text,
+                "group": copy.get("group") or "",
+                "due": copy.get("due_at"),
+                "detail": detail,
+            }
+        )
+    for trace in history.get("traces", ()):
+        failed = trace.get("succeeded") is False
+        steps.append(
+            {
+                "at": trace.get("at"),
+                "look": "lost" if failed else "done",
+                "text": TRACES.get(trace["kind"], trace["kind"]),
+                "group": trace.get("group") or "",
+                "due": None,
+                "detail": "",
+            }
+        )
+    return sorted(steps, key=lambda step: str(step["at"] or ""))
+
+
+TRACES: Final = {
+    "Pub": "Sent by its producer",
+    "SubBefore": "Given to a handler",
+    "SubAfter": "The handler has ended",
+    "EndTransaction": "Its transaction was ended",
+    "Recall": "Taken back",
+}
+
+
+def message_state(history: Mapping[str, Any]) -> State:
+    """The state of a message in a word."""
+    kinds = {copy["kind"] for copy in history.get("copies", ())}
+    if not history.get("found"):
+        return State("error", "not found")
+    if "dead" in kinds:
+        return State("error", "dead letter")
+    if "stored" in kinds:
+        return State("ok", "stored")
+    return State("note", "waits") if kinds else State("unknown", "not known")
+
+
+# ── Contents ──
+
+
+class Content(NamedTuple):
+    """A body as it is shown; without a text, when it may not be shown."""
+
+    text: str | None
+    kind: str
+    size: int | None
+
+
+def content_of(message: Mapping[str, Any], *, may_read: bool) -> Content:
+    """The body of a message in the form in which it can be read best."""
+    body = body_of(message)
+    if body is None or not may_read:
+        return Content(None, "", None)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return Content(hexadecimal(body, SHOWN_MAX_BYTES // 4), "hex", len(body))
+    if text.lstrip()[:1] in ("{", "[") and len(body) <= SHOWN_MAX_BYTES:
+        try:
+            return Content(msgspec.json.format(body, indent=2).decode(), "JSON", len(body))
+        except msgspec.DecodeError:
+            pass
+    return Content(text[:SHOWN_MAX_BYTES], "text", len(body))
+
+
+def body_of(message: Mapping[str, Any]) -> bytes | None:
+    """The bytes of a body as the API tells it; None where it does not."""
+    text, coded = message.get("body"), message.get("body_base64")
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass")
+    if isinstance(coded, str):
+        try:
+            return base64.b64decode(coded)
+        except binascii.Error:
+            return None
+    return None
+
+
+def glance(message: Mapping[str, Any], *, may_read: bool) -> str | None:
+    """The begin of a body on one line."""
+    body = body_of(message)
+    if body is None or not may_read:
+        return None
+    text = body[: GLANCE_CHARACTERS * 4].decode(errors="replace").replace("\n", " ")
+    return text if len(text) <= GLANCE_CHARACTERS else f"{text[:GLANCE_CHARACTERS]}…"
+
+
+def place_of(message: Mapping[str, Any]) -> str:
+    """What names a message by where it lies."""
+    return f"{message['topic']}/{message['broker']}/{message['queue_id']}@{message['queue_offset']}"
+
+
+# ── Charts ──
+
+
+def drawn(history: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """Rates over time, as uPlot takes them and as lines of an SVG of 600 by 100."""
+    times = [round(at) for at, _, _ in history]
+    lines = [("in", [row[1] for row in history]), ("out", [row[2] for row in history])]
+    most = max((max(values) for _, values in lines if values), default=0) * 1.12 or 1
+    first, span = (times[0], max(1, times[-1] - times[0])) if times else (0, 1)
+
+    def points(values: Sequence[float]) -> str:
+        return " ".join(
+            f"{600 * (at - first) / span:.1f},{100 - 100 * value / most:.1f}"
+            for at, value in zip(times, values, strict=True)
+        )
+
+    series = {
+        "times": times,
+        "lines": [{"kind": kind, "label": kind, "values": values} for kind, values in lines],
+    }
+    return {
+        "times": times,
+        "series": msgspec.json.encode(series).decode(),
+        "lines": [{"kind": kind, "points": points(values)} for kind, values in lines],
+    }
+
+
+def moved(changes: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
+    """Of changed offsets: messages that come again, messages that are skipped, and queues."""
+    known = [(row["before"], row["after"]) for row in changes if row["before"] is not None]
+    back = sum(before - after for before, after in known if after < before)
+    ahead = sum(after - before for before, after in known if after > before)
+    return back, ahead, len(changes)

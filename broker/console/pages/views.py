@@ -1,0 +1,408 @@
+"""Pages that show: each asks the console, and fills one template."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from aerobee.broker.console.lists import arranged, query_of
+from aerobee.broker.console.operations import MESSAGES_MAX
+from aerobee.broker.console.pages import formats, states
+from aerobee.broker.console.pages.frame import Fields, viewer_of
+from aerobee.broker.console.pages.links import link
+from aerobee.broker.console.viewers import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+
+    from aerobee.broker.console.pages.frame import Frame
+    from aerobee.broker.console.pages.rates import Rates
+
+BEHIND_SHOWN: Final = 6
+FOUND: Final = 32
+"""Messages of a search that names no number."""
+LETTERS_SHOWN: Final = 100
+TAIL: Final = 50
+"""New messages that are shown of one tick; of more the newest."""
+ID_MAX_CHARACTERS: Final = 300
+TOPIC_COLUMNS: Final = ("in_per_s", "delayed", "half")
+
+
+class Views:
+    """The pages that change nothing."""
+
+    def __init__(self, frame: Frame, rates: Rates) -> None:
+        self._frame = frame
+        self._console = frame.console
+        self._rates = rates
+
+    async def overview(self, request: Request) -> Response:
+        """Whether all is well, and if not, what to do."""
+        viewer = viewer_of(request)
+        snapshot = await self._console.snapshot()
+        findings = states.linked(snapshot.findings_of(viewer))
+        groups = states.stated(
+            row for row in snapshot.groups_of(viewer) if row["lag"] and not row["system"]
+        )
+        groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag"]))
+        return await self._frame.show(
+            request,
+            "overview.html",
+            here="/",
+            at_ms=snapshot.at_ms,
+            findings=findings,
+            worst=states.worst(findings),
+            figures=snapshot.overview,
+            chart=self._rates.chart(),
+            behind=len(groups),
+            groups=groups[:BEHIND_SHOWN],
+        )
+
+    async def brokers(self, request: Request) -> Response:
+        """The brokers of the cluster, as a piece of the overview: dead ones take a while."""
+        try:
+            outcome = await self._console.call(viewer_of(request), "cluster.info", {})
+            rows, failure = outcome.value, ""
+        except Failure as error:
+            rows, failure = [], error.text
+        html = self._frame.piece(request, "brokers.html", rows=rows, failure=failure)
+        return HTMLResponse(html, headers={"cache-control": "no-store"})
+
+    async def groups(self, request: Request) -> Response:
+        """All groups, those furthest behind first."""
+        query = Fields(request.query_params)
+        snapshot = await self._console.snapshot()
+        rows = states.stated(
+            row
+            for row in snapshot.groups_of(viewer_of(request))
+            if not row["system"] and (row["lag"] or not query["behind"])
+        )
+        rows.sort(key=lambda row: (-(row["lag_s"] or 0), -(row["lag"] or 0), row["group"]))
+        return await self._frame.show(
+            request, "groups.html", here="/groups", page=arranged(rows, query_of(query))
+        )
+
+    async def group(self, request: Request) -> Response:
+        """One group: why it stands, and who has which queue."""
+        name = Fields(request.query_params).needed("name")
+        viewer = viewer_of(request)
+        diagnosis = (await self._console.call(viewer, "group.doctor", {"name": name})).value
+        for queue in diagnosis["queues"]:
+            queue["lag"] = max(0, queue["end"] - queue["consumer_offset"])
+        snapshot = await self._console.snapshot()
+        row = _row_of(snapshot.groups, "group", name)
+        state = states.State("unknown", "not known") if row is None else states.group_state(row)
+        waits = [
+            queue["waiting_s"]
+            for queue in diagnosis["queues"]
+            if queue["lag"] and queue["waiting_s"] is not None
+        ]
+        return await self._frame.show(
+            request,
+            "group.html",
+            here="/groups",
+            name=name,
+            severity=state.severity,
+            state=state.word,
+            enabled=row is None or row["enabled"],
+            diagnosis=diagnosis,
+            findings=states.linked(diagnosis["findings"], on_group=name),
+            oldest_s=max(waits, default=None if diagnosis["lag"] else 0),
+            topics=sorted({queue["queue"]["topic"] for queue in diagnosis["queues"]}),
+        )
+
+    async def topics(self, request: Request) -> Response:
+        """All topics."""
+        query = Fields(request.query_params)
+        rows = [
+            row
+            for row in (await self._console.snapshot()).topics_of(viewer_of(request))
+            if query["system"] or row["kind"] == "normal"
+        ]
+        return await self._frame.show(
+            request, "topics.html", here="/topics", page=arranged(rows, query_of(query))
+        )
+
+    async def topic(self, request: Request) -> Response:
+        """One topic: its queues, and the groups that read it."""
+        name = Fields(request.query_params).needed("name")
+        viewer = viewer_of(request)
+        topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
+        snapshot = await self._console.snapshot()
+        readers = states.stated(
+            row for row in snapshot.groups_of(viewer) if row["group"] in topic["groups"]
+        )
+        row = _row_of(snapshot.topics, "topic", name) or dict.fromkeys(TOPIC_COLUMNS)
+        return await self._frame.show(
+            request,
+            "topic.html",
+            here="/topics",
+            name=name,
+            topic=topic,
+            row=row,
+            groups=readers,
+            most=max((queue["messages"] for queue in topic["queues"]), default=0),
+        )
+
+    # ── Messages ──
+
+    async def messages(self, request: Request) -> Response:
+        """A search for messages, bounded; the next one goes on where this one ended."""
+        query = Fields(request.query_params)
+        viewer = viewer_of(request)
+        if query["id"]:
+            where = link("/message", id=query["id"], topic=query["topic"])
+            return RedirectResponse(where, 303)
+        rows: list[dict[str, Any]] | None = None
+        failure, most = "", 0
+        if query["topic"]:
+            most = _count(query["max"])
+            try:
+                rows = await self._found(request, query, most)
+            except Failure as error:
+                failure = error.text
+        snapshot = await self._console.snapshot()
+        text = self._frame.translator(request)
+        return await self._frame.show(
+            request,
+            "messages.html",
+            here="/messages",
+            topic_names=[row["topic"] for row in snapshot.topics_of(viewer)],
+            rows=rows,
+            failure=failure,
+            scanned=_scanned(query, text),
+            more=_further(query, rows, most),
+        )
+
+    async def _found(self, request: Request, query: Fields, most: int) -> list[dict[str, Any]]:
+        given = {
+            name: query[name] for name in ("topic", "key", "tag", "since", "until") if query[name]
+        }
+        outcome = await self._console.call(
+            viewer_of(request), "message.find", {**given, "max": most}
+        )
+        return self.message_rows(request, outcome.value)
+
+    def message_rows(
+        self, request: Request, messages: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Messages as they stand in a list."""
+        may_read = viewer_of(request).may_read_bodies
+        return [
+            {
+                **message,
+                "content": states.glance(message, may_read=may_read),
+                "path": link("/message", id=states.place_of(message)),
+            }
+            for message in messages
+        ]
+
+    async def message(self, request: Request) -> Response:
+        """One message: its content, and its life."""
+        query = Fields(request.query_params)
+        identity, topic = query.needed("id")[:ID_MAX_CHARACTERS], query["topic"]
+        viewer = viewer_of(request)
+        given = {"topic": topic} if topic else {}
+        message = (
+            await self._console.call(viewer, "message.get", {"identity": identity, **given})
+        ).value
+        history = (
+            await self._console.call(
+                viewer, "why", {"message_id": states.place_of(message), "topic": message["topic"]}
+            )
+        ).value
+        state = states.message_state(history)
+        return await self._frame.show(
+            request,
+            "message.html",
+            here="/messages",
+            message=message,
+            history=history,
+            severity=state.severity,
+            state=state.word,
+            life=states.life_of(history),
+            groups=[
+                {**group, "severity": known.severity, "label": known.word}
+                for group in history["groups"]
+                for known in [states.PROGRESS.get(group["state"], states.PROGRESS["unknown"])]
+            ],
+            properties=sorted(message["properties"].items()),
+            content=states.content_of(message, may_read=viewer.may_read_bodies),
+        )
+
+    async def tail(self, request: Request) -> Response:
+        """The newest messages of a topic, and then those that come."""
+        topic = Fields(request.query_params).needed("topic")
+        rows = await self.newest(request, topic)
+        return await self._frame.show(
+            request, "tail.html", here="/topics", topic=topic, rows=rows[::-1]
+        )
+
+    async def newest(self, request: Request, topic: str) -> list[dict[str, Any]]:
+        """The newest messages of a topic, the oldest of them first. Raises: Failure."""
+        given = {"topic": topic, "count": TAIL}
+        outcome = await self._console.call(viewer_of(request), "message.tail", given)
+        return self.message_rows(request, outcome.value or [])
+
+    # ── Dead letters ──
+
+    async def dead(self, request: Request) -> Response:
+        """How many dead letters each group has."""
+        rows = (await self._console.snapshot()).dead_letters_of(viewer_of(request))
+        rows.sort(key=lambda row: -(row["letters"] or 0))
+        return await self._frame.show(
+            request,
+            "dead.html",
+            here="/dead",
+            page=arranged(rows, query_of(request.query_params)),
+            most=max((row["letters"] or 0 for row in rows), default=0),
+        )
+
+    async def letters(self, request: Request) -> Response:
+        """The dead letters of one group."""
+        query = Fields(request.query_params)
+        group = query.needed("group")
+        given: dict[str, Any] = {"group": group, "max": LETTERS_SHOWN}
+        if query["tag"]:
+            given["tag"] = [query["tag"]]
+        if query["key"]:
+            given["key"] = query["key"]
+        if query["open"]:
+            given["open"] = True
+        outcome = await self._console.call(viewer_of(request), "dlq.list", given)
+        return await self._frame.show(
+            request, "letters.html", here="/dead", group=group, letters=outcome.value or []
+        )
+
+    # ── Clients ──
+
+    async def clients(self, request: Request) -> Response:
+        """All clients that are connected."""
+        rows = (await self._console.snapshot()).clients_of(viewer_of(request))
+        return await self._frame.show(
+            request,
+            "clients.html",
+            here="/clients",
+            page=arranged(rows, query_of(request.query_params)),
+        )
+
+    async def client(self, request: Request) -> Response:
+        """One client."""
+        identity = Fields(request.query_params).needed("id")
+        rows = [
+            row
+            for row in (await self._console.snapshot()).clients_of(viewer_of(request))
+            if row["client"] == identity
+        ]
+        return await self._frame.show(
+            request, "client.html", here="/clients", client_id=identity, rows=rows
+        )
+
+    # ── The broker ──
+
+    async def replication(self, request: Request) -> Response:
+        """Masters, slaves, and the store of this broker."""
+        viewer = viewer_of(request)
+        notes: list[str] = []
+        members: list[Any] = []
+        store: Any = None
+        try:
+            outcome = await self._console.call(viewer, "ha.status", {})
+            members, notes = outcome.value or [], [*outcome.notes]
+        except Failure as error:
+            notes = [error.text]
+        try:
+            store, _ = await self._console.record(viewer, "store")
+        except Failure as error:
+            notes.append(error.text)
+        return await self._frame.show(
+            request,
+            "replication.html",
+            here="/replication",
+            members=members,
+            notes=notes,
+            store=store,
+        )
+
+    async def settings(self, request: Request) -> Response:
+        """Every setting: its value, where that comes from, and whether it can be changed."""
+        query = Fields(request.query_params)
+        rows, _ = await self._console.rows(viewer_of(request), "settings")
+        if query["changed"]:
+            rows = [row for row in rows if row["value"] != row["default"]]
+        return await self._frame.show(
+            request, "settings.html", here="/settings", page=arranged(rows, query_of(query))
+        )
+
+    async def audit(self, request: Request) -> Response:
+        """The audit: changes, and the users who made them."""
+        rows, _ = await self._console.rows(viewer_of(request), "audit")
+        return await self._frame.show(
+            request,
+            "audit.html",
+            here="/audit",
+            page=arranged(rows, query_of(request.query_params)),
+        )
+
+    async def users(self, request: Request) -> Response:
+        """Users, and what they may do."""
+        viewer = viewer_of(request)
+        failure = ""
+        users: list[Any] = []
+        rights: list[Any] = []
+        try:
+            users = (await self._console.call(viewer, "users.list", {})).value or []
+            rights = (await self._console.call(viewer, "acl.list", {})).value or []
+        except Failure as error:
+            failure = error.text
+        return await self._frame.show(
+            request,
+            "users.html",
+            here="/users",
+            failure=failure,
+            users=users,
+            rights=rights,
+            user_names=sorted({row["name"] for row in users}),
+        )
+
+
+def _row_of(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Mapping[str, Any] | None:
+    return next((row for row in rows if row[column] == name), None)
+
+
+def _count(text: str) -> int:
+    """A number of messages. Raises: Failure."""
+    if not text:
+        return FOUND
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MESSAGES_MAX):
+        raise Failure(400, "usage", f"a search finds 1 to {MESSAGES_MAX} messages")
+    return int(text)
+
+
+def _scanned(query: Fields, text: Any) -> str:
+    """What a search has looked at."""
+    since, until = query["since"], query["until"]
+    if query["key"]:
+        where = text("by the index of keys")
+    else:
+        where = text("queue by queue")
+    if since or until:
+        begin, end = since or text("the oldest"), until or text("now")
+        return f"{where}, {text('stored from {begin} to {end}', begin=begin, end=end)}"
+    return f"{where}, {text('all that is kept')}"
+
+
+def _further(query: Fields, rows: Sequence[Mapping[str, Any]] | None, most: int) -> str:
+    """The search that goes on behind the last message; empty where it has found all."""
+    if not rows or len(rows) < most:
+        return ""
+    kept = {name: query[name] for name in ("topic", "key", "tag", "max")}
+    if query["key"]:
+        # By key the newest come first.
+        oldest = min(row["stored_at"] for row in rows)
+        return link("/messages", **kept, since=query["since"], until=formats.iso(oldest))
+    newest = max(row["stored_at"] for row in rows)
+    return link("/messages", **kept, since=formats.iso(newest), until=query["until"])

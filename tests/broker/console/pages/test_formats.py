@@ -1,0 +1,68 @@
+"""Values as people read them; what is not known stays unknown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.console.pages import formats
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (12_400, "12,400"), (0.26, "0.3"), (3.0, "3"), (99.6, "100")]
+)
+def test_a_rate_has_a_decimal_while_it_is_small(value: float, shown: str) -> None:
+    assert formats.rate(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0 B"), (1_023, "1,023 B"), (1_536, "1.5 KiB"), (48 * 2**30, "48 GiB")],
+)
+def test_a_size_is_told_in_the_unit_that_fits(value: int, shown: str) -> None:
+    assert formats.size(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0 s"), (0.2, "< 1 s"), (61, "1 min 1 s"), (3_600, "1 h"), (190_080, "2 d 4 h")],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, shown: str) -> None:
+    assert formats.duration(seconds) == shown
+
+
+def test_a_duration_is_told_in_chinese() -> None:
+    assert formats.duration(61, "zh") == "1 分 1 秒"
+
+
+def test_what_is_not_known_stays_so() -> None:
+    for shown in (formats.number, formats.rate, formats.size, formats.percent, formats.duration):
+        assert shown(None) is None
+    assert formats.iso(None) == formats.utc("no time") == ""
+
+
+@pytest.mark.parametrize("value", [1_767_225_600_000, "2026-01-01T01:00:00+01:00"])
+def test_a_time_is_told_in_utc(value: object) -> None:
+    assert formats.iso(value) == "2026-01-01T00:00:00.000Z"
+    assert formats.utc(value) == "2026-01-01 00:00:00 UTC"
+    assert formats.moment(datetime(2026, 1, 1, tzinfo=UTC)) == formats.moment(value)
+
+
+@given(st.text())
+def test_no_sign_without_a_shape_is_left(text: str) -> None:
+    shown = formats.visible(text)
+    assert not formats.HIDDEN.search(shown)
+    assert shown.isascii() or formats.visible(shown) == shown
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_a_share_is_never_out_of_its_bar(part: float, whole: float) -> None:
+    assert 0 <= formats.share(part, whole) <= 100
+
+
+def test_a_body_that_is_no_text_is_told_in_hex() -> None:
+    assert formats.hexadecimal(b"\x00AB", 16).startswith("00000000  00 41 42 ")
+    assert formats.hexadecimal(b"\x00AB", 16).endswith("  .AB")

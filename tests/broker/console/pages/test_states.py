@@ -1,0 +1,106 @@
+"""What a state looks like: of a group, a message, a body, and moved offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aerobee.broker.console.pages import states
+
+GROUP: dict[str, Any] = {
+    "group": "g", "enabled": True, "lag": 0, "lag_s": 0.0, "members": 1, "per_s": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "word"),
+    [
+        ({}, "ok", "reads all"),
+        ({"lag": 5}, "note", "behind"),
+        ({"lag": 5, "lag_s": 60.0}, "error", "stands"),
+        ({"lag": 5, "lag_s": 60.0, "per_s": 1.0}, "note", "behind"),
+        ({"lag": 5, "members": 0}, "error", "nobody reads"),
+        ({"members": 0}, "unknown", "nobody online"),
+        ({"lag": 5, "enabled": False}, "warning", "paused"),
+        ({"lag": None}, "unknown", "not known"),
+    ],
+)
+def test_a_group_has_the_state_of_its_row(
+    changes: dict[str, Any], severity: str, word: str
+) -> None:
+    assert states.group_state(GROUP | changes) == (severity, word)
+
+
+def test_the_worst_finding_counts() -> None:
+    assert states.worst([]) == ""
+    found = [{"severity": severity} for severity in ("note", "error", "warning")]
+    assert states.worst(found) == "error"
+
+
+def test_a_finding_leads_to_where_it_is_mended() -> None:
+    def path(**finding: str) -> str:
+        (linked,) = states.linked([{"severity": "error", "kind": "", **finding}])
+        return str(linked["path"])
+
+    assert path(kind="dead_letters", group="g") == "/letters?group=g"
+    assert path(kind="paused", group="g") == "/group/resume?name=g"
+    assert path(kind="late", group="a&b") == "/group?name=a%26b"
+    assert path(kind="slave_behind") == "/replication"
+    assert path(kind="other") == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"body": '{"a":1}'}, ('{\n  "a": 1\n}', "JSON", 7)),
+        ({"body": "{no"}, ("{no", "text", 3)),
+        ({"body_base64": "AP8="}, (None, "hex", 2)),
+        ({}, (None, "", None)),
+    ],
+)
+def test_a_body_is_shown_in_the_form_that_it_has(
+    message: dict[str, Any], content: tuple[str | None, str, int | None]
+) -> None:
+    shown = states.content_of(message, may_read=True)
+    assert (shown.kind, shown.size) == content[1:]
+    assert content[0] is None or shown.text == content[0]
+
+
+def test_nobody_without_the_right_is_shown_a_body() -> None:
+    message = {"body": "secret"}
+    assert states.content_of(message, may_read=False).text is None
+    assert states.glance(message, may_read=False) is None
+    assert states.glance(message, may_read=True) == "secret"
+
+
+def test_moved_offsets_are_messages_again_and_messages_skipped() -> None:
+    changes: list[dict[str, Any]] = [
+        {"before": 10, "after": 4},
+        {"before": 0, "after": 3},
+        {"before": None, "after": 9},
+    ]
+    assert states.moved(changes) == (6, 3, 3)
+
+
+def test_the_life_of_a_message_is_told_in_the_order_of_time() -> None:
+    message = {"topic": "T", "broker": "b", "queue_id": 0, "queue_offset": 1}
+    history = {
+        "found": True,
+        "copies": [
+            {"kind": "dead", "waits": False, "message": {**message, "stored_at": "2026-01-02"}},
+            {"kind": "stored", "waits": False, "message": {**message, "stored_at": "2026-01-01"}},
+        ],
+    }
+    steps = states.life_of(history)
+    assert [step["text"] for step in steps] == ["Stored in its topic", "Given up as a dead letter"]
+    assert states.message_state(history).word == "dead letter"
+    assert states.message_state({"found": False}).word == "not found"
+
+
+def test_a_chart_is_drawn_as_lines_and_as_numbers() -> None:
+    drawn = states.drawn([(0.0, 1.0, 2.0), (2.0, 3.0, 0.0)])
+    assert msgspec.json.decode(drawn["series"])["times"] == [0, 2]
+    assert all(line["points"].startswith("0.0,") for line in drawn["lines"])
+    assert states.drawn([])["times"] == []

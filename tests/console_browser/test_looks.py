@@ -1,0 +1,136 @@
+"""Every page in a real browser: narrow and wide, light and dark, in both languages, by keyboard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from aerobee.admin import GroupConfig
+from aerobee.blocking import Message
+from tests.console_browser.conftest import NARROW, WIDE, opened
+from tests.kit.chromium import hindrances
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from aerobee.blocking import AdminClient, Producer
+    from tests.kit.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.service
+
+PAGES = (
+    "/",
+    "/groups",
+    "/group?name=lookers",
+    "/topics?system=yes",
+    "/topic?name=Looked",
+    "/messages?topic=Looked",
+    "/message?topic=Looked&id={message}",
+    "/dead",
+    "/letters?group=lookers",
+    "/clients",
+    "/reset?group=lookers&topic=Looked&where=first",
+    "/replication",
+    "/settings",
+    "/setting?key=deleteWhen",
+    "/audit",
+    "/users",
+    "/topic/new",
+    "/topic/delete?name=Looked",
+    "/group/pause?name=lookers",
+)
+LOOKS = (
+    (WIDE, "light", "en"),
+    (WIDE, "dark", "zh"),
+    (NARROW, "light", "zh"),
+    (NARROW, "dark", "en"),
+)
+FIRST_LOAD_MAX_BYTES = 150_000
+
+
+@pytest.fixture(scope="module")
+def message(admin: AdminClient, producer: Producer) -> str:
+    """The id of a message; a topic and a group to look at."""
+    admin.create_topic("Looked", queues=2)
+    admin.create_group(GroupConfig(name="lookers"))
+    sent = producer.send(Message("Looked", b'{"a": 1}', keys=["k"], tag="t"))
+    admin.reset_offsets("lookers", "Looked", 0)
+    return sent.message_id
+
+
+@pytest.mark.parametrize(("width", "colours", "language"), LOOKS)
+def test_every_page_fits_and_hinders_nobody(
+    browser: Browser, broker: BrokerProcess, message: str, width: int, colours: str, language: str
+) -> None:
+    with opened(browser, broker, width=width, colours=colours, language=language) as page:
+        for path in PAGES:
+            page.goto(path.format(message=message))
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert page.locator("h1").count() == 1, path
+            assert not hindrances(page), path
+            lang = page.locator("html").get_attribute("lang")
+            assert lang == ("zh-CN" if language == "zh" else "en")
+
+
+def test_language_and_colours_are_chosen_and_kept(page: Page) -> None:
+    page.get_by_role("link", name="中文").click()
+    expect(page.locator("h1")).to_have_text("概览")
+    page.get_by_role("link", name="深色").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.goto("/groups")
+    expect(page.locator("h1")).to_have_text("消费者组")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_a_narrow_window_has_its_navigation_behind_a_button(
+    browser: Browser, broker: BrokerProcess
+) -> None:
+    with opened(browser, broker, width=NARROW) as page:
+        topics = page.get_by_role("link", name="Topics")
+        expect(topics).to_be_hidden()
+        page.get_by_role("button", name="Menu").focus()
+        page.keyboard.press("Enter")
+        expect(topics).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(topics).to_be_hidden()
+
+
+def test_the_keyboard_reaches_the_page_the_navigation_and_what_is_on_it(page: Page) -> None:
+    page.goto("/groups")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the page")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Part of a name")).to_be_focused()
+    page.goto("/groups")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == "Topics":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Topics")
+
+
+def test_every_page_works_without_scripts(
+    browser: Browser, broker: BrokerProcess, message: str
+) -> None:
+    with opened(browser, broker, scripts=False) as page:
+        page.click("text=Find messages")
+        page.get_by_label("Topic", exact=True).fill("Looked")
+        page.get_by_label("Key", exact=True).fill("k")
+        page.get_by_role("button", name="Find", exact=True).click()
+        page.locator("tbody a").click()
+        expect(page.locator("pre.content")).to_contain_text('"a": 1')
+        page.click("text=Sign out")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_the_first_load_is_small(page: Page) -> None:
+    page.goto("/")
+    sizes = page.evaluate(
+        "performance.getEntries().map(entry => entry.decodedBodySize || 0)"
+        ".reduce((sum, size) => sum + size, 0)"
+    )
+    assert 0 < sizes <= FIRST_LOAD_MAX_BYTES

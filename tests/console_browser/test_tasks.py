@@ -1,0 +1,240 @@
+"""What an operator does, done by clicking in a real browser at a real broker."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from aerobee.admin import GroupConfig
+from aerobee.blocking import ConsumeFrom, Message, PushConsumer, Reject
+from aerobee.store.format.system_names import DLQ_PREFIX
+from tests.broker.console.conftest import ROOT
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from playwright.sync_api import Page
+
+    from aerobee.blocking import AdminClient, Producer, ReceivedMessage
+    from tests.kit.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.service
+
+WITHIN_S = 60.0
+TICK_MS = 30_000.0
+"""A list is some seconds old at most; a busy machine makes it more."""
+
+
+def button(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def link(page: Page, name: str) -> None:
+    page.get_by_role("link", name=name, exact=True).first.click()
+
+
+def until_shown(page: Page, path: str, text: str) -> None:
+    """Load a page until it shows a text: lists are made on a tick."""
+
+    def shown() -> bool:
+        page.goto(path)
+        return page.get_by_text(text).count() > 0
+
+    eventually(shown, within_s=WITHIN_S, what=f"{path} shows {text}")
+
+
+def test_a_lost_message_is_found_by_its_key(
+    page: Page, admin: AdminClient, producer: Producer
+) -> None:
+    admin.create_topic("Found", queues=2)
+    for number in range(5):
+        producer.send(Message("Found", f"body-{number}".encode(), keys=[f"order-{number}"]))
+    link(page, "Find messages")
+    page.get_by_label("Topic", exact=True).fill("Found")
+    page.get_by_label("Key", exact=True).fill("order-3")
+    button(page, "Find")
+    expect(page.get_by_role("heading", name="1 message")).to_be_visible()
+    page.locator("tbody a").click()
+    expect(page.locator("pre.content")).to_have_text("body-3")
+    expect(page.get_by_role("heading", name="Its life")).to_be_visible()
+
+
+def test_the_overview_leads_to_why_a_group_stands(
+    page: Page, admin: AdminClient, producer: Producer
+) -> None:
+    admin.create_topic("Unread", queues=1)
+    admin.create_group(GroupConfig(name="standing"))
+    admin.reset_offsets("standing", "Unread", 0)
+    for _ in range(4):
+        producer.send(Message("Unread", b"x"))
+    until_shown(page, "/", "group standing has no member online")
+    row = page.locator(".findings li").filter(has_text="group standing")
+    row.get_by_role("link", name="See why").click()
+    expect(page.get_by_role("heading", name="standing", exact=True)).to_be_visible()
+    expect(page.locator(".findings .text").first).to_contain_text("member")
+    expect(page.locator("tbody tr").first).to_contain_text("nobody")
+
+
+def test_of_a_hundred_dead_letters_three_fail_and_each_has_its_result(
+    page: Page, admin: AdminClient, broker: BrokerProcess, producer: Producer
+) -> None:
+    admin.create_topic("Back", queues=1)
+    admin.create_topic("Gone", queues=1)
+    admin.create_group(GroupConfig(name="givers"))
+    letters = f"{DLQ_PREFIX}givers"
+
+    def all_dead() -> bool:
+        return letters in admin.topics() and admin.describe_topic(letters).messages == 100
+
+    def refuse(messages: Sequence[ReceivedMessage]) -> None:
+        raise Reject("no")
+
+    givers = PushConsumer(
+        "givers", broker.namesrv_address, credentials=ROOT, start_from=ConsumeFrom.FIRST
+    )
+    givers.subscribe("Back", handler=refuse)
+    givers.subscribe("Gone", handler=refuse)
+    with givers:
+        for topic, count in (("Back", 97), ("Gone", 3)):
+            for number in range(count):
+                producer.send(Message(topic, b"{}", keys=[f"{topic}-{number}"], tag="refund"))
+        eventually(all_dead, within_s=WITHIN_S, what="a hundred dead letters")
+    admin.delete_topic("Gone")
+    until_shown(page, "/dead", "givers")
+    link(page, "givers")
+    page.get_by_label("All letters of this page").check()
+    button(page, "Send again …")
+    expect(page.get_by_role("alert").or_(page.get_by_role("status")).first).to_contain_text(
+        "100 dead letters are sent again"
+    )
+    button(page, "Send again")
+    expect(page.locator(".notice").first).to_contain_text("97 done, 3 failed", timeout=120_000)
+    failed = page.locator("tbody tr").filter(has_text="failed")
+    expect(failed).to_have_count(3)
+    expect(failed.first).to_contain_text("Gone")
+    assert admin.describe_topic("Back").messages == 97 + 97
+
+
+def test_a_reset_says_what_it_will_do_and_does_that(
+    page: Page, admin: AdminClient, producer: Producer
+) -> None:
+    admin.create_topic("Again", queues=1)
+    admin.create_group(GroupConfig(name="repeaters"))
+    for _ in range(7):
+        producer.send(Message("Again", b"x"))
+    admin.reset_offsets("repeaters", "Again", 7)
+    link(page, "Move offsets")
+    page.get_by_label("Group", exact=True).fill("repeaters")
+    page.get_by_label("Topic", exact=True).fill("Again")
+    page.get_by_label("To", exact=True).select_option("first")
+    button(page, "Show what would move")
+    expect(page.locator(".notice")).to_contain_text(
+        "7 messages of 1 queues will be delivered again."
+    )
+    (queue,) = admin.consumer_lag("repeaters").queues
+    assert queue.consumer_offset == 7
+    button(page, "Move the offsets")
+    expect(page.locator(".notice")).to_contain_text("7 messages of 1 queues are delivered again.")
+    (queue,) = admin.consumer_lag("repeaters").queues
+    assert queue.consumer_offset == 0
+
+
+def test_a_setting_is_changed_and_the_audit_says_by_whom(page: Page, admin: AdminClient) -> None:
+    link(page, "Settings")
+    page.get_by_label("Part of a key or its meaning").fill("deleteWhen")
+    button(page, "Show")
+    page.locator("tbody tr").filter(has_text="deleteWhen").get_by_role("link").click()
+    page.get_by_label("Value").fill("05")
+    button(page, "Change …")
+    expect(page.locator(".notice")).to_contain_text("deleteWhen is 04 and becomes 05")
+    button(page, "Change it")
+    expect(page.locator(".notice")).to_contain_text("deleteWhen is 05 now")
+    assert admin.broker_config()["deleteWhen"] == "05"
+    link(page, "Who changed what")
+    row = page.locator("tbody tr").filter(has_text="UPDATE_BROKER_CONFIG").first
+    expect(row).to_contain_text("root")
+    expect(row).to_contain_text("deleteWhen")
+
+
+def test_a_user_gets_rights_on_one_topic(page: Page, admin: AdminClient) -> None:
+    link(page, "Users and rights")
+    page.get_by_label("Name", exact=True).fill("orders-service")
+    page.get_by_label("Secret").fill("a-long-secret")
+    button(page, "Create")
+    link(page, "Go on")
+    page.locator("#right-user").select_option("orders-service")
+    page.get_by_label("Name, or its begin with *").fill("Orders")
+    page.get_by_label("Pub").check()
+    button(page, "Grant")
+    link(page, "Go on")
+    expect(page.locator("tbody tr").filter(has_text="Topic:Orders")).to_contain_text("Pub")
+    (entry,) = admin.acl("orders-service")
+    assert (entry.resource, list(entry.actions)) == ("Topic:Orders", ["Pub"])
+
+
+def test_a_topic_is_followed_live(page: Page, admin: AdminClient, producer: Producer) -> None:
+    admin.create_topic("Live", queues=1)
+    page.goto("/topic?name=Live")
+    link(page, "Follow it live")
+    expect(page.locator("[data-state]")).to_have_text("live")
+    expect(page.get_by_text("No message yet")).to_be_visible()
+    producer.send(Message("Live", b"fresh from the press"))
+    expect(page.locator("tbody tr").first).to_contain_text("fresh from the press", timeout=TICK_MS)
+    expect(page.get_by_text("No message yet")).to_be_hidden()
+
+
+def test_a_client_is_found_and_its_connections_are_closed(
+    page: Page, admin: AdminClient, producer: Producer
+) -> None:
+    admin.create_topic("Noise", queues=1)
+    producer.send(Message("Noise", b"x"))
+    until_shown(page, "/clients?filter=web", "web")
+    page.locator("tbody a").first.click()
+    link(page, "Close its connections …")
+    expect(page.locator(".notice")).to_contain_text("Most clients connect again by themselves")
+    button(page, "Close them")
+    expect(page.locator(".notice").first).to_contain_text("are closed")
+    producer.send(Message("Noise", b"y"))
+
+
+def test_the_disk_has_a_forecast(page: Page) -> None:
+    expect(page.get_by_text("Disk used")).to_be_visible()
+    link(page, "Replication and store")
+    expect(page.get_by_text("Disk full in")).to_be_visible()
+    expect(page.locator("dl.pairs")).to_contain_text(re.compile(r"\d+ [GMT]iB free"))
+
+
+def test_a_topic_is_made_altered_and_deleted(page: Page, admin: AdminClient) -> None:
+    link(page, "Topics")
+    link(page, "New topic")
+    page.get_by_label("Name").fill("Short-lived")
+    page.get_by_label("Queues per broker").fill("3")
+    button(page, "Make it on every master")
+    link(page, "Go on")
+    link(page, "Change")
+    page.get_by_label("Queues per broker").fill("2")
+    button(page, "Change …")
+    button(page, "Change it")
+    link(page, "Go on")
+    assert len(admin.describe_topic("Short-lived").queues) >= 2
+    link(page, "Delete this topic …")
+    expect(page.locator(".notice")).to_contain_text("Nothing brings them back")
+    button(page, "Delete it")
+    assert "Short-lived" not in admin.topics()
+
+
+def test_a_group_is_paused_and_let_go_on(page: Page, admin: AdminClient) -> None:
+    admin.create_topic("Paused", queues=1)
+    admin.create_group(GroupConfig(name="sleepers"))
+    admin.reset_offsets("sleepers", "Paused", 0)
+    page.goto("/group/pause?name=sleepers")
+    button(page, "Pause")
+    assert not any(config.enabled for config in admin.describe_group("sleepers").configs.values())
+    until_shown(page, "/group?name=sleepers", "paused")
+    link(page, "Let it go on …")
+    button(page, "Let it go on")
+    assert all(config.enabled for config in admin.describe_group("sleepers").configs.values())
