@@ -106,6 +106,8 @@ async def administer() -> None:
         assert_type(await client.describe_group("g"), admin.GroupDescription)
         lag = assert_type(await client.consumer_lag("g"), admin.ConsumerLag)
         assert_type(lag.queues[0], admin.QueueLag)
+        past = assert_type(await client.lag_history("g"), admin.LagHistory)
+        assert_type(past.samples[0], admin.LagSample)
         assert_type(await client.consume_time_spans("g", "T"), list[admin.ConsumeTimeSpan])
         units = assert_type(await client.queue_units(lag.queues[0].queue, 0), admin.QueueUnits)
         assert_type(units.units[0], admin.QueueUnit)
