@@ -11,8 +11,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.remoting.server.route_table import OpenRequest
-    from aerobee.remoting.server.shared import SelectorContext
+    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.stats import RemotingStats
     from aerobee.remoting.wire.command import Command
+
+
+class CallerContext(Protocol):
+    """The time of callers, and what they share: a selector's, or that of our own requests."""
+
+    now: float
+    """When the current turn began; seconds of `monotonic`."""
+    turn_ends: float
+
+    @property
+    def shared(self) -> Shared:
+        """What all connections share."""
+
+    @property
+    def stats(self) -> RemotingStats:
+        """Counts of requests and their times."""
+
+    def serve_run(self) -> None:
+        """Serve the requests that wait to be served together."""
 
 
 class Caller(Asker, Hashable, Protocol):
@@ -46,8 +66,8 @@ class Caller(Asker, Hashable, Protocol):
         """Its address as records have it."""
 
     @property
-    def context(self) -> SelectorContext:
-        """What the connections of its selector share."""
+    def context(self) -> CallerContext:
+        """What it shares with others of its selector."""
 
     @property
     def postponed(self) -> bool:
