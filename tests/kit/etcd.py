@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,14 @@ def _unpack(unpacked: Path) -> None:
     half = unpacked.with_suffix(".part")
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir()
-    run_tool(["apt-get", "-q", "download", PACKAGE], FETCH_WITHIN_S, at=half)
+    download = ("apt-get", "-q", "download", PACKAGE)
+    first = subprocess.run(
+        download, capture_output=True, cwd=half, timeout=FETCH_WITHIN_S, check=False
+    )
+    if first.returncode:
+        # A new machine has no list of packages, or an old one.
+        run_tool(["apt-get", "update", "-qq"], FETCH_WITHIN_S)
+        run_tool(list(download), FETCH_WITHIN_S, at=half)
     (package,) = half.glob("*.deb")
     run_tool(["dpkg", "-x", str(package), str(half)], FETCH_WITHIN_S)
     package.unlink()
