@@ -156,7 +156,8 @@ class Console:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise Failure(404, "not_found", f"there is no operation {name:.80}")
-        if operation.changes and not viewer.may_write:
+        # What is not confirmed asks, or only says what it would do.
+        if operation.changes and confirmed and not viewer.may_write:
             raise Failure(403, "read_only", NOBODY_CHANGES)
         with trio.move_on_after(CALL_S):
             return await trio.to_thread.run_sync(

@@ -14,12 +14,13 @@ import pytest
 from aerobee import ConsumeFrom
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.broker.console.commands import parameters_of
 from aerobee.broker.console.operations import GET, OPERATIONS
 from tests.broker.console.conftest import ROOT, SECRET, client_of
 
 if TYPE_CHECKING:
     from tests.kit.broker_process import BrokerProcess
-    from tests.kit.console_client import ConsoleClient
+    from tests.kit.console_client import Answer, ConsoleClient
 
 pytestmark = pytest.mark.service
 
@@ -116,25 +117,18 @@ def test_a_reset_says_what_it_does_to_messages(
     assert {row["after"] for row in moved.value} == {0}
 
 
-@pytest.mark.parametrize("name", sorted(OPERATIONS))
-def test_a_user_without_rights_does_nothing(
-    broker: BrokerProcess, admin: AdminClient, stored: str, name: str
-) -> None:
-    """Each operation, with arguments that root could give."""
-    if not any(user.name == "nobody" for user in admin.users("nobody")):
-        admin.create_user("nobody", "nobodys-secret")
+def called(client: ConsoleClient, name: str, broker: str, **more: Any) -> Answer:
+    """Call an operation with arguments that root could give; of a change also `more`."""
     given: dict[str, Any] = {
         "name": "Orders", "topic": "Orders", "group": "billing", "source": "billing",
         "target": "billing", "to": "first", "identity": "Orders/vm/0@0", "client": "c",
-        "address": "127.0.0.1:1", "what": "files", "broker": admin.cluster_info().brokers[0].name,
+        "address": "127.0.0.1:1", "what": "files", "broker": broker,
         "allowed": "off", "user": "root", "action": "Pub", "actions": ["Get"],
         "resource": "Topic:Orders", "values": ["deleteWhen=05"], "key": "k", "id": "x",
     }  # fmt: skip
     operation = OPERATIONS[name]
     if name.startswith("group."):
         given["name"] = "billing"
-    from aerobee.broker.console.commands import parameters_of
-
     arguments = {
         key: value
         for key, value in given.items()
@@ -142,16 +136,78 @@ def test_a_user_without_rights_does_nothing(
     }
     path = operation.path.format_map({key: quote(str(value)) for key, value in given.items()})
     others = {key: value for key, value in arguments.items() if f"{{{key}}}" not in operation.path}
-    nobody = client_of(broker, ("nobody", "nobodys-secret"))
     if operation.method == GET:
         query = "&".join(f"{key}={quote(str(value))}" for key, value in others.items())
-        answer = nobody.get(f"{path}?{query}")
-    else:
-        if name == "users.create":
-            others["secret"] = "s"
-        answer = nobody.send(operation.method, path, **others, confirm=True)
+        return client.get(f"{path}?{query}")
+    if name == "users.create":
+        others["secret"] = "s"
+    return client.send(operation.method, path, **others, **more)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_a_user_without_rights_does_nothing(
+    broker: BrokerProcess, admin: AdminClient, stored: str, name: str
+) -> None:
+    if not any(user.name == "nobody" for user in admin.users("nobody")):
+        admin.create_user("nobody", "nobodys-secret")
+    nobody = client_of(broker, ("nobody", "nobodys-secret"))
+    answer = called(nobody, name, admin.cluster_info().brokers[0].name, confirm=True)
     if answer.status == 200:
         # It was told that it may not, place by place.
         assert not answer.document["complete"] or not answer.value
         return
     assert answer.status in (400, 403, 404, 409), answer
+
+
+# ── Previews ──
+
+CHANGES = sorted(name for name, operation in OPERATIONS.items() if operation.changes)
+
+
+@pytest.fixture(scope="module")
+def seen(open_broker: BrokerProcess) -> str:
+    """The name of a broker without users, which has a topic, a message, and a group at its end."""
+    with AdminClient(open_broker.namesrv_address) as admin:
+        admin.create_topic("Orders", queues=1)
+        with Producer(open_broker.namesrv_address, group="p") as producer:
+            producer.send(Message("Orders", b"x", keys=("k",)))
+        admin.create_group(GroupConfig(name="billing"))
+        admin.reset_offsets("billing", "Orders", ConsumeFrom.LAST)
+        return admin.cluster_info().brokers[0].name
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_not_confirmed_is_answered_without_users_and_changes_nothing(
+    anybody: ConsoleClient, seen: str, name: str
+) -> None:
+    before = anybody.get("/audit?limit=1000").value
+    answer = called(anybody, name, seen)
+    assert answer.status in (200, 400, 404, 409, 428), answer
+    assert anybody.get("/audit?limit=1000").value == before
+    assert called(anybody, name, seen, confirm=True).status == 403
+
+
+def test_a_dry_run_of_a_reset_needs_no_users(anybody: ConsoleClient, seen: str) -> None:
+    (row,) = anybody.send(
+        "POST", "/groups/billing/reset", topic="Orders", to="first", dry_run=True
+    ).value
+    assert (row["before"], row["after"]) == (1, 0)
+    page = anybody.request("GET", "/reset?group=billing&topic=Orders&where=first").body.decode()
+    assert "1 messages of 1 queues will be delivered again." in page
+    assert "This is a preview" in page
+    assert "Move the offsets</button>" not in page
+
+
+def test_a_dry_run_is_for_whoever_may_read(
+    broker: BrokerProcess, admin: AdminClient, stored: str
+) -> None:
+    admin.create_user("looker", "lookers-secret")
+    admin.grant("looker", "Topic:Orders", ["Get", "List"])
+    admin.grant("looker", "Group:billing", ["Get", "List"])
+    # Which groups there are is of the cluster.
+    admin.grant("looker", "Cluster:*", ["List"])
+    admin.reset_offsets("billing", "Orders", ConsumeFrom.LAST)
+    looker = client_of(broker, ("looker", "lookers-secret"))
+    given = {"topic": "Orders", "to": "first"}
+    assert looker.send("POST", "/groups/billing/reset", **given, dry_run=True).status == 200
+    assert looker.send("POST", "/groups/billing/reset", **given, confirm=True).status == 403
