@@ -7,7 +7,7 @@ from base64 import b64decode
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 COOKIE: Final = "aerobee_session"
 BODY_MAX: Final = 64 * 1024
 """Bytes of a request's body."""
+FORM_FIELDS_MAX: Final = 256
+"""Of a form, and of a query; the longest form has a field for each dead letter of a page."""
 NAME_MAX: Final = 128
 SECRET_MAX: Final = 256
 CREDENTIALS_MAX: Final = 1_024
@@ -36,6 +38,17 @@ HEADERS: Final = {
 """In every answer."""
 NOT_KEPT: Final = {"cache-control": "no-store"}
 """In answers that no cache may have: all but files."""
+
+
+def fields_of(body: bytes) -> list[tuple[str, str]]:
+    """The fields of a form in order. Raises: ValueError that says what is wrong with it."""
+    try:
+        text = body.decode()
+        if text.count("&") >= FORM_FIELDS_MAX:
+            raise ValueError(f"a form has at most {FORM_FIELDS_MAX} fields: choose fewer")
+        return parse_qsl(text, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("the form is no text in UTF-8") from None
 
 
 def host_name(host: str) -> str:

@@ -26,6 +26,7 @@ from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS
 from aerobee.broker.console.requests import (
     BODY_MAX,
     COOKIE,
+    FORM_FIELDS_MAX,
     HEADERS,
     NAME_MAX,
     NOT_KEPT,
@@ -33,6 +34,7 @@ from aerobee.broker.console.requests import (
     SECRET_MAX,
     basic_of,
     cookie,
+    fields_of,
     is_loopback,
     is_ours,
     is_same_site,
@@ -64,7 +66,6 @@ QUERY_MAX: Final = 8 * 1024
 HEADERS_MAX: Final = 16 * 1024
 """Bytes of all headers."""
 PAGES: Final = "aerobee.broker.console.pages.routes"
-FORM_FIELDS_MAX: Final = 128
 
 
 class Refusal(Exception):
@@ -155,11 +156,13 @@ class Guard:
         if kind not in (JSON, FORM) or (scope["path"].startswith(PREFIX) and kind != JSON):
             text = f"send {JSON}" if scope["path"].startswith(PREFIX) else f"send {FORM}"
             raise refusal(scope, Failure(415, "usage", text))
+        try:
+            fields = form_of(body) if kind == FORM else {}
+        except Failure as failure:
+            raise refusal(scope, failure) from None
         if viewer is None or not viewer.csrf:
             return
-        token = headers.get("x-csrf-token", "")
-        if not token and kind == FORM:
-            token = form_of(body).get("csrf", "")
+        token = headers.get("x-csrf-token", "") or fields.get("csrf", "")
         if not hmac.compare_digest(token.encode(), viewer.csrf.encode()):
             text = "the form is too old, or not from a page of the console: load it again"
             raise refusal(scope, Failure(403, "csrf", text))
@@ -202,12 +205,11 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def form_of(body: bytes) -> dict[str, str]:
-    """The fields of a form; of several with one name the last. Empty for what is none."""
+    """The fields of a form; of several with one name the last. Raises: Failure."""
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
-    except (UnicodeDecodeError, ValueError):
-        return {}
-    return {name: values[-1] for name, values in fields.items()}
+        return dict(fields_of(body))
+    except ValueError as error:
+        raise Failure(400, "usage", str(error)) from None
 
 
 def refusal(scope: Scope, failure: Failure) -> Refusal:

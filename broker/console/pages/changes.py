@@ -6,7 +6,7 @@ with `dry_run`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.console.pages.frame import Frame
     from aerobee.broker.console.viewers import Outcome
-
-LETTERS_MAX: Final = 1_000
-"""Of one order to send again."""
 
 
 class Changes:

@@ -7,12 +7,12 @@ that says what is wrong, with its status.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from aerobee.broker.console.pages.links import link
 from aerobee.broker.console.pages.rendering import LANGUAGES, Rendering
+from aerobee.broker.console.requests import fields_of
 from aerobee.broker.console.viewers import Failure, Viewer
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ NOBODY: Final = Viewer(address="")
 """The viewer of the page to sign in."""
 KEPT: Final = ("language", "theme")
 """Parameters that every page takes, and that its links do not hand on."""
-FIELDS_MAX: Final = 128
-"""Of a form; the longest has a field for each dead letter of a page."""
 
 
 class Entry(NamedTuple):
@@ -216,8 +214,6 @@ def turned(sort: str, column: str, falling: bool) -> str:
 async def form_of(request: Request) -> list[tuple[str, str]]:
     """The fields of a form in order. Raises: Failure."""
     try:
-        text = (await request.body()).decode()
-        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+        return fields_of(await request.body())
     except ValueError as error:
-        raise Failure(400, "usage", f"the form cannot be read: {error}") from None
-    return fields
+        raise Failure(400, "usage", str(error)) from None

@@ -10,6 +10,7 @@ from aerobee.broker.console.lists import arranged, query_of
 from aerobee.broker.console.operations import MESSAGES_MAX
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, viewer_of
+from aerobee.broker.console.pages.letters import LETTERS_MAX
 from aerobee.broker.console.pages.links import link
 from aerobee.broker.console.viewers import Failure
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 BEHIND_SHOWN: Final = 6
 FOUND: Final = 32
 """Messages of a search that names no number."""
-LETTERS_SHOWN: Final = 100
 TAIL: Final = 50
 """New messages that are shown of one tick; of more the newest."""
 ID_MAX_CHARACTERS: Final = 300
@@ -265,7 +265,7 @@ class Views:
         """The dead letters of one group."""
         query = Fields(request.query_params)
         group = query.needed("group")
-        given: dict[str, Any] = {"group": group, "max": LETTERS_SHOWN}
+        given: dict[str, Any] = {"group": group, "max": LETTERS_MAX}
         if query["tag"]:
             given["tag"] = [query["tag"]]
         if query["key"]:
@@ -274,7 +274,12 @@ class Views:
             given["open"] = True
         outcome = await self._console.call(viewer_of(request), "dlq.list", given)
         return await self._frame.show(
-            request, "letters.html", here="/dead", group=group, letters=outcome.value or []
+            request,
+            "letters.html",
+            here="/dead",
+            group=group,
+            letters=outcome.value or [],
+            most=LETTERS_MAX,
         )
 
     # ── Clients ──

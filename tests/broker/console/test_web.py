@@ -243,6 +243,22 @@ def test_a_browser_logs_in_and_out(broker: BrokerProcess) -> None:
     assert browser.get("/me").status == 401
 
 
+@pytest.mark.parametrize(("letters", "status"), [(200, 400), (300, 400), (2, 404)])
+def test_a_form_with_many_fields_is_told_what_is_wrong(
+    broker: BrokerProcess, letters: int, status: int
+) -> None:
+    """200 are more than a page sends, 300 more than any form has; the token is the last field."""
+    browser = client_of(broker)
+    login = browser.form("/login", f"name=root&secret={SECRET}")
+    browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+    csrf = browser.get("/me").value["csrf"]
+    chosen = "&".join(f"id=T/b/0@{number}" for number in range(letters))
+    answer = browser.form("/letters/resend", f"group=g&what=redrive&{chosen}&csrf={csrf}")
+    assert answer.status == status
+    said = {200: "choose 1 to 100 letters", 300: "at most 256 fields", 2: "no broker knows"}
+    assert said[letters] in answer.body.decode()
+
+
 def test_the_login_goes_nowhere_else(broker: BrokerProcess) -> None:
     browser = client_of(broker)
     for page in ("//evil.example", "https://evil.example", "/\\evil.example", "/%0d%0ax:y"):
