@@ -7,14 +7,17 @@ groups have not consumed, within its time limit. Source of the lag in messages: 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import trio
 
 from aerobee.broker.console.snapshot import Snapshot
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
 from aerobee.broker.core.names import is_system_group
 from aerobee.broker.process.host import build
+from aerobee.client.steps.admin.topics import instant
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
@@ -23,6 +26,7 @@ from aerobee.store.space.watermark import used_percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aerobee.broker.consumers.clients import ClientConnection
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.figures import Backlog, Sources
@@ -58,6 +62,13 @@ class Waiting(NamedTuple):
     in_flight: int = 0
 
 
+class Requests(NamedTuple):
+    """How many requests had come on each connection, by its number, at a time."""
+
+    at: float
+    counts: dict[int, int]
+
+
 class Looking:
     """Gives the newest snapshot to all that look."""
 
@@ -65,6 +76,7 @@ class Looking:
         self._tables = tables
         self._newest: Snapshot | None = None
         self._made = -math.inf
+        self._requests = Requests(-math.inf, {})
         self._lock = trio.Lock()
 
     async def snapshot(self) -> Snapshot:
@@ -74,7 +86,9 @@ class Looking:
             if self._newest is None or clock.monotonic() - self._made > TICK_S:
                 began = clock.monotonic()
                 backlog = await self._tables.sources.read_backlog()
-                self._newest = await Pass(self._tables, backlog, began).run()
+                look = Pass(self._tables, backlog, began, self._requests)
+                self._newest = await look.run()
+                self._requests = look.requests
                 self._made = clock.monotonic()
             return self._newest
 
@@ -82,13 +96,16 @@ class Looking:
 class Pass:
     """One pass over the tables."""
 
-    def __init__(self, tables: Tables, backlog: Backlog, began: float) -> None:
+    def __init__(self, tables: Tables, backlog: Backlog, began: float, before: Requests) -> None:
         self._core, self._topics, self._consumers, self._sources, self._sampling = tables
         self._backlog = backlog
         self._began = began
+        self._before = before
+        self.requests = Requests(began, {})
         self._turns = Turns()
         self._groups_of: dict[str, set[str]] = {}
         self._dead: dict[str, int] = {}
+        self._last: dict[str, str | None] = {}
         self._retries: dict[str, int] = {}
         self._bytes_per_s = 0.0
 
@@ -111,7 +128,7 @@ class Pass:
             groups=groups,
             clients=clients,
             dead_letters=[
-                {"group": group, "letters": letters, "last": None}
+                {"group": group, "letters": letters, "last": self._last[group]}
                 for group, letters in sorted(self._dead.items())
             ],
         )
@@ -195,6 +212,7 @@ class Pass:
             messages = await self._messages(config)
             if name.startswith(DLQ_PREFIX) and messages:
                 self._dead[name.removeprefix(DLQ_PREFIX)] = messages
+                self._last[name.removeprefix(DLQ_PREFIX)] = await self._last_stored(config)
             growth = self._sampling.samples.growth("TOPIC_PUT", name)
             self._bytes_per_s += growth.bytes_per_s if growth else 0.0
             rows.append(
@@ -213,6 +231,23 @@ class Pass:
                 }
             )
         return rows
+
+    async def _last_stored(self, config: TopicConfig) -> str | None:
+        """When the newest message of a topic was stored, as commands print it; None: not known."""
+        store, name = self._core.store, config.topic_name
+        newest_ms = -1
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            await self._turns.give_way()
+            last = store.max_offset(name, queue_id) - 1
+            if last < max(0, store.min_offset(name, queue_id)):
+                continue
+            call = partial(store.store_time, name, queue_id, last)
+            try:
+                newest_ms = max(newest_ms, await store.complete(call))
+            except OSError:
+                return None
+        newest = instant(newest_ms)
+        return None if newest is None else msgspec.to_builtins(newest)
 
     def _kind(self, name: str) -> str:
         if name.startswith(RETRY_PREFIX):
@@ -251,10 +286,19 @@ class Pass:
                         "language": client.language,
                         "version": describe(client.version),
                         "broker": broker,
+                        "requests_per_s": self._requests_per_s(client.connection),
                         "silent_s": max(0.0, now_ms - client.last_update_ms) / 1000,
                     }
                 )
         return rows
+
+    def _requests_per_s(self, connection: ClientConnection) -> float | None:
+        """Requests of a connection since the last look; None: it was not there then."""
+        self.requests.counts[connection.id] = connection.requests
+        before = self._before.counts.get(connection.id)
+        if before is None:
+            return None
+        return (connection.requests - before) / (self._began - self._before.at)
 
     # ── The whole ──
 

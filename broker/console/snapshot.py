@@ -39,7 +39,8 @@ class Snapshot:
     """group, members, lag, lag_s, in_flight, per_s, model, topics, enabled, retries, dead_letters,
     system."""
     clients: Sequence[Mapping[str, Any]]
-    """kind, group, client, address, language, version, broker, silent_s."""
+    """kind, group, client, address, language, version, broker, requests_per_s (of its connection,
+    since the last look), silent_s."""
     dead_letters: Sequence[Mapping[str, Any]]
     """group, letters, last."""
 

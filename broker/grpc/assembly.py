@@ -92,7 +92,7 @@ class OwnChannel:
         self.address = self.local_address = "127.0.0.1:0"
         self.listener = "grpc"
         self.accounts: frozenset[str] = frozenset()
-        self.held = 0
+        self.held = self.requests = 0
         self.paused = self.stalled = False
         self.context = OwnContext(shared)
 

@@ -68,7 +68,6 @@ class Caller:
         "on_close",
         "postponed",
         "queued",
-        "requests",
         "signer",
         "working",
     )
@@ -87,7 +86,6 @@ class Caller:
         self.working = 0
         self.queued: deque[tuple[Waiting, Pool]] = deque()
         self.on_close: list[Callable[[Any, str], None]] = []
-        self.requests = 1
         self._held = 0
 
     # ── What its channel knows ──
@@ -97,6 +95,12 @@ class Caller:
         """The number of its connection."""
         number: int = self.channel.id
         return number
+
+    @property
+    def requests(self) -> int:
+        """Requests that have come on its connection, which others may share."""
+        requests: int = self.channel.requests
+        return requests
 
     @property
     def address(self) -> str:
@@ -194,6 +198,7 @@ class Caller:
             proof=self.signer.proof,
             arrived=monotonic(),
         )
+        self.channel.requests += 1
         self.door.request(self, command, own=own)
 
     def ask_or_refuse(

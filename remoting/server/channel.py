@@ -100,6 +100,7 @@ class Channel:
         "on_close",
         "out",
         "reading",
+        "requests",
         "serving",
         "sock",
         "state",
@@ -129,6 +130,8 @@ class Channel:
         """What was read and not served, in the form that its serving gives it."""
         self.left_bytes: LeftBytes | None = None  # behind that, and not split into messages
         self.accounts: frozenset[str] = frozenset()  # whose requests the gate has seen on it
+        self.requests = 0
+        """How many have come on it."""
         self.held = 0
         """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0

@@ -61,7 +61,6 @@ class Connection(Channel):
         "decoder",
         "encoding",
         "queued",
-        "requests",
         "worker",
         "working",
     )
@@ -77,7 +76,6 @@ class Connection(Channel):
         self.working = 0
         self.queued: deque[tuple[Waiting, Pool]] = deque()
         self.encoding = 0
-        self.requests = 0
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
         self._announce: int | None = None
@@ -196,7 +194,6 @@ class Connection(Channel):
 
     def announce(self, command: Command) -> None:
         """On the first request: if it offers MSGPACK headers, mark its answer to grant them."""
-        self.requests = 1
         try:
             asked = MSGPACK_OFFER in command.ext_fields().items()
         except HeaderError:

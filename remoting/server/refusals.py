@@ -177,6 +177,7 @@ def _answer(
     connection.put(b"".join(answers))
     stats = context.stats
     stats.requests += count
+    connection.requests += count
     stats.requests_refused += count
     pool.timed_out += count
     kind = (int(route.header.code), SYSTEM_BUSY, False, SUCCESS_RESULT)

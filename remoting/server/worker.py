@@ -272,6 +272,7 @@ class Worker:
         if not connection.requests:
             connection.announce(command)
             context.shared.heard(connection)
+        connection.requests += 1
         route = self._admitted(connection, command)
         if route is None:
             return 1
@@ -295,6 +296,7 @@ class Worker:
         count = self._call(connection, command, arrived, route, rest=rest)
         if count > 1:
             self._stats.requests += count - 1
+            connection.requests += count - 1
             pool.served += count - 1
         return count
 

@@ -56,6 +56,7 @@ class Peer:
         self.host = bytes((127, 0, 0, 1, 0, 0, 0xC3, 0x50))
         self.accounts: frozenset[str] = frozenset()
         self.paused = False
+        self.requests = 0
         self.told: list[tuple[int, Any]] = []
         self.bodies: list[bytes] = []
         self.answers: list[Answer] = []

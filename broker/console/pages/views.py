@@ -285,8 +285,9 @@ class Views:
     # ── Clients ──
 
     async def clients(self, request: Request) -> Response:
-        """All clients that are connected."""
+        """All clients that are connected, the busiest first."""
         rows = (await self._console.snapshot()).clients_of(viewer_of(request))
+        rows.sort(key=lambda row: -(row["requests_per_s"] or 0))
         return await self._frame.show(
             request,
             "clients.html",

@@ -23,6 +23,7 @@ class FakeConnection:
     host: bytes = b""
     accounts: frozenset[str] = frozenset()
     paused: bool = False
+    requests: int = 0
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
         raise AssertionError("nobody is told")

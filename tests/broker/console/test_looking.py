@@ -1,0 +1,95 @@
+"""What the lists of the console say of a running broker."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.admin import GroupConfig
+from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.store.format.system_names import DLQ_PREFIX
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kit.broker_process import BrokerProcess
+    from tests.kit.console_client import ConsoleClient
+
+pytestmark = pytest.mark.service
+
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def admin(open_broker: BrokerProcess) -> Iterator[AdminClient]:
+    with AdminClient(open_broker.namesrv_address) as admin:
+        yield admin
+
+
+@contextmanager
+def sending(producer: Producer, topic: str) -> Iterator[None]:
+    """A producer that sends as fast as it can."""
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.is_set():
+            producer.send(Message(topic, b"x"))
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_client_that_sends_most_is_found(
+    open_broker: BrokerProcess, anybody: ConsoleClient, admin: AdminClient
+) -> None:
+    admin.create_topic("Noise", queues=1)
+    where = open_broker.namesrv_address
+    with (
+        Producer(where, group="noisy") as noisy,
+        Producer(where, group="quiet") as quiet,
+    ):
+        quiet.send(Message("Noise", b"x"))
+        with sending(noisy, "Noise"):
+
+            def rates() -> dict[str, Any] | None:
+                rows = anybody.get("/clients?sort=-requests_per_s").value
+                rates = {row["group"]: row["requests_per_s"] for row in rows}
+                return rates if rates.get("noisy") and rates.get("quiet") is not None else None
+
+            found = eventually(rates, within_s=WITHIN_S, what="rates of both")
+    assert found is not None
+    assert found["noisy"] > found["quiet"]
+    assert [*found].index("noisy") < [*found].index("quiet")
+
+
+def test_the_newest_dead_letter_has_its_time(
+    open_broker: BrokerProcess, anybody: ConsoleClient, admin: AdminClient
+) -> None:
+    letters = f"{DLQ_PREFIX}givers"
+    admin.create_group(GroupConfig(name="givers"))
+    admin.create_topic(letters, queues=2)
+    with Producer(open_broker.namesrv_address, group="p") as producer:
+        for number in range(4):
+            producer.send(Message(letters, b"%d" % number))
+
+    def row() -> dict[str, Any] | None:
+        rows = anybody.get("/dlq?filter=givers").value
+        return rows[0] if rows and rows[0]["letters"] == 4 else None
+
+    found = eventually(row, within_s=WITHIN_S, what="the row of four letters")
+    times = [queue.last_stored_at for queue in admin.describe_topic(letters).queues]
+    newest = max(time for time in times if time is not None)
+    assert found == {
+        "group": "givers",
+        "letters": 4,
+        "last": newest.isoformat().replace("+00:00", "Z"),
+    }
