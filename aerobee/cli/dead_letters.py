@@ -100,6 +100,7 @@ class DeadLetters:
         self.topic = f"{DLQ_PREFIX}{group}"
         self.namespace = namespace
         self.marks = Marks(admin, group, namespace)
+        self._left: set[MessageQueue] = set()
 
     def read(self, after: Mapping[MessageQueue, int] | None = None) -> Iterator[ReceivedMessage]:
         """The letters, queue by queue, from the offsets in `after` on.
@@ -126,9 +127,13 @@ class DeadLetters:
             if (again or not self.marks.covers(letter)) and choice.takes(letter, self.namespace):
                 yield letter
 
+    def leave(self, letter: ReceivedMessage) -> None:
+        """Note that a letter is not done: none behind it in its queue passes it by."""
+        self._left.add(letter.queue)
+
     def settle(self, letter: ReceivedMessage, choice: Choice) -> None:
         """Note that a letter is done: with all before it, or alone where it was picked out."""
-        if choice.is_all:
+        if choice.is_all and letter.queue not in self._left:
             self.marks.pass_by(letter)
         elif not self.marks.covers(letter):
             self.marks.pick(letter)

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.border import DONE, FAILED, complain, explained, reason_of
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out
 from aerobee.cli.dead_letters import (
@@ -25,6 +26,7 @@ from aerobee.cli.surroundings import confirm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.blocking import Producer
     from aerobee.client.message import Message, ReceivedMessage
 
 TOPIC_OPTION = click.option(
@@ -159,18 +161,18 @@ def redrive(
     yes: bool,
     connection: Connection,
     output: Output,
-) -> None:
+) -> int:
     """Send the dead letters of GROUP again, to where they came from.
 
-    Which are done is kept, so a second run sends only what is new. A run that is killed may send
-    its last letter twice.
+    Which are done is kept, so a second run sends only what is new. A letter that fails stays as it
+    was, and the others are sent. A run that is killed may send its last letter twice.
 
     Example: aerobee dlq redrive billing --tag refund --yes
     """
     namespace = connection.namespace
     with dead_letters(connection, group, output) as letters:
         if letters is None:
-            return
+            return DONE
         chosen = islice(letters.chosen(choice, again=again), most)
         if not yes:
             rows = [
@@ -179,17 +181,51 @@ def redrive(
             ]
             output.rows(rows)
             output.say(f"{len(rows)} letters would be sent again; --yes does it")
-            return
+            return DONE
+        results: list[dict[str, Any]] = []
+        sent = failed = 0
         with connection.producer() as producer, progress(None, "sending") as advance:
-            sent = 0
             for letter in chosen:
-                producer.send(copy_of(letter, to_topic or origin(letter, namespace)))
-                letters.settle(letter, choice)
-                sent += 1
+                to = to_topic or origin(letter, namespace)
+                problem = resent(producer, letters, letter, to, choice)
+                sent, failed = sent + (not problem), failed + bool(problem)
+                if output.for_programs:
+                    results.append({"place": place_of(letter), "to": to, "problem": problem})
+                elif problem:
+                    complain(f"{place_of(letter)}: {problem}")
                 advance(1)
     if output.for_programs:
-        output.record({"sent": sent})
-    output.say(f"{sent} letters sent again")
+        output.record({"sent": sent, "failed": failed, "letters": results})
+    output.say(f"{sent} letters sent again{f', {failed} failed' if failed else ''}")
+    return FAILED if failed else DONE
+
+
+def resent(
+    producer: Producer,
+    letters: DeadLetters,
+    letter: ReceivedMessage,
+    to: str | None,
+    choice: Choice,
+) -> str | None:
+    """Send one letter again, and note that; what was wrong, where it failed.
+
+    Raises: TransportError, NoNameServerError: the next one would fail as well.
+    """
+    from aerobee.errors import AerobeeError, NoNameServerError, TransportError
+
+    try:
+        producer.send(copy_of(letter, to))
+        letters.settle(letter, choice)
+    except click.ClickException as error:
+        problem = error.format_message()
+    except AerobeeError as error:
+        if isinstance(reason_of(error), (TransportError, NoNameServerError)):
+            raise
+        problem = explained(error)
+    else:
+        return None
+    letters.leave(letter)
+    return problem
 
 
 @dlq.command()

@@ -46,7 +46,7 @@ OF_SHELLS: Final = frozenset(
 TEXT_MAX: Final = 4_096
 """Characters of an argument; the new body of a dead letter may have BODY_MAX."""
 BODY_MAX: Final = 48 * 1024
-VALUES_MAX: Final = 64
+VALUES_MAX: Final = 128
 """Values of an argument that takes several."""
 STATUS: Final[tuple[tuple[type[AerobeeError], int, str], ...]] = (
     (PermissionDeniedError, 403, "forbidden"),

@@ -1,13 +1,12 @@
 """Pages on which dead letters are sent again, edited or dropped, with a result for each.
 
-Each letter is an order of its own, so that one that fails leaves the others as they are.
+All of them are one order; one that fails leaves the others as they are.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.console.commands import VALUES_MAX
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
@@ -46,11 +45,9 @@ class Letters:
             raise Failure(400, "usage", text("choose 1 to {most} letters", most=LETTERS_MAX))
         if form["confirmed"]:
             return await self._do(request, group, what, places)
-        rows: list[Mapping[str, Any]] = []
-        for first in range(0, len(places), VALUES_MAX):
-            given = {"group": group, "id": places[first : first + VALUES_MAX]}
-            outcome = await self._console.call(viewer_of(request), COMMANDS[what], given)
-            rows += outcome.value or []
+        given = {"group": group, "id": places}
+        outcome = await self._console.call(viewer_of(request), COMMANDS[what], given)
+        rows = outcome.value or []
         return await self._frame.show(
             request,
             "letters_ask.html",
@@ -63,18 +60,14 @@ class Letters:
         )
 
     async def _do(self, request: Request, group: str, what: str, places: Sequence[str]) -> Response:
-        viewer, text = viewer_of(request), self._frame.translator(request)
-        results = []
-        for place in places:
-            given = {"group": group, "id": [place]}
-            problem = ""
-            try:
-                outcome = await self._console.call(viewer, COMMANDS[what], given, confirmed=True)
-                if not _was_done(outcome.value):
-                    problem = text("it is no dead letter any more, or was sent again before")
-            except Failure as failure:
-                problem = failure.text
-            results.append({"place": place, "problem": problem, "said": ""})
+        text = self._frame.translator(request)
+        given = {"group": group, "id": places}
+        outcome = await self._console.call(
+            viewer_of(request), COMMANDS[what], given, confirmed=True
+        )
+        problems = problems_of(what, outcome.value)
+        gone = text("it is no dead letter any more, or was sent again before")
+        results = [{"place": place, "problem": problems.get(place, gone)} for place in places]
         failed = sum(1 for row in results if row["problem"])
         return await self._frame.show(
             request,
@@ -161,11 +154,10 @@ def _text_of(body: bytes | None) -> str | None:
         return None
 
 
-def _was_done(value: Any) -> bool:
-    """Whether a command for one letter found it."""
-    if isinstance(value, dict):
-        return bool(value.get("sent"))
-    return any(not row.get("problem") for row in value or ())
+def problems_of(what: str, value: Any) -> dict[str, str]:
+    """What was wrong with each letter that a command found, by its place; empty: nothing."""
+    rows = (value or {}).get("letters", ()) if what == "redrive" else value or ()
+    return {row["place"]: row.get("problem") or "" for row in rows}
 
 
 def _question(what: str, rows: Sequence[Mapping[str, Any]], text: Callable[..., str]) -> str:

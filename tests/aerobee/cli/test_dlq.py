@@ -53,22 +53,27 @@ def group(call: Call, connection: RawConnection, topic: str, space: str) -> str:
     for number in range(3):
         call("produce", topic, f"{number}", "--tag", "A", "--header", f"n={number}")
     for number in range(3):
-        (broker,) = call("cluster", "info", "--json").document
-        place = f"{topic}/{broker['broker']}/0@{number}"
-        found = call("message", "get", place, "--json").document
-        offset = int(offset_of(call, place), 16)
-        answer = connection.call(
-            CONSUMER_SEND_MSG_BACK,
-            {
-                "group": f"{space}{group}",
-                "offset": offset,
-                "delayLevel": STRAIGHT_TO_THE_DEAD,
-                "originMsgId": found["message_id"],
-                "originTopic": f"{space}{topic}",
-            },
-        )
-        assert answer.code == 0, answer.remark
+        give_up(call, connection, topic, number, space)
     return group
+
+
+def give_up(call: Call, connection: RawConnection, topic: str, number: int, space: str) -> None:
+    """Have the group give up one message of its topic."""
+    (broker,) = call("cluster", "info", "--json").document
+    place = f"{topic}/{broker['broker']}/0@{number}"
+    found = call("message", "get", place, "--json").document
+    offset = int(offset_of(call, place), 16)
+    answer = connection.call(
+        CONSUMER_SEND_MSG_BACK,
+        {
+            "group": f"{space}g-{topic}",
+            "offset": offset,
+            "delayLevel": STRAIGHT_TO_THE_DEAD,
+            "originMsgId": found["message_id"],
+            "originTopic": f"{space}{topic}",
+        },
+    )
+    assert answer.code == 0, answer.remark
 
 
 def offset_of(call: Call, place: str) -> str:
@@ -94,7 +99,8 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert call("dlq", "list", group, "--open", "--json").document == []
     other = f"{topic}-other"
     done = call("dlq", "redrive", group, "--again", "--to-topic", other, "--yes", "--json")
-    assert done.document == {"sent": 3}
+    assert (done.document["sent"], done.document["failed"]) == (3, 0)
+    assert {(row["to"], row["problem"]) for row in done.document["letters"]} == {(other, None)}
     assert len(call("message", "tail", other).out.splitlines()) == 3
     assert call("topic", "alter", f"%DLQ%{group}", "--perm", "w").code == 0
     done = call("dlq", "list", group)
@@ -176,3 +182,30 @@ def test_a_group_without_letters_is_no_error_and_an_unknown_one_is(call: Call, t
     for what in ("list", "redrive"):
         done = call("dlq", what, "nobody")
         assert (done.code, done.err) == (1, "aerobee: no broker knows group nobody\n")
+
+
+def test_a_letter_that_fails_stays_and_the_others_are_sent(
+    call: Call, connection: RawConnection, topic: str, group: str
+) -> None:
+    """The fourth does not say where it came from: the fifth behind it does not pass it by."""
+    three_letters(call, group)
+    letters = f"%DLQ%{group}"
+    assert call("produce", letters, "stray").code == 0
+    give_up(call, connection, topic, 0, "")
+
+    def five() -> bool:
+        return len(call("dlq", "list", group, "--json").document) == 5
+
+    eventually(five, within_s=WITHIN_S, what="five letters")
+    done = call("dlq", "redrive", group, "--yes", "--json")
+    assert done.code == 1
+    assert (done.document["sent"], done.document["failed"]) == (4, 1)
+    failed = [row for row in done.document["letters"] if row["problem"]]
+    assert all("does not say where it came from" in row["problem"] for row in failed)
+    open_ones = {row["place"] for row in call("dlq", "list", group, "--open", "--json").document}
+    assert open_ones == {row["place"] for row in failed}
+    again = call("dlq", "redrive", group, "--yes")
+    assert (again.code, again.out) == (1, "0 letters sent again, 1 failed\n")
+    assert failed[0]["place"] in again.err
+    assert call("dlq", "redrive", group, "--to-topic", topic, "--yes").code == 0
+    assert call("dlq", "list", group, "--open", "--json").document == []
