@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy.image import sbom
+from tests.console_browser.test_vendor import PINNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,11 +95,26 @@ def test_s18_the_bill_names_version_and_licence_of_everything() -> None:
     subject = bill["metadata"]["component"]
     assert subject["licenses"] == [{"expression": "Apache-2.0"}]
     listed: list[dict[str, Any]] = bill["components"]
-    assert [one["name"] for one in listed] == ["click", "msgspec", "trio"]
-    for one in listed:
+    names = [one["name"] for one in listed]
+    assert names == ["click", "msgspec", "trio", "htmx.org", "uplot"]
+    for one in listed[:3]:
         assert one["purl"] == f"pkg:pypi/{one['name']}@{found[one['name']].version}"
         assert one["licenses"]
     assert bill == json.loads(json.dumps(sbom.bill(found)))
+
+
+def test_s18_the_bill_names_the_scripts_that_browsers_get() -> None:
+    listed = sbom.vendored(sbom.VENDORED)
+    assert [(one["purl"], one["licenses"][0]["expression"]) for one in listed] == [
+        ("pkg:npm/htmx.org@4.0.1", "0BSD"),
+        ("pkg:npm/uplot@1.6.32", "MIT"),
+    ]
+    files = {
+        file["name"]: file["hashes"][0]["content"] for one in listed for file in one["components"]
+    }
+    assert files == {name: PINNED[name][1] for name in PINNED if not name.endswith(".LICENSE")}
+    kept = {path.name for path in sbom.VENDORED.iterdir() if path.suffix in (".js", ".css")}
+    assert files.keys() == kept
 
 
 def test_s18_a_bill_is_not_made_of_other_packages_than_the_locked(tmp_path: Path) -> None:

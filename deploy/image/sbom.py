@@ -2,13 +2,15 @@
 
     python deploy/image/sbom.py FILE
 
-It lists the distributions of the interpreter that runs it, and refuses an environment that is not
-what `requirements.lock` beside it says: a package too many, one too few, another version.
+It lists the distributions of the interpreter that runs it, and the scripts of the console. It
+refuses an environment that is not what `requirements.lock` beside it says: a package too many, one
+too few, another version.
 Standard library only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 LOCK = Path(__file__).with_name("requirements.lock")
 OURS = "aerobee"
+VENDORED = Path(__file__).parents[2] / "broker/console/pages/static/vendor"
+"""Scripts of others that browsers get, and a table of them in README.md."""
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` ([^,]+), [^|]+ \| (\S+) \|$", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
@@ -65,10 +70,34 @@ def component(name: str, found: Distribution) -> dict[str, Any]:
     }
 
 
+def vendored(folder: Path) -> list[dict[str, Any]]:
+    """The libraries for browsers that Aerobee brings with it, with the hashes of their files."""
+    libraries: dict[str, dict[str, Any]] = {}
+    for file, name, version, licence in ROW.findall((folder / "README.md").read_text("utf-8")):
+        purl = f"pkg:npm/{name}@{version}"
+        library = libraries.setdefault(
+            purl,
+            {
+                "type": "library",
+                "bom-ref": purl,
+                "name": name,
+                "version": version,
+                "purl": purl,
+                "licenses": [{"expression": licence}],
+                "components": [],
+            },
+        )
+        content = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        hashes = [{"alg": "SHA-256", "content": content}]
+        library["components"].append({"type": "file", "name": file, "hashes": hashes})
+    return [libraries[purl] for purl in sorted(libraries)]
+
+
 def bill(found: Mapping[str, Distribution]) -> dict[str, Any]:
     """The document: Aerobee as the subject, everything else as its components."""
     subject = component(OURS, found[OURS])
     others = [component(name, one) for name, one in sorted(found.items()) if name != OURS]
+    others += vendored(VENDORED)
     # Of what it lists, so that the same packages give the same document.
     named = " ".join([subject["purl"], *(one["purl"] for one in others)])
     return {
