@@ -29,7 +29,7 @@ def said() -> set[str]:
     texts = set(of_templates()) | set(of_modules())
     for table in (states.COPIES, states.PROGRESS):
         texts |= {state.word for state in table.values()}
-    texts |= {*states.TRACES.values(), *states.LABELS.values()}
+    texts |= {*states.TRACES.values(), *states.LABELS.values(), *states.TITLES.values()}
     for entry in NAVIGATION:
         texts |= {entry.label, entry.part}
     return texts - {""}

@@ -63,6 +63,41 @@ def worst(findings: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
+TITLES: Final = {
+    "behind": "It is behind",
+    "broadcast_disabled": "Broadcasting is not allowed",
+    "broadcasting": "It broadcasts",
+    "broker_not_readable": "The broker may not be read",
+    "broker_unreachable": "A broker does not answer",
+    "client_id_twice": "A client id is there twice",
+    "consumption_disabled": "The group is paused",
+    "dead_letters": "There are dead letters",
+    "late": "It is behind",
+    "lock_not_granted": "The lock of a queue is not granted",
+    "member_silent": "A member is silent",
+    "messages_expired": "Messages were deleted before they were read",
+    "no_member": "No member is online",
+    "nobody_online": "No member is online",
+    "not_pulling": "A member does not pull",
+    "offset_beyond_end": "An offset lies behind the end",
+    "order_differs": "Members differ in their order",
+    "paused": "The group is paused",
+    "queue_with_several_owners": "A queue has several owners",
+    "queue_without_owner": "A queue has no owner",
+    "rebalancing": "Queues are being shared out",
+    "refuses_sends": "Sends are refused",
+    "retries_wait": "Messages wait to be tried again",
+    "slave": "The slave does not follow",
+    "slave_behind": "A slave is behind",
+    "slow_handler": "A handler is slow or stands",
+    "strategies_differ": "Members share queues out differently",
+    "subscriptions_differ": "Members subscribe differently",
+    "topic_forbidden": "A topic is not allowed",
+    "topic_missing": "A topic is not there",
+    "topic_not_readable": "A topic may not be read",
+    "versions_differ": "Members have different versions",
+}
+"""What each kind of finding means, for languages in which the broker says nothing itself."""
 LABELS: Final = {"error": "error", "warning": "warning", "note": "note"}
 
 
@@ -72,7 +107,12 @@ def linked(findings: Iterable[Mapping[str, Any]], *, on_group: str = "") -> list
     `on_group`: the group whose page shows them, which is no way out.
     """
     return [
-        {**finding, **_way_out(finding, on_group), "label": LABELS[finding["severity"]]}
+        {
+            **finding,
+            **_way_out(finding, on_group),
+            "label": LABELS[finding["severity"]],
+            "title": TITLES.get(finding.get("kind", ""), ""),
+        }
         for finding in findings
     ]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from aerobee.broker.console import looking
 from aerobee.broker.console.pages import states
+from aerobee.client.steps.admin import group_findings, queue_findings
 
 GROUP: dict[str, Any] = {
     "group": "g", "enabled": True, "lag": 0, "lag_s": 0.0, "members": 1, "per_s": 0.0,
@@ -104,3 +108,28 @@ def test_a_chart_is_drawn_as_lines_and_as_numbers() -> None:
     assert msgspec.json.decode(drawn["series"])["times"] == [0, 2]
     assert all(line["points"].startswith("0.0,") for line in drawn["lines"])
     assert states.drawn([])["times"] == []
+
+
+def test_every_kind_of_finding_has_a_heading() -> None:
+    """The broker says what it found in English; other languages have the heading."""
+    kinds: set[str] = set()
+    for module in (group_findings, queue_findings, looking):
+        assert module.__file__ is not None
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                kinds |= kinds_of(node)
+    assert {"paused", "slow_handler", "nobody_online", "refuses_sends"} <= kinds
+    assert not kinds - states.TITLES.keys()
+    (shown,) = states.linked([{"severity": "note", "kind": "paused", "text": "x"}])
+    assert shown["title"] == "The group is paused"
+
+
+def kinds_of(call: ast.Call) -> set[str]:
+    """The kinds that a call of `Finding(kind=…)` or `finding(severity, kind, …)` names."""
+    assert isinstance(call.func, ast.Name)
+    found = [word.value for word in call.keywords if word.arg == "kind"]
+    if call.func.id == "finding":
+        found += call.args[1:2]
+    elif call.func.id != "Finding":
+        return set()
+    return {str(node.value) for node in found if isinstance(node, ast.Constant)}
