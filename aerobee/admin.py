@@ -33,6 +33,7 @@ __all__ = [
     "LagSample",
     "LostBroker",
     "MessageType",
+    "NewMaster",
     "OffsetChange",
     "PoppedQueue",
     "QueueBounds",
@@ -484,6 +485,26 @@ class ReplicationStatus:
     """The number of the latest change of the master that it knows of; None of a Java broker."""
     shadow: bool = False
     """Whether it is a copy that no master counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMaster:
+    """The master that a slave follows by a command, and how the two logs differ."""
+
+    epoch: int
+    """The number of the latest change of the master there; −1 of a Java broker."""
+    max_offset: int
+    """The end of the slave's log."""
+    common_offset: int
+    """The end of what both logs have; −1: nothing that could be compared is the same."""
+    messages: int
+    """So many messages of the slave are behind that."""
+    size_bytes: int
+    """Their size."""
+    kept_in: str = ""
+    """The directory of the slave that has what is cut; its next start ends the cut."""
+    refused: str = ""
+    """Why it would not follow; of a dry run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

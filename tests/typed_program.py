@@ -132,6 +132,7 @@ async def administer() -> None:
         status = assert_type(await client.replication_status(), admin.ReplicationStatus)
         assert_type(await client.promote("b"), int)
         assert_type(await client.switch("b", "host:port"), admin.RoleSwitch)
+        assert_type(await client.follow("b", "host:port"), admin.NewMaster)
         assert_type(status.replicas[0], admin.ReplicaInfo)
         assert_type(await client.users(), list[admin.User])
         assert_type(await client.acl("user"), list[admin.AclEntry])

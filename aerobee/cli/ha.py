@@ -1,4 +1,4 @@
-"""`aerobee ha status`, `promote`, `switch`: masters and slaves, how far they are, their change."""
+"""`aerobee ha`: masters and slaves, how far they are, and how their roles are changed."""
 
 from __future__ import annotations
 
@@ -169,6 +169,60 @@ def switch(
         }
     )
     return DONE
+
+
+@ha.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option(
+    "--master", metavar="HOST:PORT", required=True, help="The other master, by its listenPort."
+)
+@click.option(
+    "--cut", is_flag=True, help="Keep what only the slave has in a directory, and give it up."
+)
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def follow(
+    address: str,
+    master: str,
+    cut: bool,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> int:
+    """Have the slave at HOST:PORT (its listenPort) follow another master, over restarts as well.
+
+    For a slave that is stuck or has diverged, too. `common_offset` is the end of what both logs
+    have. Where the slave has messages behind it, only --cut goes on: they are kept in the directory
+    that is named, and the next start of the slave ends the cut. Needs a slave of Aerobee.
+    """
+    with connection.admin() as admin:
+        made = admin.follow(address, master, cut=cut, dry_run=True)
+        if made.refused:
+            complain(f"nothing was changed; {made.refused}")
+        elif not dry_run:
+            if made.messages and not yes:
+                confirm(f"cut {made.messages} messages behind {made.common_offset} off {address}?")
+            made = admin.follow(address, master, cut=cut)
+    done = not (dry_run or made.refused)
+    output.record(
+        {
+            "address": address,
+            "master": master,
+            "epoch": made.epoch,
+            "changed": done,
+            "max_offset": made.max_offset,
+            "common_offset": made.common_offset,
+            "cut_messages": made.messages,
+            "cut_bytes": made.size_bytes,
+            "kept_in": made.kept_in or None,
+        }
+    )
+    if made.kept_in:
+        complain(f"restart the broker at {address}: its start ends the cut, and it follows then")
+    return FAILED if made.refused else DONE
 
 
 def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, str]]:

@@ -59,6 +59,7 @@ CHANGES: Final = frozenset(
         RequestCode.AEROBEE_CLOSE_CLIENT,
         RequestCode.AEROBEE_PROMOTE,
         RequestCode.AEROBEE_SWITCH,
+        RequestCode.AEROBEE_FOLLOW,
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.UNREGISTER_BROKER,

@@ -71,6 +71,8 @@ class Role:
         """Clients are answered as by a slave; also while a master hands its role over."""
         self.epoch = 0
         """The number of the latest change of the master by a command that this broker knows of."""
+        self.awaits_restart = ""
+        """Why this broker may not change its role before its next start; empty: it may."""
         self.works = Shift(on=not slave)
         """When the services of a master run."""
         self.follows = Shift(on=slave)

@@ -11,6 +11,7 @@ import trio
 
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.process.host import other_name_servers
+from aerobee.broker.replication.another_master import AnotherMaster
 from aerobee.broker.replication.empty_master import EmptyMasterCheck
 from aerobee.broker.replication.following import Following
 from aerobee.broker.replication.handover import Handover
@@ -84,8 +85,10 @@ class ReplicationFeature(Feature):
             status.following = self.following
         self.promotion = Promotion(core, self.following, connect, masters.become_master)
         self.handover = Handover(core, self.following, connect, masters)
+        other = AnotherMaster(core, self.following, connect)
         self.routes = (
             *self.routes,
+            Route(headers.Follow, other.follow, "admin"),
             Route(headers.Promote, self.promotion.promote, "admin"),
             Route(headers.Switch, self.handover.switch, "admin"),
         )
@@ -123,9 +126,9 @@ class ReplicationFeature(Feature):
         return address_of(configured, known.ha_address, known.master_address) or told
 
     def _followed(self) -> MasterAddress | None:
-        """The same, or the last that was known: its tables are copied while it answers."""
-        known = self.master()
-        return known or (None if self.following is None else self.following.address)
+        """The one that is followed, or was last: its tables are copied while it answers."""
+        followed = None if self.following is None else self.following.address
+        return followed or self.master()
 
     def guarded(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes of this broker; of a slave, with what only its master serves refused."""

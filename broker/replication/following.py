@@ -24,7 +24,7 @@ from aerobee.broker.replication.master_calls import (
 from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import note_epoch
 from aerobee.broker.replication.slaves import pace_of
-from aerobee.broker.replication.tails import REMEDY, Tail, deleted, difference
+from aerobee.broker.replication.tails import EMPTY_STORE, Tail, deleted, difference
 from aerobee.remoting.client.calls import host_and_port
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.admin import GetBrokerConfig
@@ -77,7 +77,7 @@ REFUSALS: Final = {
         " where this log ends, from it. A store that was copied while its master ran is taken after"
         " the next start of the master; else haMasterAddress leads to another broker"
     ),
-    "deleted": "the master has deleted what comes behind offset {end}: " + REMEDY,
+    "deleted": "the master has deleted what comes behind offset {end}: " + EMPTY_STORE,
 }
 """What a master holds against a slave to which it sends nothing, by its word for it."""
 
@@ -126,9 +126,12 @@ class Following:
         """Why it does not follow, in words; empty while it does."""
         self._told: State | None = None
         self.told: MasterAddress | None = None
-        """The master that a command has named; name servers may know a later one."""
+        """The master that a command has named; name servers may know a later one, once it is away
+        or no master any more."""
         self.address: MasterAddress | None = None
         """The master that it follows, or tried last."""
+        self._told_is_away = False
+        """That of a command has not answered: name servers are believed next."""
 
     def trouble(self) -> str | None:
         """What a person has to mend: for the probes."""
@@ -144,7 +147,7 @@ class Following:
             await self._until_nobody_waits()
         pause_s = AGAIN_FIRST_S
         while True:
-            master = self._master() or self.address
+            master = self._next_master()
             if master is None:
                 self._tell(State.SEARCHING, "no name server knows the master of this slave")
                 await trio.sleep(SEARCH_S)
@@ -157,13 +160,32 @@ class Following:
                 self._tell(State.DIVERGED, str(refused))
             if self.state is State.DIVERGED:
                 await trio.sleep_forever()
-            if self._log_in.heard_at > heard_at:
+            heard = self._log_in.heard_at > heard_at
+            away = not heard and self.state is State.UNREACHABLE
+            self._told_is_away = away and master == self.told
+            if heard:
                 # Under SYNC_MASTER, sends fail for as long as this takes.
                 pause_s = AGAIN_FIRST_S
             if self._log_in.shadow:
                 await self._until_nobody_waits()
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S)
+
+    def _next_master(self) -> MasterAddress | None:
+        """The master to try now: that of a command, and that of name servers while it is away."""
+        known = self._master()
+        if self.told is None or (self._told_is_away and known is not None):
+            return known or self.address
+        return self.told
+
+    def follow_other(self, master: MasterAddress) -> None:
+        """Follow the master of a command from the next start of this service on."""
+        self.told, self._told_is_away = master, False
+        self.state, self.problem = State.SEARCHING, ""
+
+    def await_cut(self, problem: str) -> None:
+        """Say that the next start ends a cut; this service rests until then."""
+        self._tell(State.DIVERGED, problem)
 
     async def _until_nobody_waits(self) -> None:
         """Let the master answer the sends that wait for slaves and are in this log already.

@@ -158,13 +158,18 @@ def first_reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def settings_of(properties: bytes) -> dict[str, str]:
+    """The settings of a broker by name; `properties` has a line each."""
+    lines = (line.partition("=") for line in properties.decode("utf-8", "replace").splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
 def other_group(properties: bytes, own: BrokerOptions) -> str:
     """What is wrong with the master's names, in words; empty: they are those of the slave.
 
     `properties` are the master's settings, a line each. A name that they lack is not compared.
     """
-    lines = (line.partition("=") for line in properties.decode("utf-8", "replace").splitlines())
-    theirs = {key.strip(): value.strip() for key, _, value in lines}
+    theirs = settings_of(properties)
     mine = dict(zip(NAMES, (own.broker_cluster_name, own.broker_name), strict=True))
     wrong = [key for key in NAMES if theirs.get(key, mine[key]) != mine[key]]
     if not wrong:

@@ -76,6 +76,8 @@ class Promotion:
                 raise refused(
                     "this broker is a shadow: masters do not wait for it, so it may lack messages"
                 )
+            if self._core.role.awaits_restart:
+                raise refused(self._core.role.awaits_restart)
             if header.offset is None:
                 passed = frozenset(header.accepted.split(";")) if header.accepted else frozenset()
                 for name, reason in await self._objections(following):

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-REMEDY = (
+EMPTY_STORE = (
     "stop this broker, keep its store directory aside, and start it with an empty one, or with a"
     " copy of the master's"
 )
+REMEDY = (
+    "`aerobee ha follow HOST:PORT --master M --cut` keeps what only this broker has in a directory,"
+    " and has its next start take it off the log; or " + EMPTY_STORE
+)
+"""What helps where the logs differ."""
 
 
 class Tail(NamedTuple):
@@ -37,7 +42,7 @@ def deleted(tail: Tail, master: MasterLog) -> str:
         return ""
     return (
         f"this log ends at {tail.end}, and the master has deleted everything before"
-        f" {master.begin}: {REMEDY}"
+        f" {master.begin}: {EMPTY_STORE}"
     )
 
 

@@ -188,6 +188,7 @@ class RequestCode(IntEnum):
     AEROBEE_CLOSE_CLIENT = 900_001
     AEROBEE_PROMOTE = 900_002
     AEROBEE_SWITCH = 900_003
+    AEROBEE_FOLLOW = 900_004
     """Ours: RocketMQ has no such request, and no number near it."""
 
 

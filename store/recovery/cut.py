@@ -10,6 +10,7 @@ Queues, index and timers are built again by the start that follows, as after a c
 
 from __future__ import annotations
 
+from array import array
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,32 @@ def look(disk: Disk, log_directory: Path, offset: int) -> Cut:
     log = _loaded(disk, log_directory)
     try:
         return _behind(log, offset)
+    finally:
+        log.close()
+
+
+def segment_starts(disk: Disk, log_directory: Path) -> list[int]:
+    """Where the segments of a log begin that are in use. Reads only. Raises: StoreDamaged, OSError.
+
+    A record begins at each of them.
+    """
+    log = _loaded(disk, log_directory)
+    try:
+        heads = ((file.start, log.header_at(file.start)) for file in log.queue.files)
+        return [start for start, header in heads if header is not None]
+    finally:
+        log.close()
+
+
+def record_ends(disk: Disk, log_directory: Path, start: int) -> array[int]:
+    """The begin of the segment that begins there, and the end of each of its records, in order.
+
+    Reads only. Raises: StoreDamaged, OSError.
+    """
+    log = _loaded(disk, log_directory)
+    try:
+        walk = log.walk(start, start + log.segment_bytes)
+        return array("q", (start, *(at + header.size for at, header in walk)))
     finally:
         log.close()
 

@@ -56,7 +56,7 @@ NAMES_NOTHING: Final = {
     "originMsgId", "policyType", "producerGroup", "properties", "proxyFrowardClientId", "r",
     "recallHandle", "resource", "resourceFilter", "statsKey", "statsName", "strategyName",
     "subject", "subjectFilter", "subscription", "subString", "topicFilterType", "transactionId",
-    "type", "username", "value", "to",
+    "type", "username", "value", "to", "master",
 }  # fmt: skip
 """Fields that are texts and name neither a topic nor a group: producer groups are no resource, ids
 and handles open nothing by themselves, and what is of a user or the cluster needs the cluster.
@@ -92,7 +92,7 @@ READ: Final = (
 )  # fmt: skip
 CHANGE: Final = (
     25, 306, 316, 329, 3001, 3002, 3003, 3006, 3007, 3008, 100, 102, 318, 103, 104, 904, 322, 217,
-    205, 327, 900001, 900002, 900003, 906, 908,
+    205, 327, 900001, 900002, 900003, 900004, 906, 908,
 )  # fmt: skip
 ON_CLUSTER: Final = {**dict.fromkeys(READ, "GL"), **dict.fromkeys(CHANGE, "U")}
 """Code → the rights of which one on the cluster is enough; no right on a name is."""

@@ -163,7 +163,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "pull",
         ),
         "query": ("key_queries", "query"),
-        "replication": ("handover", "promotion", "slave_guard", "status"),
+        "replication": ("another_master", "handover", "promotion", "slave_guard", "status"),
         "send": (
             "answers",
             "batches",

@@ -132,6 +132,7 @@ class AdminClient(Part):
     replication_status = method(replication_steps.replication_status)
     promote = method(replication_steps.promote)
     switch = method(replication_steps.switch)
+    follow = method(replication_steps.follow)
 
     # ── Name servers ──
 

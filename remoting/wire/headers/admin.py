@@ -153,6 +153,34 @@ class SwitchResponse(Header):
     paused_ms: I64
 
 
+class Follow(Header):
+    """AEROBEE_FOLLOW (900004): this slave follows another master from now on.
+
+    `master`: its listenPort, as `host:port`. `check_only`: say whether it would. `cut`: give up
+    what this log has and that of the master has not, with the next start.
+    """
+
+    code = RequestCode.AEROBEE_FOLLOW
+    master: str
+    check_only: bool | None = None
+    cut: bool | None = None
+
+
+class FollowResponse(Header):
+    """The epoch of that master, the end of this log and of what both have, and what lies behind.
+
+    `kept_in`: the directory that has what was cut. `refused`: why it would not, of a mere check.
+    """
+
+    epoch: I64
+    max_offset: I64
+    common_offset: I64
+    messages: I64
+    size_bytes: I64
+    kept_in: str | None = None
+    refused: str | None = None
+
+
 class GetConsumerStatusFromClient(Header):
     """GET_CONSUMER_STATUS_FROM_CLIENT (221), from the broker: the consumer's offsets are asked
     for.

@@ -258,3 +258,67 @@ def test_a_slave_takes_the_place_of_a_lost_master_and_keeps_it(tmp_path: Path) -
                 assert (sent.code, sent.ext["queueOffset"]) == (0, "6")
             _, (row,) = shown_by(second)
             assert (row["id"], row["role"]) == (0, "master")
+
+
+@pytest.mark.service
+def test_a_lost_master_follows_the_next_one_and_gives_up_its_tail(tmp_path: Path) -> None:
+    ours = {"brokerName": "b", "brokerIP1": HOST, "haPeers": HOST}
+    first = BrokerProcess(data=tmp_path / "first", settings=ours)
+    theirs = ours | {
+        "brokerRole": "SLAVE",
+        "brokerId": 1,
+        "haMasterAddress": f"{HOST}:{first.ports.ha}",
+    }
+    second = BrokerProcess(data=tmp_path / "second", settings=theirs)
+
+    def send(broker: BrokerProcess, *bodies: bytes) -> None:
+        with RawConnection(broker.address) as connection:
+            for body in bodies:
+                assert connection.call(SEND, send_fields("t", 0), body).code == 0
+
+    def has(broker: BrokerProcess, messages: int) -> bool:
+        with RawConnection(broker.address) as connection:
+            ext = connection.call(MAX_OFFSET, {"topic": "t", "queueId": 0}).ext
+            return ext.get("offset") == str(messages)
+
+    with first, second:
+        with RawConnection(first.address) as connection:
+            assert connection.call(CREATE_TOPIC, topic_fields("t", 1)).code == 0
+        send(first, b"both", b"both")
+        eventually(lambda: has(second, 2), within_s=60, what="a copy")
+        second.kill()
+        send(first, b"lost", b"lost", b"lost")
+        first.kill()
+        second.start()
+        promoted = ended(second, "promote", second.address, "--json")
+        assert not promoted.returncode, promoted
+        send(second, b"new")
+        first.settings = theirs | {"brokerId": 2, "haMasterAddress": f"{HOST}:{second.ports.ha}"}
+        first.start()
+        order = ("follow", first.address, "--master", second.address, "--json")
+
+        def diverged() -> bool:
+            return "ha follow HOST:PORT" in str(shown_by(first))
+
+        eventually(diverged, within_s=60, what="a slave that has diverged")
+        looked = ended(first, *order, "--dry-run")
+        assert (looked.returncode, json.loads(looked.stdout)["cut_messages"]) == (1, 3), looked
+        assert "--cut" in looked.stderr
+        assert ended(first, *order).returncode == 1
+        assert ended(first, *order[:-2], first.address).returncode == 1
+        made = ended(first, *order, "--cut", "--yes")
+        assert not made.returncode, made
+        assert "restart the broker" in made.stderr
+        kept = json.loads(made.stdout)["kept_in"]
+        first.kill()
+        first.start()
+        eventually(lambda: has(first, 3), within_s=60, what="the new history")
+        tail = subprocess.run(
+            command(
+                "store", "dump", kept, "--behind", str(json.loads(made.stdout)["common_offset"])
+            ),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert tail.stdout.count("\n") >= 3

@@ -20,6 +20,7 @@ OF_THIS_BROKER = {
     RequestCode.AEROBEE_CLOSE_CLIENT,
     RequestCode.AEROBEE_PROMOTE,
     RequestCode.AEROBEE_SWITCH,
+    RequestCode.AEROBEE_FOLLOW,
     RequestCode.CONSUME_MESSAGE_DIRECTLY,
     RequestCode.AUTH_CREATE_USER,
     RequestCode.AUTH_UPDATE_USER,

@@ -156,6 +156,8 @@ ORDER: dict[type[Header], str] = {
     admin.PromoteResponse: "maxOffset epoch",
     admin.Switch: "to checkOnly",
     admin.SwitchResponse: "maxOffset epoch pausedMs",
+    admin.Follow: "master checkOnly cut",
+    admin.FollowResponse: "epoch maxOffset commonOffset messages sizeBytes keptIn refused",
     admin.QueryConsumeQueue: "topic queueId index count consumerGroup",
     admin.QueryConsumeTimeSpan: "topic group",
     admin.QuerySubscriptionByConsumer: "group topic",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.admin import ReplicaInfo, ReplicationStatus, RoleSwitch
+from aerobee.admin import NewMaster, ReplicaInfo, ReplicationStatus, RoleSwitch
 from aerobee.client.steps.admin.brokers import ask, one_broker
 from aerobee.errors import TransportError
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 from aerobee.remoting.wire.headers.admin import (
+    Follow,
+    FollowResponse,
     GetBrokerHaStatus,
     GetBrokerRuntimeInfo,
     Promote,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 PROMOTE_S = 30.0
 """How long a slave may take to finish what it has copied."""
+FOLLOW_S = 600.0
+"""How long a slave may compare the logs, and copy what is cut: a tail of many segments."""
 CONNECTED, APART = "following", "unreachable"
 """The states of a Java slave, which tells only whether it is connected."""
 
@@ -107,4 +111,29 @@ def switch(routes: Routes, broker: str, to: str, *, dry_run: bool = False) -> St
     reply = answered.answer.header(SwitchResponse)
     return RoleSwitch(
         max_offset=reply.max_offset, epoch=reply.epoch, paused_s=reply.paused_ms / 1000
+    )
+
+
+def follow(
+    routes: Routes, broker: str, master: str, *, cut: bool = False, dry_run: bool = False
+) -> Steps[NewMaster]:
+    """Have a slave follow the master at `master` (`host:port`) from now on, over restarts as well.
+
+    `cut`: what the slave's log has and the master's has not is kept in a directory, and goes with
+    the next start of the slave, which follows then. `dry_run`: only ask what would be done. Needs
+    a slave that is an Aerobee broker. Raises: BrokerNotFoundError, BrokerError with the reason it
+    refuses, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    header = Follow(master=master, check_only=dry_run or None, cut=cut or None)
+    answered = yield from ask(routes, target, header, within_s=FOLLOW_S)
+    reply = answered.answer.header(FollowResponse)
+    return NewMaster(
+        epoch=reply.epoch,
+        max_offset=reply.max_offset,
+        common_offset=reply.common_offset,
+        messages=reply.messages,
+        size_bytes=reply.size_bytes,
+        kept_in=reply.kept_in or "",
+        refused=reply.refused or "",
     )
