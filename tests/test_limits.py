@@ -21,6 +21,7 @@ NEWCOMERS: Final = "remoting/server/test_newcomers.py"
 GATE: Final = "broker/access/test_gate.py"
 LONG: Final = "remoting/server/test_long_requests.py"
 CLIENTS: Final = "broker/consumers/test_client_processor.py"
+CONSOLE: Final = "broker/console"
 HTTP: Final = "broker/http/test_listener.py"
 ROUTES: Final = "broker/namesrv/test_route_table.py"
 
@@ -50,6 +51,23 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "scrapes of `/metrics`": (
         f"{HTTP}::test_a_scrape_that_waits_too_long_for_others_is_refused",
         f"{HTTP}::test_a_peer_that_reads_too_slowly_is_cut_off_and_its_scrape_ends",
+    ),
+    "connections of the console": (
+        f"{CONSOLE}/pages/test_live.py"
+        "::test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends",
+        f"{CONSOLE}/pages/test_live.py::test_one_live_page_too_many_is_told_so",
+        f"{HTTP}::test_where_all_are_at_work_a_new_one_is_refused_with_the_setting",
+    ),
+    "requests of the console": (
+        f"{CONSOLE}/test_web.py::test_long_requests_are_refused",
+        f"{CONSOLE}/test_web.py::test_a_form_with_many_fields_is_told_what_is_wrong",
+        f"{CONSOLE}/test_web.py::test_one_answer_has_so_many_messages",
+        f"{CONSOLE}/test_web.py::test_a_slow_client_holds_nobody_up",
+    ),
+    "sessions of the console": (
+        f"{CONSOLE}/test_sessions.py::test_sessions_are_bounded_for_a_name_and_for_all",
+        f"{CONSOLE}/test_sessions.py::test_guesses_from_one_address_are_limited",
+        f"{CONSOLE}/test_web.py::test_wrong_secrets_are_limited",
     ),
     "requests of one account": (
         "faults/test_access.py"

@@ -15,7 +15,7 @@ from aerobee import ConsumeFrom
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
 from aerobee.broker.console.commands import parameters_of
-from aerobee.broker.console.operations import GET, OPERATIONS
+from aerobee.broker.console.operations import GET, LISTS, OPERATIONS
 from tests.broker.console.conftest import ROOT, SECRET, client_of
 
 if TYPE_CHECKING:
@@ -117,14 +117,16 @@ def test_a_reset_says_what_it_does_to_messages(
     assert {row["after"] for row in moved.value} == {0}
 
 
-def called(client: ConsoleClient, name: str, broker: str, **more: Any) -> Answer:
+def called(
+    client: ConsoleClient, name: str, broker: str, *, topic: str = "Orders", **more: Any
+) -> Answer:
     """Call an operation with arguments that root could give; of a change also `more`."""
     given: dict[str, Any] = {
-        "name": "Orders", "topic": "Orders", "group": "billing", "source": "billing",
-        "target": "billing", "to": "first", "identity": "Orders/vm/0@0", "client": "c",
+        "name": topic, "topic": topic, "group": "billing", "source": "billing",
+        "target": "billing", "to": "first", "identity": f"{topic}/{broker}/0@0", "client": "c",
         "address": "127.0.0.1:1", "what": "files", "broker": broker,
         "allowed": "off", "user": "root", "action": "Pub", "actions": ["Get"],
-        "resource": "Topic:Orders", "values": ["deleteWhen=05"], "key": "k", "id": "x",
+        "resource": f"Topic:{topic}", "values": ["deleteWhen=05"], "key": "k", "id": "x",
     }  # fmt: skip
     operation = OPERATIONS[name]
     if name.startswith("group."):
@@ -157,6 +159,69 @@ def test_a_user_without_rights_does_nothing(
         assert not answer.document["complete"] or not answer.value
         return
     assert answer.status in (400, 403, 404, 409), answer
+
+
+# ── Rights on one topic ──
+
+OF_TOPICS = ("topic.describe", "message.find", "message.tail", "message.get", "topic.alter")
+
+
+@pytest.fixture(scope="module")
+def owner(broker: BrokerProcess, admin: AdminClient, stored: str) -> ConsoleClient:
+    """A user who may everything with the topic Owned, and nothing else; there is also Hidden."""
+    for topic in ("Owned", "Hidden"):
+        admin.create_topic(topic, queues=1)
+        with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+            producer.send(Message(topic, b"x", keys=("k",)))
+    admin.create_user("owner", "owners-secret")
+    admin.grant("owner", "Topic:Owned", ["All"])
+    # Tools read messages as this group.
+    admin.grant("owner", "Group:TOOLS_CONSUMER", ["Sub"])
+    return client_of(broker, ("owner", "owners-secret"))
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_rights_on_one_topic_are_none_on_another(
+    admin: AdminClient, root: ConsoleClient, owner: ConsoleClient, name: str
+) -> None:
+    broker = admin.cluster_info().brokers[0].name
+    answer = called(owner, name, broker, topic="Hidden", confirm=True)
+    if answer.status == 200:
+        assert not answer.document["complete"] or not answer.value
+        assert not answer.value or "Hidden" not in json.dumps(answer.value)
+    else:
+        assert answer.status in (400, 403, 404, 409), answer
+    assert "Hidden" in admin.topics()
+    done = root.get("/audit?filter=owner&limit=1000").value
+    assert not [
+        row
+        for row in done
+        if row["user"] == "owner" and row["result"] == "SUCCESS" and "Owned" not in json.dumps(row)
+    ]
+
+
+@pytest.mark.parametrize("name", OF_TOPICS)
+def test_rights_on_one_topic_are_enough_for_it(
+    admin: AdminClient, owner: ConsoleClient, name: str
+) -> None:
+    broker = admin.cluster_info().brokers[0].name
+    more = {"queues": 2} if name == "topic.alter" else {}
+    answer = called(owner, name, broker, topic="Owned", confirm=True, **more)
+    assert answer.status == 200, answer
+    assert "Owned" in json.dumps(answer.value)
+
+
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_lists_have_what_rights_on_one_topic_show(owner: ConsoleClient, name: str) -> None:
+    answer = owner.get(f"/{name}?limit=1000")
+    if answer.status == 403:
+        assert name in ("audit", "settings")
+        return
+    about = ["Owned"] if name == "topics" else []
+    assert [row.get("topic") for row in answer.value if row.get("topic") or row.get("group")] == (
+        about
+    )
+    assert "Hidden" not in answer.body.decode()
 
 
 # ── Previews ──

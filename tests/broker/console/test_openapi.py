@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from openapi_spec_validator import validate
+
 from aerobee.broker.console.openapi import SCHEMAS, document
 from aerobee.broker.console.operations import OPERATIONS
 from aerobee.broker.console.web import Api
@@ -34,6 +36,10 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from references(item)
+
+
+def test_the_document_is_valid_openapi() -> None:
+    validate(DOCUMENT)
 
 
 def test_the_document_has_the_requests_that_are_served() -> None:

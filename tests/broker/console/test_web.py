@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import socket
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from aerobee.blocking import AdminClient, Message, Producer
-from tests.broker.console.conftest import ROOT, SECRET, client_of
+from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import free_port
+from tests.kit.tls import certificate, client_context
 
 if TYPE_CHECKING:
-    from tests.kit.broker_process import BrokerProcess
+    from pathlib import Path
+
     from tests.kit.console_client import ConsoleClient
 
 pytestmark = pytest.mark.service
@@ -64,10 +70,34 @@ def test_every_answer_has_the_headers_that_protect_pages(anybody: ConsoleClient)
         assert headers["cache-control"] == "no-store"
 
 
+def test_one_answer_has_so_many_messages(anybody: ConsoleClient) -> None:
+    refused = anybody.get("/topics/Any/messages?max=65")
+    assert (refused.status, refused.document["text"]) == (400, "max is a number from 1 to 64")
+
+
 def test_long_requests_are_refused(anybody: ConsoleClient) -> None:
     assert anybody.get(f"/me?x={'y' * 9_000}").status == 414
     assert anybody.send("POST", "/topics", name="x" * 70_000).status == 413
     assert anybody.request("GET", "/api/v1/me", headers={"x": "y" * 20_000}).status == 431
+
+
+def test_with_a_certificate_it_speaks_https_alone(tmp_path: Path) -> None:
+    shown = certificate(tmp_path)
+    settings = WITH_USERS | {
+        "consolePort": free_port(),
+        "consoleTlsEnable": "true",
+        "tlsServerCertPath": shown.cert,
+        "tlsServerKeyPath": shown.key,
+    }
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as broker:
+        base = f"https://127.0.0.1:{broker.settings['consolePort']}"
+        with httpx.Client(base_url=base, verify=client_context(shown), timeout=60) as client:
+            login = client.post("/login", data={"name": "root", "secret": SECRET})
+            assert login.status_code == 303
+            assert "; Secure" in login.headers["set-cookie"]
+            assert client.get("/api/v1/me").json()["value"]["name"] == "root"
+        with pytest.raises((OSError, HTTPException)):
+            client_of(broker).get("/me")
 
 
 # ── With users ──

@@ -1,0 +1,80 @@
+"""Streams of events end when their peer takes nothing, and there are so many at once."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from aerobee.broker.console.pages import live
+from aerobee.broker.console.pages.live import Events, Streams
+from aerobee.broker.console.viewers import Failure
+from aerobee.broker.http import app as http_app
+from aerobee.broker.http.app import Slots, serve
+from aerobee.broker.http.listener import open_listener
+from aerobee.remoting.stats import RemotingStats
+from tests.kit.ports import HOST, free_port
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from aerobee.broker.console.pages.live import Teller
+
+WITHIN_S = 30.0
+SMALL_BYTES = 4_096
+
+
+@pytest.mark.trio
+async def test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_app, "ANSWER_S", 0.5)
+    ended = trio.Event()
+
+    async def flood(request: Request) -> Response:
+        async def tell(teller: Teller) -> None:
+            try:
+                while True:
+                    await teller("row", "x" * SMALL_BYTES)
+            finally:
+                ended.set()
+
+        return Events(tell, Streams())
+
+    listener = open_listener(HOST, free_port(), port_key="consolePort", host_key="consoleHost")
+    assert listener is not None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BYTES)
+    slots = Slots(4, RemotingStats(), key="consoleMaxConnections", name="console")
+    app = Starlette(routes=[Route("/", flood)])
+    with trio.socket.socket() as stalled:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BYTES)
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                await serve(app, listener, slots, None, streams=True)
+
+            await stalled.connect(listener.getsockname())
+            nursery.start_soon(run)
+            await stalled.send(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            with trio.fail_after(WITHIN_S):
+                await ended.wait()
+                with suppress(ConnectionResetError):
+                    while await stalled.recv(SMALL_BYTES):
+                        pass
+            nursery.cancel_scope.cancel()
+
+
+def test_one_live_page_too_many_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+    streams = Streams()
+    streams.check()
+    with streams.opened(), pytest.raises(Failure, match="1 live pages are open") as refused:
+        streams.check()
+    assert refused.value.status == 503
+    streams.check()
