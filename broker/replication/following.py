@@ -49,6 +49,8 @@ FIRST_LOOK_S: Final = 5.0
 """After so long without anything, a slave asks whether its master refuses it."""
 SEARCH_S: Final = 1.0
 """The pause between two looks for a master that nobody knows."""
+UNKNOWN_LOOKS: Final = 10
+"""So many looks find none before that is told: at a start name servers may not have answered."""
 
 UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError)
 """How a master does not answer."""
@@ -145,13 +147,17 @@ class Following:
         task_status.started()
         if self._log_in.shadow:
             await self._until_nobody_waits()
-        pause_s = AGAIN_FIRST_S
+        pause_s, looks = AGAIN_FIRST_S, 0
         while True:
             master = self._next_master()
             if master is None:
-                self._tell(State.SEARCHING, "no name server knows the master of this slave")
+                looks += 1
+                self.state, self.problem = State.SEARCHING, "no name server knows the master"
+                if looks >= UNKNOWN_LOOKS:
+                    self._tell(self.state, self.problem)
                 await trio.sleep(SEARCH_S)
                 continue
+            looks = 0
             self.address = master
             heard_at = self._log_in.heard_at
             try:
@@ -208,9 +214,10 @@ class Following:
         if stream is None:
             return
         self._tell(State.FOLLOWING, "")
+        own, heard_at = own_end(stream), self._log_in.heard_at
         reason: str | ReplicationRefused = ""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.watch, master, own_end(stream))
+            nursery.start_soon(self.watch, master, own)
             try:
                 reason = await self._log_in.follow(stream, self._core.rounds.finish)
             except ReplicationRefused as refused:
@@ -220,7 +227,10 @@ class Following:
         if isinstance(reason, ReplicationRefused):
             raise reason
         log.info("replication.master_left", master=master.ha_address, reason=reason)
-        self._tell(State.UNREACHABLE, f"the connection has ended: {reason}")
+        problem = f"the connection has ended: {reason}"
+        if self._log_in.heard_at == heard_at and reason != "silent":
+            problem += f", before anything came: haPeers of the master may not list {own}"
+        self._tell(State.UNREACHABLE, problem)
 
     async def watch(self, master: MasterAddress, own: str = "") -> NoReturn:
         """Say when nothing comes and why, until cancelled; `own` is this end of the connection.

@@ -14,7 +14,9 @@ from aerobee.broker.replication import following
 from aerobee.broker.replication.following import (
     AGAIN_FIRST_S,
     AGAIN_S,
+    SEARCH_S,
     STUCK_S,
+    UNKNOWN_LOOKS,
     State,
     standing_at,
 )
@@ -252,3 +254,35 @@ async def test_a_slave_finds_itself_among_others_and_where_it_cannot_all_count()
     assert standing_at(told("ahead", "follows"), "10.0.0.1:5") == "follows"
     assert standing_at(told("ahead", "ahead"), "10.9.9.9:5") == "ahead"
     assert standing_at(told("ahead", "follows"), "10.9.9.9:5") == ""
+
+
+async def test_that_nobody_knows_the_master_is_told_once_it_has_lasted(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        pair.following._master = lambda: None
+        with capture_logs() as logs:
+            await nursery.start(pair.following.run)
+            for look in range(1, UNKNOWN_LOOKS + 3):
+                await wait_all_tasks_blocked()
+                assert pair.following.state is State.SEARCHING
+                told = [line["event"] for line in logs].count("replication.master_unknown")
+                assert told == (look >= UNKNOWN_LOOKS)
+                mock_clock.jump(SEARCH_S)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_that_closes_at_once_may_not_list_this_slave(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async def close(stream: trio.SocketStream) -> None:
+        await stream.aclose()
+
+    async with open_pair(tmp_path) as pair:
+        listeners = await nursery.start(trio.serve_tcp, close, 0)
+        port = listeners[0].socket.getsockname()[1]
+        pair.following._master = lambda: MasterAddress("m:1", f"127.0.0.1:{port}")
+        await nursery.start(pair.following.run)
+        await until_true(lambda: "haPeers" in pair.following.problem)
+        assert "may not list 127.0.0.1:" in pair.following.problem
+        nursery.cancel_scope.cancel()
