@@ -170,8 +170,10 @@ def tail(
             most = min(count, bound.end - start)
             if most:
                 messages += admin.read_messages(bound.queue, start, max_messages=most)
-    messages.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
-    show(messages[-count:], style, output)
+                messages.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
+                # No more stay in memory than are printed, however many queues there are.
+                del messages[:-count]
+    show(messages, style, output)
     if not follow:
         return
     outages = tell_outages()

@@ -1,11 +1,12 @@
 """`aerobee message` against a real broker."""
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
 
-from aerobee.blocking import ConsumeFrom, PushConsumer, ReceivedMessage
+from aerobee.blocking import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.waiting import eventually
@@ -13,6 +14,7 @@ from tests.kit.waiting import eventually
 pytestmark = pytest.mark.service
 
 WITHIN_S = 30
+MIB = 1024 * 1024
 
 
 def test_a_message_is_shown_by_each_of_its_names(call: Call, topic: str) -> None:
@@ -58,6 +60,25 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
     assert call("message", "tail", topic, "-c", "2", "--format", "body").out == "2\n3\n"
     rows = [json.loads(line) for line in call("message", "tail", topic, "--jsonl").out.splitlines()]
     assert [row["body"] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_no_more_messages_are_kept_than_are_shown(
+    call: Call, topic: str, broker: AnyBroker
+) -> None:
+    # The console of a broker runs these commands, too: its memory is that of the broker.
+    call("topic", "create", topic, "--queues", "16")
+    with Producer(broker.namesrv_address) as producer:
+        for _ in range(32):
+            producer.send(Message(topic, bytes(MIB)))
+    tracemalloc.start()
+    try:
+        for command, most in (("find", "--max"), ("tail", "--count")):
+            tracemalloc.reset_peak()
+            done = call("message", command, topic, most, "2", "--format", "{id}")
+            assert len(done.out.split()) == 2
+            assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_member_handles_one_message_once_more(call: Call, topic: str, broker: AnyBroker) -> None:

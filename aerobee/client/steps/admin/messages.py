@@ -241,10 +241,12 @@ def find_messages(
     for queue in route.readable:
         at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
         offset = yield from at
-        messages += yield from read_messages(
+        of_queue = yield from read_messages(
             routes, queue, offset, max_messages=max_messages, tag=tag, before=end
         )
-    return sorted(messages, key=log_order)[:max_messages]
+        # No more of them stay in memory than are wanted, however many queues there are.
+        messages = sorted([*messages, *of_queue], key=log_order)[:max_messages]
+    return messages
 
 
 def pulled(
