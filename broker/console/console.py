@@ -6,7 +6,7 @@ import secrets
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -15,7 +15,7 @@ from aerobee.broker.config.explained import default_text, meaning
 from aerobee.broker.config.report import shown
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.console import commands
-from aerobee.broker.console.inside import InsideClient, InsideConnection, options_of
+from aerobee.broker.console.inside import InsideClient, InsideConnection, ending, options_of
 from aerobee.broker.console.looking import Looking
 from aerobee.broker.console.operations import OPERATIONS
 from aerobee.broker.console.sessions import Logins, Session, Sessions
@@ -31,10 +31,14 @@ if TYPE_CHECKING:
     from aerobee.broker.console.looking import Tables
     from aerobee.broker.console.snapshot import Snapshot
 
+T = TypeVar("T")
+
 THREADS: Final = 8
 """Operations at once; others wait."""
+COMPUTING: Final = 1
+"""Lists and pages that are made at once: more would be no sooner, and leave less to the loop."""
 CALL_S: Final = 30.0
-"""How long an operation may take, its wait included."""
+"""How long an operation may take, its wait included. A change goes on behind that to its end."""
 CLIENTS_MAX: Final = 32
 """Viewers whose client stays open after an operation."""
 CLIENT_IDLE_S: Final = 60.0
@@ -80,6 +84,7 @@ class Console:
         self.logins = Logins()
         self._looking = Looking(tables)
         self._threads = trio.CapacityLimiter(THREADS)
+        self._computing = trio.CapacityLimiter(COMPUTING)
         self._clients: dict[tuple[str, bytes, str], KeptClient] = {}
         self._lock = threading.Lock()
         self.snapshot: Callable[[], Any] = self._looking.snapshot
@@ -96,6 +101,11 @@ class Console:
     def readable(self) -> str:
         """Why nobody may change anything; empty: who has the rights may."""
         return "" if self.has_users else NOBODY_CHANGES
+
+    @property
+    def live_pages_max(self) -> int:
+        """Pages that may be live at once: each keeps its connection, and others need some, too."""
+        return self._tables.core.config.console.console_max_connections // 2
 
     def nobody(self, address: str) -> Viewer:
         """A viewer of a broker without users."""
@@ -159,9 +169,10 @@ class Console:
         # What is not confirmed asks, or only says what it would do.
         if operation.changes and confirmed and not viewer.may_write:
             raise Failure(403, "read_only", NOBODY_CHANGES)
+        run = self._run if operation.changes else partial(ending, self._run)
         with trio.move_on_after(CALL_S):
             return await trio.to_thread.run_sync(
-                self._run,
+                run,
                 viewer,
                 partial(commands.run, operation, arguments, confirmed=confirmed),
                 abandon_on_cancel=True,
@@ -239,6 +250,12 @@ class Console:
 
     # ── Lists and objects ──
 
+    async def beside(self, compute: Callable[..., T], *arguments: Any) -> T:
+        """What a function comes to that only computes, over rows that may be many: in a thread, so
+        that the loop serves the others meanwhile. Raises: what the function raises.
+        """
+        return await trio.to_thread.run_sync(compute, *arguments, limiter=self._computing)
+
     async def rows(self, viewer: Viewer, name: str) -> tuple[Sequence[Mapping[str, Any]], int]:
         """A list by its name in LISTS, and when it was so. Raises: Failure."""
         if name == "audit":
@@ -246,7 +263,7 @@ class Console:
             return list(reversed(self._audit.newest)), self._clock.now_ms()
         if name == "settings":
             self._check_cluster(viewer)
-            return self._settings(), self._clock.now_ms()
+            return await self.beside(self._settings), self._clock.now_ms()
         snapshot: Snapshot = await self.snapshot()
         of_viewer = {
             "topics": snapshot.topics_of,
@@ -255,7 +272,7 @@ class Console:
             "dlq": snapshot.dead_letters_of,
             "findings": snapshot.findings_of,
         }
-        return of_viewer[name](viewer), snapshot.at_ms
+        return await self.beside(of_viewer[name], viewer), snapshot.at_ms
 
     async def record(self, viewer: Viewer, name: str) -> tuple[Mapping[str, Any], int]:
         """An object by its name in OBJECTS, and when it was so. Raises: Failure."""

@@ -8,7 +8,8 @@ pools and audit as any request does. Other addresses are connected to over the n
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from aerobee.client.settings.client import ClientConfig, ClientOptions
+    from aerobee.client.steps.effects import Effect
+    from aerobee.remoting.wire.command import Command
+
+T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
+ENDS: Final = ContextVar("ends", default=False)
+"""Whether what runs in this thread ends with the task that waits for it."""
 
 
 class InsideSockets:
@@ -84,6 +91,11 @@ class InsideClient(Client):
         self._viewer = viewer
         super().__init__(namesrv, **options)
 
+    def _carry_out(self, effect: Effect) -> Command | None:
+        if ENDS.get():
+            trio.from_thread.check_cancelled()
+        return super()._carry_out(effect)
+
     def _link(self, config: ClientConfig) -> Link:
         link = link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
         return Link(
@@ -111,6 +123,14 @@ class InsideConnection(Connection):
     def producer(self, group: str = CLI_GROUP) -> Producer:
         """A producer over the client."""
         return Producer(client=self.client, group=group)
+
+
+def ending(run: Callable[..., T], *arguments: Any) -> T:
+    """Run what only reads, in a thread: once nobody waits for it, it ends in front of its next
+    request, and its thread is free again. Raises: Cancelled then.
+    """
+    ENDS.set(True)
+    return run(*arguments)
 
 
 def options_of(name: str, secret: str) -> ClientOptions:

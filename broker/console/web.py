@@ -259,8 +259,12 @@ class Api:
     async def _list(self, name: str, request: Request) -> Response:
         query = query_of(request.query_params)
         rows, at_ms = await self._console.rows(request.state.viewer, name)
-        page = arranged(rows, query)
-        return JSONResponse({"value": list(page.rows), "total": page.total, "at_ms": at_ms})
+
+        def answer() -> Response:
+            page = arranged(rows, query)
+            return JSONResponse({"value": list(page.rows), "total": page.total, "at_ms": at_ms})
+
+        return await self._console.beside(answer)
 
     async def _object(self, name: str, request: Request) -> Response:
         value, at_ms = await self._console.record(request.state.viewer, name)
@@ -285,9 +289,9 @@ class Api:
             request.state.viewer, operation.name, arguments, confirmed=confirmed
         )
         content = {"value": outcome.value, "notes": list(outcome.notes)}
-        if outcome.asks:
-            return JSONResponse({**content, "asks": outcome.asks}, 428)
-        return JSONResponse({**content, "complete": outcome.complete})
+        more = {"asks": outcome.asks} if outcome.asks else {"complete": outcome.complete}
+        status = 428 if outcome.asks else 200
+        return await self._console.beside(JSONResponse, {**content, **more}, status)
 
 
 def json_of(body: bytes) -> dict[str, Any]:

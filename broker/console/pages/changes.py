@@ -85,7 +85,7 @@ class Changes:
             outcome = await self._call(request, "group.pause", {"name": name})
             result = text("Group {name} gets no more messages.", name=name)
             return await self._done(request, title, result, back, outcome, "/groups")
-        row = await self._group(name)
+        row = await self._group(request, name)
         question = text(
             "Brokers give group {name} no more messages until it is let go on. Its {members} "
             "members stay connected; {lag} messages wait now, and those that expire meanwhile are "
@@ -114,7 +114,7 @@ class Changes:
             outcome = await self._call(request, "group.resume", {"name": name})
             result = text("Group {name} gets messages again.", name=name)
             return await self._done(request, title, result, back, outcome, "/groups")
-        row = await self._group(name)
+        row = await self._group(request, name)
         question = text(
             "Brokers give group {name} messages again, from where it stood: {lag} wait for it.",
             name=name,
@@ -131,9 +131,10 @@ class Changes:
             fields=[("name", name)],
         )
 
-    async def _group(self, name: str) -> Mapping[str, Any]:
-        snapshot = await self._console.snapshot()
-        rows = (row for row in snapshot.groups if row["group"] == name)
+    async def _group(self, request: Request, name: str) -> Mapping[str, Any]:
+        """A group, if the viewer may see it; else nothing is known of it."""
+        groups, _ = await self._console.rows(viewer_of(request), "groups")
+        rows = (row for row in groups if row["group"] == name)
         return next(rows, {"members": None, "lag": None})
 
     async def reset(self, request: Request) -> Response:
@@ -163,7 +164,8 @@ class Changes:
                 moves = outcome.value or []
             except Failure as error:
                 failure = error.text
-        snapshot = await self._console.snapshot()
+        groups, _ = await self._console.rows(viewer, "groups")
+        topics, _ = await self._console.rows(viewer, "topics")
         fields = [("group", query["group"]), ("topic", query["topic"]), ("to", to)]
         return await self._frame.show(
             request,
@@ -173,8 +175,8 @@ class Changes:
             moves=moves,
             question=_movement(moves or [], text, done=False),
             fields=fields,
-            group_names=[row["group"] for row in snapshot.groups_of(viewer) if not row["system"]],
-            topic_names=[row["topic"] for row in snapshot.topics_of(viewer)],
+            group_names=[row["group"] for row in groups if not row["system"]],
+            topic_names=[row["topic"] for row in topics],
         )
 
     # ── Topics ──

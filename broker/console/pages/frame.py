@@ -87,7 +87,7 @@ class Frame:
             "turned": lambda column, falling: turned(query["sort"], column, falling),
             "user": viewer.name,
         }
-        html = self.rendering.page(template, language, about | shown)
+        html = await self.console.beside(self.rendering.page, template, language, about | shown)
         return HTMLResponse(html, status, headers={"cache-control": "no-store"})
 
     async def _cluster_name(self) -> str:

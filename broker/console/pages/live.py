@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 STREAM_S: Final = 600.0
 """A stream ends then: who has left without a word does not keep it."""
-STREAMS_MAX: Final = 64
-
 Teller: TypeAlias = "Callable[[str, str], Awaitable[None]]"
 """Sends an event: its name and its data."""
 
@@ -71,15 +69,16 @@ class Events(Response):
 
 
 class Streams:
-    """How many are open."""
+    """How many are open, `most` at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._open = 0
 
     def check(self) -> None:
         """Check that one is free. Raises: Failure."""
-        if self._open >= STREAMS_MAX:
-            raise Failure(503, "busy", f"{STREAMS_MAX} live pages are open: close one")
+        if self._open >= self._most:
+            raise Failure(503, "busy", f"{self._most} live pages are open: close one")
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -99,7 +98,7 @@ class Live:
         self._console = frame.console
         self._rates = rates
         self._views = views
-        self._streams = Streams()
+        self._streams = Streams(self._console.live_pages_max)
 
     async def rates(self, request: Request) -> Response:
         """The figures of the overview, every two seconds."""

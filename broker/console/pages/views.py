@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from aerobee.broker.console.lists import arranged, query_of
+from aerobee.broker.console.lists import arranged, number, query_of
 from aerobee.broker.console.operations import MESSAGES_MAX
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, viewer_of
@@ -15,10 +15,11 @@ from aerobee.broker.console.pages.links import link
 from aerobee.broker.console.viewers import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from starlette.requests import Request
 
+    from aerobee.broker.console.lists import Page
     from aerobee.broker.console.pages.frame import Frame
     from aerobee.broker.console.pages.rates import Rates
 
@@ -43,11 +44,9 @@ class Views:
         """Whether all is well, and if not, what to do."""
         viewer = viewer_of(request)
         snapshot = await self._console.snapshot()
-        findings = states.linked(snapshot.findings_of(viewer))
-        groups = states.stated(
-            row for row in snapshot.groups_of(viewer) if row["lag"] and not row["system"]
-        )
-        groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag"]))
+        findings = states.linked((await self._console.rows(viewer, "findings"))[0])
+        rows, _ = await self._console.rows(viewer, "groups")
+        groups = await self._console.beside(_behind, rows)
         return await self._frame.show(
             request,
             "overview.html",
@@ -74,16 +73,17 @@ class Views:
     async def groups(self, request: Request) -> Response:
         """All groups, those furthest behind first."""
         query = Fields(request.query_params)
-        snapshot = await self._console.snapshot()
-        rows = states.stated(
-            row
-            for row in snapshot.groups_of(viewer_of(request))
-            if not row["system"] and (row["lag"] or not query["behind"])
-        )
-        rows.sort(key=lambda row: (-(row["lag_s"] or 0), -(row["lag"] or 0), row["group"]))
-        return await self._frame.show(
-            request, "groups.html", here="/groups", page=arranged(rows, query_of(query))
-        )
+        groups, _ = await self._console.rows(viewer_of(request), "groups")
+
+        def page() -> Page:
+            rows = states.stated(
+                row for row in groups if not row["system"] and (row["lag"] or not query["behind"])
+            )
+            rows.sort(key=lambda row: (-(row["lag_s"] or 0), -(row["lag"] or 0), row["group"]))
+            return arranged(rows, query_of(query))
+
+        shown = await self._console.beside(page)
+        return await self._frame.show(request, "groups.html", here="/groups", page=shown)
 
     async def group(self, request: Request) -> Response:
         """One group: why it stands, and who has which queue."""
@@ -117,14 +117,14 @@ class Views:
     async def topics(self, request: Request) -> Response:
         """All topics."""
         query = Fields(request.query_params)
-        rows = [
-            row
-            for row in (await self._console.snapshot()).topics_of(viewer_of(request))
-            if query["system"] or row["kind"] == "normal"
-        ]
-        return await self._frame.show(
-            request, "topics.html", here="/topics", page=arranged(rows, query_of(query))
-        )
+        topics, _ = await self._console.rows(viewer_of(request), "topics")
+
+        def page() -> Page:
+            rows = [row for row in topics if query["system"] or row["kind"] == "normal"]
+            return arranged(rows, query_of(query))
+
+        shown = await self._console.beside(page)
+        return await self._frame.show(request, "topics.html", here="/topics", page=shown)
 
     async def topic(self, request: Request) -> Response:
         """One topic: its queues, and the groups that read it."""
@@ -132,9 +132,8 @@ class Views:
         viewer = viewer_of(request)
         topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
         snapshot = await self._console.snapshot()
-        readers = states.stated(
-            row for row in snapshot.groups_of(viewer) if row["group"] in topic["groups"]
-        )
+        groups, _ = await self._console.rows(viewer, "groups")
+        readers = states.stated(row for row in groups if row["group"] in topic["groups"])
         row = _row_of(snapshot.topics, "topic", name) or dict.fromkeys(TOPIC_COLUMNS)
         return await self._frame.show(
             request,
@@ -164,13 +163,13 @@ class Views:
                 rows = await self._found(request, query, most)
             except Failure as error:
                 failure = error.text
-        snapshot = await self._console.snapshot()
+        topics, _ = await self._console.rows(viewer, "topics")
         text = self._frame.translator(request)
         return await self._frame.show(
             request,
             "messages.html",
             here="/messages",
-            topic_names=[row["topic"] for row in snapshot.topics_of(viewer)],
+            topic_names=[row["topic"] for row in topics],
             rows=rows,
             failure=failure,
             scanned=_scanned(query, text),
@@ -251,13 +250,13 @@ class Views:
 
     async def dead(self, request: Request) -> Response:
         """How many dead letters each group has."""
-        rows = (await self._console.snapshot()).dead_letters_of(viewer_of(request))
-        rows.sort(key=lambda row: -(row["letters"] or 0))
+        groups, _ = await self._console.rows(viewer_of(request), "dlq")
+        rows = sorted(groups, key=lambda row: -(row["letters"] or 0))
         return await self._frame.show(
             request,
             "dead.html",
             here="/dead",
-            page=arranged(rows, query_of(request.query_params)),
+            page=await self._page(request, rows),
             most=max((row["letters"] or 0 for row in rows), default=0),
         )
 
@@ -286,23 +285,17 @@ class Views:
 
     async def clients(self, request: Request) -> Response:
         """All clients that are connected, the busiest first."""
-        rows = (await self._console.snapshot()).clients_of(viewer_of(request))
-        rows.sort(key=lambda row: -(row["requests_per_s"] or 0))
+        clients, _ = await self._console.rows(viewer_of(request), "clients")
+        rows = sorted(clients, key=lambda row: -(row["requests_per_s"] or 0))
         return await self._frame.show(
-            request,
-            "clients.html",
-            here="/clients",
-            page=arranged(rows, query_of(request.query_params)),
+            request, "clients.html", here="/clients", page=await self._page(request, rows)
         )
 
     async def client(self, request: Request) -> Response:
         """One client."""
         identity = Fields(request.query_params).needed("id")
-        rows = [
-            row
-            for row in (await self._console.snapshot()).clients_of(viewer_of(request))
-            if row["client"] == identity
-        ]
+        clients, _ = await self._console.rows(viewer_of(request), "clients")
+        rows = [row for row in clients if row["client"] == identity]
         return await self._frame.show(
             request, "client.html", here="/clients", client_id=identity, rows=rows
         )
@@ -340,18 +333,19 @@ class Views:
         if query["changed"]:
             rows = [row for row in rows if row["value"] != row["default"]]
         return await self._frame.show(
-            request, "settings.html", here="/settings", page=arranged(rows, query_of(query))
+            request, "settings.html", here="/settings", page=await self._page(request, rows)
         )
 
     async def audit(self, request: Request) -> Response:
         """The audit: changes, and the users who made them."""
         rows, _ = await self._console.rows(viewer_of(request), "audit")
         return await self._frame.show(
-            request,
-            "audit.html",
-            here="/audit",
-            page=arranged(rows, query_of(request.query_params)),
+            request, "audit.html", here="/audit", page=await self._page(request, rows)
         )
+
+    async def _page(self, request: Request, rows: Sequence[Mapping[str, Any]]) -> Page:
+        """The part of a list that a request is for. Raises: Failure."""
+        return await self._console.beside(arranged, rows, query_of(request.query_params))
 
     async def users(self, request: Request) -> Response:
         """Users, and what they may do."""
@@ -375,17 +369,20 @@ class Views:
         )
 
 
+def _behind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The groups that are behind, with their states, those furthest behind first."""
+    groups = states.stated(row for row in rows if row["lag"] and not row["system"])
+    groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag"]))
+    return groups
+
+
 def _row_of(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> Mapping[str, Any] | None:
     return next((row for row in rows if row[column] == name), None)
 
 
 def _count(text: str) -> int:
     """A number of messages. Raises: Failure."""
-    if not text:
-        return FOUND
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MESSAGES_MAX):
-        raise Failure(400, "usage", f"a search finds 1 to {MESSAGES_MAX} messages")
-    return int(text)
+    return number({"max": text}, "max", 1, MESSAGES_MAX, default=FOUND)
 
 
 def _scanned(query: Fields, text: Any) -> str:

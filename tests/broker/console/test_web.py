@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from aerobee import ConsumeFrom
+from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
 from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
 from tests.kit.tls import certificate, client_context
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -287,6 +290,31 @@ def test_a_form_with_many_fields_is_told_what_is_wrong(
     assert answer.status == status
     said = {200: "choose 1 to 100 letters", 300: "at most 256 fields", 2: "no broker knows"}
     assert said[letters] in answer.body.decode()
+
+
+def test_a_question_tells_nothing_of_a_group_that_the_viewer_may_not_see(
+    broker: BrokerProcess, admin: AdminClient
+) -> None:
+    admin.create_topic("Secrets", queues=1)
+    with Producer(broker.namesrv_address, group="p", credentials=ROOT) as producer:
+        for _ in range(3):
+            producer.send(Message("Secrets", b"x"))
+    admin.create_group(GroupConfig(name="hidden"))
+    admin.reset_offsets("hidden", "Secrets", ConsumeFrom.FIRST)
+    admin.create_user("dora", "doras-secret")
+
+    def lags() -> list[int]:
+        rows = client_of(broker, ("root", SECRET)).get("/groups?filter=hidden").value
+        return [row["lag"] for row in rows]
+
+    eventually(lambda: lags() == [3], within_s=30, what="a snapshot has the group")
+    seen = {}
+    for name, secret in (("root", SECRET), ("dora", "doras-secret")):
+        browser = client_of(broker)
+        login = browser.form("/login", f"name={name}&secret={secret}")
+        browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+        seen[name] = b"3 messages wait" in browser.request("GET", "/group/pause?name=hidden").body
+    assert seen == {"root": True, "dora": False}
 
 
 def test_the_login_goes_nowhere_else(broker: BrokerProcess) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,16 +11,19 @@ import trio
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from aerobee.broker.console.pages import live
 from aerobee.broker.console.pages.live import Events, Streams
 from aerobee.broker.console.viewers import Failure
 from aerobee.broker.http import app as http_app
 from aerobee.broker.http.app import Slots, serve
 from aerobee.broker.http.listener import open_listener
 from aerobee.remoting.stats import RemotingStats
+from tests.broker.console.conftest import client_of
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -45,7 +48,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends(
             finally:
                 ended.set()
 
-        return Events(tell, Streams())
+        return Events(tell, Streams(1))
 
     listener = open_listener(HOST, free_port(), port_key="consolePort", host_key="consoleHost")
     assert listener is not None
@@ -70,11 +73,24 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends(
             nursery.cancel_scope.cancel()
 
 
-def test_one_live_page_too_many_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "STREAMS_MAX", 1)
-    streams = Streams()
+def test_one_live_page_too_many_is_told_so() -> None:
+    streams = Streams(1)
     streams.check()
     with streams.opened(), pytest.raises(Failure, match="1 live pages are open") as refused:
         streams.check()
     assert refused.value.status == 503
     streams.check()
+
+
+@pytest.mark.service
+def test_live_pages_leave_connections_to_others(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {"consolePort": port, "consoleMaxConnections": 4}
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as broker, ExitStack() as open_:
+        answers = []
+        for _ in range(4):
+            page = open_.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            page.sendall(b"GET /live/rates HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            answers.append(page.recv(12)[9:])
+        assert answers == [b"200", b"200", b"503", b"503"]
+        assert client_of(broker).get("/me").status == 200
