@@ -264,7 +264,9 @@ class Handover:
             await disk.in_thread(partial(write_role, disk, root, role))
         except OSError as error:
             try:
-                await disk.in_thread(partial(undo_role, disk, root, old))
+                # However late it is: else this master would be a slave after its next start.
+                with trio.CancelScope(shield=True):
+                    await disk.in_thread(partial(undo_role, disk, root, old))
             except OSError:
                 rest = f"{path_of(root)} may say otherwise: remove it before the next start"
                 raise OSError(error.errno, f"{error.strerror}; {rest}") from error

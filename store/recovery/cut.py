@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COPY_BYTES: Final = 1 << 20
+SEGMENT_BYTES: Final = 1 << 30
+"""The size of segments where there are none; else they tell it."""
 UNFINISHED: Final = ".new"
 """Behind the name of a copy that is not whole yet."""
 OF_THE_LONGER_LOG: Final = (RECOVERY_POINT, LAST_STOP, QUEUE_EXTENTS, f"{CONFIG}/{TIMER_CHECK}")
@@ -162,11 +164,12 @@ def unfinished(disk: Disk, root: Path) -> Cut | None:
 def finish(disk: Disk, root: Path, log_directory: Path) -> None:
     """End a cut that has begun; without one nothing is done. The directory is locked, not loaded.
 
-    Raises: StoreDamaged, OSError; then the next call ends it.
+    Raises: StoreDamaged, also where another log is there, OSError; then the next call ends it.
     """
     begun = unfinished(disk, root)
     if begun is None:
         return
+    _check_there(disk, root, log_directory, begun.offset)
     # From here on a start recovers, and believes nothing that knew of the longer log.
     AbortFile(disk, root / ABORT).create()
     for name in OF_THE_LONGER_LOG:
@@ -188,8 +191,24 @@ def finish(disk: Disk, root: Path, log_directory: Path) -> None:
     log.warning("commit_log.cut", **msgspec.structs.asdict(begun))
 
 
+def _check_there(disk: Disk, root: Path, log_directory: Path, offset: int) -> None:
+    """Check that the log reaches the cut: where it is elsewhere it may be not mounted, or not the
+    one that was being cut. Ended without it, the cut would be forgotten. Raises: StoreDamaged,
+    OSError.
+    """
+    segments = _loaded(disk, log_directory)
+    end = segments.max_offset
+    segments.close()
+    if end < offset:
+        raise StoreDamaged(
+            f"{root / CUT_MARK} ends the log at {offset}, and that in {log_directory} ends at {end}"
+            " before it: have the right log there (storePathCommitLog), or move the file away if"
+            " the cut is to be given up"
+        )
+
+
 def _loaded(disk: Disk, log_directory: Path) -> CommitLog:
-    log = CommitLog(disk, log_directory, 1)
+    log = CommitLog(disk, log_directory, SEGMENT_BYTES)
     log.load()
     return log
 

@@ -209,6 +209,36 @@ class RoleSteps:
                 raise OSError(errno.EIO, "the disk fails", str(call.path))
 
 
+class LateFailure:
+    """The role has its name, and its directory is not synced before the pause is over."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "master" / "config"
+        self.token = trio.lowlevel.current_trio_token()
+        self.failed = False
+
+    def __call__(self, call: Call) -> None:
+        named = call.path == self.directory and (self.directory / "role.json").exists()
+        if named and call.name in CHANGES and not self.failed:
+            self.failed = True
+            # In a task of its own: that of the switch is cancelled meanwhile.
+            trio.from_thread.run(trio.sleep, handover.PAUSE_S, trio_token=self.token)
+            raise OSError(errno.EIO, "the disk fails", str(call.path))
+
+
+async def test_a_disk_that_fails_too_late_leaves_the_master_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    async with copied(tmp_path) as switched:
+        core = switched.pair.master.broker.core
+        core.disk = disk = FaultyDisk(tmp_path / "master" / "config")
+        disk.before = late = LateFailure(tmp_path)
+        with pytest.raises(Refusal, match="nothing was changed"):
+            await switched.switch()
+        assert late.failed
+        await switched.check_master()
+
+
 async def test_wherever_saving_the_role_fails_the_master_goes_on(tmp_path: Path) -> None:
     failing, steps = 0, 1
     while failing < steps:

@@ -9,7 +9,7 @@ import trio
 
 from aerobee.store.errors import StoreDamaged, StoreUnusable
 from aerobee.store.files.disk import Disk
-from aerobee.store.recovery.cut import cut, finish, look, unfinished
+from aerobee.store.recovery.cut import begin, cut, finish, look, unfinished
 from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.verify import verify
@@ -142,6 +142,19 @@ def test_an_unreadable_mark_refuses_the_start(store: Store) -> None:
 
 
 # ── Ends in the middle ──
+
+
+def test_a_cut_is_not_forgotten_where_the_log_is_not_mounted(store: Store, tmp_path: Path) -> None:
+    begin(Disk(), store.root, store.log, store.offset, keep_in=store.root / "cut" / "here")
+    mounted = tmp_path / "mounted"
+    store.log.rename(mounted)
+    store.log.mkdir()
+    with pytest.raises(StoreDamaged, match=r"ends at 0 before it: have the right log there"):
+        finish(Disk(), store.root, store.log)
+    store.log.rmdir()
+    mounted.rename(store.log)
+    _, recovery = open_store(store.root, Disk())
+    assert recovery.end_offset == store.offset
 
 
 def disk_calls(store: Store, folder: Path) -> int:
