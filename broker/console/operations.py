@@ -139,7 +139,10 @@ OPERATIONS: Final = table(
     ),
     Operation(name="broker.clean", method=POST, path="/brokers/clean"),
     Operation(
-        name="broker.write-permission", method=POST, path="/brokers/{broker}/write-permission"
+        name="broker.write-permission",
+        method=POST,
+        path="/brokers/{broker}/write-permission",
+        asks="Whether producers send to broker {broker} changes: {allowed}.",
     ),
     # ── Users ──
     Operation(name="users.list", method=GET, path="/users"),

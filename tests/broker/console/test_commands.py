@@ -252,6 +252,15 @@ def test_what_is_not_confirmed_is_answered_without_users_and_changes_nothing(
     assert called(anybody, name, seen, confirm=True).status == 403
 
 
+def test_producers_are_let_in_again_only_if_that_is_confirmed(
+    anybody: ConsoleClient, seen: str
+) -> None:
+    path = f"/brokers/{seen}/write-permission"
+    before = anybody.get("/audit?limit=1000").value
+    assert anybody.send("POST", path, allowed="on").status == 428
+    assert anybody.get("/audit?limit=1000").value == before
+
+
 def test_a_dry_run_of_a_reset_needs_no_users(anybody: ConsoleClient, seen: str) -> None:
     (row,) = anybody.send(
         "POST", "/groups/billing/reset", topic="Orders", to="first", dry_run=True
