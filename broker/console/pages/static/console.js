@@ -47,8 +47,8 @@
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(high * 1.12, 1)] } },
       axes: [
-        { ...axis, grid: { show: false }, size: 26,
-          values: (_, ticks) => ticks.map((at) => clock(at)) },
+        { ...axis, grid: { show: false }, size: 26, space: 80, incrs: STEPS_S,
+          values: (_, ticks) => ticks.map((at) => clock(at, ticks[1] - ticks[0] < 60)) },
         { ...axis, size: 56, values: (_, ticks) => ticks.map((value) => short(value) + unit) },
       ],
       series: [{}, ...series.lines.map((line) => ({
@@ -63,8 +63,9 @@
     charts.set(figure, { plot });
   }
 
-  const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("sv-SE", {
-    hour: "2-digit", minute: "2-digit",
+  const STEPS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600];
+  const clock = (at, close) => new Date(at * 1000).toLocaleTimeString("sv-SE", {
+    hour: "2-digit", minute: "2-digit", second: close ? "2-digit" : undefined,
   });
   const short = (value) => new Intl.NumberFormat("en", {
     notation: "compact", maximumFractionDigits: 1,
