@@ -20,6 +20,8 @@ from aerobee.broker.changes import ChangeAnswer, change
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
+from aerobee.broker.replication.master_calls import CALL_S, MasterRefused
+from aerobee.broker.replication.other_masters import status_of
 from aerobee.broker.replication.saved_role import (
     SavedRole,
     path_of,
@@ -114,15 +116,19 @@ class Promotion:
         return found
 
     async def _master_answers(self, following: Following) -> bool:
-        """Whether somebody listens where the master was."""
+        """Whether somebody listens where the master was, and is no slave of ours."""
         if following.state is State.FOLLOWING:
             return True
         if following.address is None:
             return False
         answers = False
-        with suppress(ExceptionGroup, RemotingError, OSError):
-            async with self._connect(following.address.address):
+        with suppress(ExceptionGroup, MasterRefused, RemotingError, OSError):
+            async with self._connect(following.address.address) as link:
+                # Whatever takes connections there counts, until it says that it is a slave.
                 answers = True
+                with trio.move_on_after(CALL_S):
+                    status = await status_of(link)
+                    answers = status is None or status.epoch < 0 or status.master
         return answers
 
     async def _become_master(self, offset: int | None = None) -> Answer:

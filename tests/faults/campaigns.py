@@ -34,7 +34,7 @@ from tests.faults.scarcity import R5B
 from tests.faults.services import V1
 from tests.faults.small_memory import R16
 from tests.faults.sweeps import B1
-from tests.faults.switches import H10
+from tests.faults.switches import H10, H13
 from tests.faults.tears import R3, R4
 from tests.faults.tls_storm import S16H
 from tests.faults.wire_fuzz import W1
@@ -96,4 +96,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H11,
     H12,
     H10,
+    H13,
 )

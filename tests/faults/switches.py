@@ -1,4 +1,4 @@
-"""H10: a master and its slave exchange their roles, again and again, under load.
+"""H10, H13: a master and its slave exchange their roles under load; either is killed meanwhile.
 
 Producers send to whoever takes their messages, and try again at once what was refused. What was
 acknowledged is in both logs, at the place that the answer named; the messages of a producer are in
@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.kit.campaign import Campaign
+from tests.kit.odd_broker import dies_beside
 from tests.kit.ports import HOST
 from tests.kit.raw_client import Closed, RawConnection, send_fields, topic_fields
-from tests.kit.replicas import CREATE_TOPIC, SEND, SUCCESS, Replicas, log_end, stored_messages
+from tests.kit.replicas import (
+    CREATE_TOPIC,
+    SEND,
+    SUCCESS,
+    Replicas,
+    ha_status,
+    log_end,
+    stored_messages,
+)
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -178,6 +188,104 @@ def check(broker: BrokerProcess, producers: Producers) -> None:
         assert order[queue_id] == sorted(order[queue_id]), "disordered"
 
 
+# ── A kill at each step ──
+
+HANDOVER, PROMOTION = (
+    "broker.replication.handover:Handover",
+    "broker.replication.promotion:Promotion",
+)
+POINTS: tuple[tuple[str, str, str], ...] = (
+    ("master", "after", f"{HANDOVER}._save_slave"),
+    ("slave", "after", f"{PROMOTION}._save_role"),
+    ("slave", "before", f"{PROMOTION}._save_role"),
+    ("master", "before", f"{HANDOVER}._save_slave"),
+    ("master", "before", f"{HANDOVER}._paused"),
+    ("master", "after", f"{HANDOVER}._paused"),
+    ("master", "after", f"{HANDOVER}._taken"),
+    ("slave", "before", f"{PROMOTION}._end_copy"),
+    ("slave", "after", f"{PROMOTION}._become_master"),
+)
+"""Who is killed, and beside which step."""
+PROMOTE = 900_002
+
+
+def killed_switches(run: Run) -> None:
+    """One of the two is killed at a step, and comes back; a person promotes where nobody is."""
+    run.counts["lost"] = run.counts["disordered"] = run.counts["two masters"] = 0
+    for cycle in run.cycles():
+        who, when, step = POINTS[cycle.number % len(POINTS)]
+        settings = {"brokerRole": "ASYNC_MASTER", "inSyncReplicas": 1}
+        root = run.directory / str(cycle.number)
+        pair = Replicas(root, of_master=settings, of_slave={"haPeers": HOST})
+        victim = pair.master if who == "master" else pair.slave
+        victim.module = dies_beside(when, step)
+        with pair:
+            with RawConnection(pair.master.address) as connection:
+                answer = connection.call(CREATE_TOPIC, topic_fields(TOPIC, PRODUCERS))
+                assert answer.code == SUCCESS, answer
+            with Producers([pair.master.address, pair.slave.address]) as producers:
+                producers.wait_for(BETWEEN)
+                until_killed(pair, victim)
+                victim.kill()
+                victim.module = ("aerobee",)
+                victim.start()
+                run.counts["promoted by a person"] += one_master(pair)
+                producers.wait_for(BETWEEN)
+            run.counts["acknowledged"] += sum(len(each.acks) for each in producers.each)
+            until_equal(pair)
+            for broker in (pair.master, pair.slave):
+                check(broker, producers)
+
+
+def until_equal(pair: Replicas) -> None:
+    """Wait until the two have the same log; nobody sends."""
+    master, slave = pair.master.address, pair.slave.address
+    eventually(lambda: log_end(slave) == log_end(master) > 0, within_s=WITHIN_S, what="equal logs")
+
+
+def until_killed(pair: Replicas, victim: BrokerProcess) -> None:
+    """Ask for a switch until that has killed the victim."""
+
+    def gone() -> bool:
+        with suppress(Closed, OSError), RawConnection(pair.master.address, timeout_s=30) as link:
+            link.call(SWITCH, {"to": pair.slave.address})
+        return not victim.child.running
+
+    eventually(gone, within_s=WITHIN_S, what="a kill in a switch")
+
+
+def masters(pair: Replicas) -> list[BrokerProcess]:
+    """Those of the two that say that they are the master."""
+    return [broker for broker in (pair.master, pair.slave) if ha_status(broker.address)["master"]]
+
+
+def one_master(pair: Replicas) -> int:
+    """See that there is one master, or make one as the text of a refusal says; whether it had to.
+
+    A slave that has all is the one with the longer log.
+    """
+    found = masters(pair)
+    assert len(found) < 2, found
+    if found:
+        return 0
+    further = max((pair.master, pair.slave), key=lambda broker: log_end(broker.address))
+
+    def promoted() -> bool:
+        with RawConnection(further.address, timeout_s=30) as link:
+            return link.call(PROMOTE, {}).code == SUCCESS
+
+    eventually(promoted, within_s=WITHIN_S, what="a promotion where nobody is the master")
+    return 1
+
+
+H13 = Campaign(
+    key="H13",
+    title="kill -9 of master or slave at each step of a switch",
+    unit="kills",
+    t1=2,
+    t2=len(POINTS),
+    run=killed_switches,
+)
 H10 = Campaign(
     key="H10",
     title="planned switches of master and slave under load",

@@ -8,13 +8,16 @@ python -m tests.kit.odd_broker files:100 broker run …   the system gives it 10
 python -m tests.kit.odd_broker allocates:900 broker run …  room on its disk takes 900 ms to be had
 python -m tests.kit.odd_broker saves broker run …       extents of few queues are worth a save
 python -m tests.kit.odd_broker clock:86400 broker run …  its wall clock is a day ahead
+python -m tests.kit.odd_broker before:MODULE:CLASS.METHOD broker run …  killed in front of a step
+python -m tests.kit.odd_broker after:MODULE:CLASS.METHOD broker run …   killed behind it
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
 few test clients can exceed many times over. In the fourth thousands of senders share one sync. The
 fifth runs out of descriptors. The sixth has a disk that is slow to make the next segment of the
 log. The seventh starts with a few queues as others do with thousands. The clock of the eighth is
-off by so many seconds, fewer than none for one that is behind. `ODD_BROKER` in the
+off by so many seconds, fewer than none for one that is behind. The last two are killed at a named
+coroutine, where no count of changes would hit. `ODD_BROKER` in the
 environment says the same to `stall_watch` and `step_watch`.
 """
 
@@ -25,6 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 CHANGES = (
@@ -64,6 +68,14 @@ def allocating_for(milliseconds: int) -> str:
 def clock_ahead(seconds: int) -> tuple[str, str]:
     """The `module` of a `BrokerProcess` whose wall clock is ahead by so much; negative: behind."""
     return (__name__, f"clock:{seconds}")
+
+
+def dies_beside(when: str, step: str) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that is killed `before` or `after` a coroutine.
+
+    `step`: `module:Class.method`, without `aerobee.`.
+    """
+    return (__name__, f"{when}:{step}")
 
 
 LIES = (__name__, "lies")
@@ -152,6 +164,21 @@ def set_the_clock(seconds: int) -> None:
     setattr(time, "time_ns", lambda: now_ns() + seconds * 1_000_000_000)  # noqa: B010  (as it)
 
 
+def die_beside(when: str, step: str) -> None:
+    """Make this process end by SIGKILL in front of a coroutine, or when it has returned."""
+    module, _, name = step.partition(":")
+    kind, _, method = name.partition(".")
+    owner = getattr(import_module(f"aerobee.{module}"), kind)
+    run = getattr(owner, method)
+
+    async def ended(*arguments: Any, **options: Any) -> Any:
+        if when == "after":
+            await run(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, method, ended)
+
+
 def become(way: str) -> None:
     """Change the world as the first word of the command line says."""
     name, _, count = way.partition(":")
@@ -167,6 +194,8 @@ def become(way: str) -> None:
         allocate_slowly(int(count))
     elif name == "clock":
         set_the_clock(int(count))
+    elif name in ("before", "after"):
+        die_beside(name, count)
     elif name == "saves":
         save_every_extent()
     else:

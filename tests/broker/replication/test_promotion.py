@@ -214,3 +214,11 @@ async def test_a_promotion_that_is_cancelled_leaves_a_slave_that_follows(tmp_pat
         assert role.is_slave
         await orders.pair.master.send()
         await until_true(lambda: orders.pair.equal)
+
+
+async def test_a_former_master_that_is_a_slave_now_is_no_reason_against_it(tmp_path: Path) -> None:
+    """After a kill in a switch there may be two slaves, which follow each other's ports."""
+    async with copied(tmp_path) as orders:
+        orders.pair.following.state = State.UNREACHABLE
+        orders.pair.master.broker.core.role.is_slave = True
+        assert (await orders.promote()).code == 0
