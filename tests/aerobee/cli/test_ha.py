@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aerobee import Credentials, Message
 from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
+from aerobee.blocking import AdminClient, Producer
 from aerobee.cli.ha import Member, objections, rows_of
+from aerobee.errors import BrokerError
 from tests.aerobee.cli.conftest import command, environment
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CREATE_TOPIC, SEND, MAX_OFFSET = 17, 310, 30
+SECRET = "a-long-secret"
 
 
 def member(
@@ -322,3 +327,66 @@ def test_a_lost_master_follows_the_next_one_and_gives_up_its_tail(tmp_path: Path
             check=True,
         )
         assert tail.stdout.count("\n") >= 3
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("may", [True, False])
+def test_with_accounts_the_roles_are_exchanged_where_the_master_may(
+    tmp_path: Path, may: bool
+) -> None:
+    admin = Credentials("the-admin", SECRET)
+
+    def signs(name: str) -> str:
+        return json.dumps({"accessKey": name, "secretKey": SECRET})
+
+    known = {
+        "brokerName": "b",
+        "brokerIP1": HOST,
+        "haPeers": HOST,
+        "authenticationEnabled": True,
+        "authorizationEnabled": True,
+        "initAuthenticationUser": json.dumps({"username": admin.access_key, "password": SECRET}),
+        "innerClientAuthenticationCredentials": signs(admin.access_key),
+    }
+    # Accounts are not copied: the slave does not know this one.
+    stranger = {"innerClientAuthenticationCredentials": signs("stranger")}
+    ours = known if may else known | stranger
+    with BrokerProcess(data=tmp_path / "first", settings=ours) as first:
+        theirs = known | {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "haMasterAddress": f"{HOST}:{first.ports.ha}",
+        }
+        with (
+            BrokerProcess(data=tmp_path / "second", settings=theirs) as second,
+            AdminClient(first.namesrv_address, credentials=admin) as at_first,
+            AdminClient(second.namesrv_address, credentials=admin) as at_second,
+        ):
+            eventually(
+                lambda: at_second.replication_status(second.address).state == "following",
+                within_s=60,
+                what="a slave",
+            )
+            at_first.create_topic("t", queues=1)
+            with Producer(first.namesrv_address, credentials=admin) as producer:
+                producer.send(Message("t", b"before"))
+            if may:
+
+                def switched() -> bool:
+                    with suppress(BrokerError):
+                        return at_first.switch(first.address, second.address).epoch == 1
+                    return False
+
+                eventually(switched, within_s=60, what="a switch")
+                assert at_second.replication_status(second.address).is_master
+                eventually(
+                    lambda: at_first.replication_status(first.address).state == "following",
+                    within_s=60,
+                    what="the old master follows",
+                )
+                return
+            with pytest.raises(BrokerError, match="nothing was changed"):
+                at_first.switch(first.address, second.address)
+            assert at_first.replication_status(first.address).is_master
+            with Producer(first.namesrv_address, credentials=admin) as producer:
+                producer.send(Message("t", b"after"))
