@@ -47,6 +47,7 @@ def healthcheck(probe: str, probes: Probes, timeout_ms: int, as_json: bool) -> N
         sys.exit(EXIT_UNREACHABLE)
     wrong = _wrong(body)
     told = f"{probe} of {probes}: {'; '.join(map(escaped, wrong)) or 'ok'}"
+    told += "".join(f"; noted: {escaped(text)}" for text in _noted(body))
     echo(json_text(body) if as_json else told)
     sys.exit(EXIT_FAILING if wrong or status != HTTPStatus.OK else 0)
 
@@ -58,3 +59,11 @@ def _wrong(body: str) -> list[str]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return ["gave no answer of a broker"]
     return [f"{name}: {answer}" for name, answer in checks if answer != "ok"]
+
+
+def _noted(body: str) -> list[str]:
+    """What the broker says besides: it is well, and a person should look."""
+    try:
+        return [f"{name}: {text}" for name, text in json.loads(body)["noted"].items()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []

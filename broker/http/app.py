@@ -121,7 +121,7 @@ def make_app(sources: ServerSources, health: Health, may_scrape: MayScrape) -> S
     routes = [
         Route("/startupz", probe(health.startup)),
         Route("/livez", probe(health.live)),
-        Route("/readyz", probe(health.ready)),
+        Route("/readyz", probe(health.ready, health.noted)),
         Route("/metrics", _metrics(sources, health, may_scrape)),
     ]
     return Starlette(routes=routes)
@@ -153,8 +153,10 @@ def refusal(request: Request, may_scrape: MayScrape) -> Response | None:
     return Response(text, 401, {"www-authenticate": "Bearer"})
 
 
-def probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response]]:
-    """The answer of a probe with these checks."""
+def probe(
+    checks: Mapping[str, Check], noted: Mapping[str, Check] | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """The answer of a probe with these checks; it does not fail for what is `noted`."""
 
     async def answer(request: Request) -> Response:
         states = {name: check() for name, check in checks.items()}
@@ -163,12 +165,19 @@ def probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response
             {
                 "status": "ok" if well else "failing",
                 "checks": {name: reason or "ok" for name, reason in states.items()},
+                **told_besides(noted or {}),
             },
             status_code=200 if well else 503,
             headers={"cache-control": "no-store"},
         )
 
     return answer
+
+
+def told_besides(noted: Mapping[str, Check]) -> dict[str, dict[str, str]]:
+    """What is to be known besides, by name; without any the answer has no such field."""
+    reasons = {name: reason for name, check in noted.items() if (reason := check())}
+    return {"noted": reasons} if reasons else {}
 
 
 class HypercornLog(Logger):

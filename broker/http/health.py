@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.remoting.server.addresses import ip_of
@@ -72,6 +72,8 @@ class Health:
     startup: Mapping[str, Check]
     live: Mapping[str, Check]
     ready: Mapping[str, Check]
+    noted: Mapping[str, Check] = field(default_factory=dict)
+    """What a person should know of a broker that is ready; no probe fails for it."""
 
 
 def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
@@ -98,6 +100,7 @@ def make_health(
     serving: Callable[[], bool],
     stopping: Check,
     replication: Check,
+    slaves: Check,
     stats: BrokerStats,
     store: StoreDoor,
     disk: Disk,
@@ -107,7 +110,7 @@ def make_health(
     """The checks of the three probes.
 
     `serving`: recovered, and accepting connections. `stopping`: the reason, once it is to stop.
-    `replication`: why a slave cannot follow its master.
+    `replication`: why a slave cannot follow its master. `slaves`: why sends wait in vain.
     """
 
     def started() -> str | None:
@@ -126,6 +129,7 @@ def make_health(
             "replication": replication,
             "disk": disk_has_room(disk, places, lambda: store.config),
         },
+        noted={"slaves": slaves},
     )
 
 

@@ -164,6 +164,19 @@ class ReplicationFeature(Feature):
             return f"{in_sync} of {config.needed_slaves} slaves in sync"
         return f"{in_sync} of {len(slaves)} slaves in sync" if slaves else "no slave"
 
+    def lacking(self) -> str | None:
+        """What sends of a SYNC_MASTER lack to be answered with success; None: nothing."""
+        needed = self._core.config.needed_slaves
+        if not needed or self._core.role.is_slave:
+            return None
+        in_sync = sum(slave.in_sync for slave in self.slave_figures().values())
+        if in_sync >= needed:
+            return None
+        return (
+            f"{in_sync} of {needed} slaves are in sync: messages are stored, and their producers"
+            " are told SLAVE_NOT_AVAILABLE or FLUSH_SLAVE_TIMEOUT"
+        )
+
     def trouble(self) -> str | None:
         """What keeps this slave from its master until a person mends it."""
         if self.following is None or not self._core.role.is_slave:

@@ -48,6 +48,15 @@ def test_a_broker_that_is_well_is_exit_code_0() -> None:
     assert (result.exit_code, result.output) == (0, f"readyz of 127.0.0.1:{port}: ok\n")
 
 
+def test_what_is_noted_is_told_and_no_failure() -> None:
+    noted = {"slaves": "0 of 1 slaves are in sync"}
+    body = json.dumps({"status": "ok", "checks": {"disk": "ok"}, "noted": noted})
+    with answering("200 OK", body) as port:
+        result = run(port)
+    told = f"readyz of 127.0.0.1:{port}: ok; noted: slaves: 0 of 1 slaves are in sync\n"
+    assert (result.exit_code, result.output) == (0, told)
+
+
 def test_a_broker_that_is_not_is_exit_code_1_and_says_why() -> None:
     body = json.dumps({"status": "failing", "checks": {"recovered": "ok", "disk": "91 % used"}})
     with answering("503 Service Unavailable", body) as port:

@@ -113,7 +113,10 @@ async def test_a_master_says_in_a_few_words_how_its_slaves_stand(
     async with open_desk(tmp_path / "sync", **SYNC_MASTER) as desk:
         told = desk.broker.replication.told
         assert told() == "0 of 1 slaves in sync"
+        lacking = desk.broker.replication.lacking
+        assert "0 of 1 slaves are in sync" in str(lacking())
         async with slave_of(desk):
+            assert lacking() is None
             assert told() == "1 of 1 slaves in sync"
     replication = ReplicationConfig(ha_peers="10.0.0.2")
     async with open_desk(tmp_path / "async", replication=replication) as desk:
