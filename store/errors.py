@@ -10,7 +10,9 @@ StoreError
 ├─ ReplicationRefused      what a master sends cannot be the continuation of this log
 │  ├─ FrameIllegal           a frame has numbers that no frame can have
 │  ├─ FrameMisplaced         its bytes belong elsewhere than to the end of this log
-│  └─ ReplicaBytesWrong      its bytes are not the record that belongs there
+│  ├─ ReplicaBytesWrong      its bytes are not the record that belongs there
+│  └─ LogsUnrelated          the two logs have nothing in common that this one could go on from
+├─ SlaveRefused            a slave may not have the log: no member, or this is no master
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
    ├─ StoreForeign           the directory carries data of a kind that is not served here
@@ -92,6 +94,14 @@ class FrameMisplaced(ReplicationRefused):
 
 class ReplicaBytesWrong(ReplicationRefused):
     """The bytes are neither the record that belongs there nor the blank that ends a segment."""
+
+
+class LogsUnrelated(ReplicationRefused):
+    """By their epochs the logs have nothing in common, or this one cannot end where that ends."""
+
+
+class SlaveRefused(StoreError):
+    """A slave is not sent the log: it is no member of the group, or this is not the master."""
 
 
 class StoreRefused(StoreError):

@@ -31,13 +31,14 @@ from aerobee.store.messages.reader import QueueReader
 from aerobee.store.messages.writer import Writer
 from aerobee.store.queues.consume_queues import ConsumeQueues
 from aerobee.store.queues.dispatch import Dispatcher, DispatchService
-from aerobee.store.recovery import start_check
+from aerobee.store.recovery import cut, start_check
 from aerobee.store.recovery.abort_file import AbortFile
-from aerobee.store.recovery.cut import finish
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile
 from aerobee.store.recovery.recovery import recover
+from aerobee.store.replication.group import Group
 from aerobee.store.replication.log_in import LogIn
 from aerobee.store.replication.log_out import LogOut
+from aerobee.store.replication.membership import Membership
 from aerobee.store.replication.replica_waits import ReplicaWaits
 from aerobee.store.results import GetResult, GetStatus, PutOutcome
 from aerobee.store.set_aside import SetAside
@@ -46,7 +47,7 @@ from aerobee.store.space.store_space import StoreSpace
 from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
@@ -71,7 +72,9 @@ class MessageStore:
         disk: Disk,
         clock: Clock,
         topics_known: Callable[[str], bool] | None = None,
+        in_group: bool = False,
     ) -> None:
+        """`in_group`: `join_group` follows the load. Such a directory opens in no other way."""
         self.root = root = Path(config.store_path_root_dir).expanduser()
         log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG).expanduser()
         segment_bytes = config.mapped_file_size_commit_log_bytes
@@ -79,6 +82,7 @@ class MessageStore:
         self._disk = disk
         self.clock = clock
         self._topics_known = topics_known
+        self._in_group = in_group
         self.stats = StoreStats()
         aside = self.aside = SetAside(self.stats.set_aside, clock)
         self.flags = RunningFlags()
@@ -190,7 +194,7 @@ class MessageStore:
 
         Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
         """
-        start_check.refuse_foreign(self._disk, self.root)
+        start_check.refuse_foreign(self._disk, self.root, in_group=self._in_group)
         start_check.refuse_no_directory(self._disk, self.root, self.commit_log.queue.directory)
         start_check.make_directory(self._disk, self.root)
         self._lock.acquire()
@@ -229,7 +233,7 @@ class MessageStore:
         segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
         where = self.commit_log.queue.directory
         with start_check.refusing(self.root):
-            finish(self._disk, self.root, where)
+            cut.finish(self._disk, self.root, where)
         start_check.refuse_small_disk(self._disk, self.root, where, segment, index)
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
@@ -411,6 +415,46 @@ class MessageStore:
         # Other slaves have got from their common master what this log has from there.
         self.log_out.opened()
         self.flags.clear(Flag.SLAVE)
+
+    # ── A group in failover mode ──
+
+    def join_group(self, member: int, members: Iterable[int]) -> Membership:
+        """Replicate by epochs from now on, as a slave at first; loaded, and not connected.
+
+        Raises: StoreDamaged, OSError.
+        """
+        assert self._in_group, "the directory would open alone"
+        self.be_slave()
+        membership = Membership(
+            self._disk,
+            self.root,
+            self.commit_log,
+            partial(Group, member, members),
+            self._begin_cut,
+        )
+        self.log_in.membership = membership
+        self.log_in.wire = self.log_out.wire = membership.wire
+        return membership
+
+    async def lead_group(self, epoch: int) -> None:
+        """Be the master of the group with this epoch, after `end_copy`. Raises: OSError."""
+        assert self.flags.bits & Flag.SLAVE, "the log may not grow meanwhile"
+        membership = self.log_in.membership
+        assert membership is not None
+        await membership.lead(epoch)
+        self.be_master()
+
+    def leave_lead(self) -> None:
+        """Be a slave of the group: no put, no connection of a slave."""
+        membership = self.log_in.membership
+        assert membership is not None
+        membership.group.leads = False
+        self.be_slave()
+        self.log_out.close()
+
+    def _begin_cut(self, offset: int, name: str) -> str:
+        directory, kept = self.commit_log.queue.directory, self.root / names.CUT / name
+        return cut.begin(self._disk, self.root, directory, offset, keep_in=kept).kept_in
 
     def wait_for_slaves(self, needed: int, timeout_s: float) -> None:
         """From now on `when_durable` is about so many slaves as well; before `run`."""

@@ -8,6 +8,8 @@ Source: store format §8 (AutoSwitchHAConnection, AutoSwitchHAClient).
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.store.errors import FrameIllegal
@@ -78,6 +80,9 @@ EPOCH_ROW = Layout(EpochRow, size=12)
 HELLO = Layout(HelloFields, size=16)
 REPORT = Layout(ReportFields, size=12)
 DATA_HEAD = Layout(DataHead, size=36)
+DATA_BYTES_MAX: Final = (4 << 20) - DATA_HEAD.size
+"""The most bytes of the log that are sent in a frame: a Java slave reads into 4 MiB."""
+START: Final = attrgetter("start")
 
 
 class Hello(NamedTuple):
@@ -96,6 +101,11 @@ class Greeting(NamedTuple):
 
     max_offset: int
     epochs: tuple[Epoch, ...]
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest epoch; 0 without any."""
+        return self.epochs[-1].epoch if self.epochs else 0
 
 
 class EpochFrame(NamedTuple):
@@ -122,8 +132,8 @@ def encode_greeting(greeting: Greeting) -> bytes:
     """The first bytes of a master."""
     epochs = greeting.epochs
     assert len(epochs) <= EPOCHS_MAX, len(epochs)
-    last = epochs[-1].epoch if epochs else 0
-    head = HANDSHAKE_HEAD.pack(HANDSHAKE, EPOCH_ROW.size * len(epochs), greeting.max_offset, last)
+    size, last = EPOCH_ROW.size * len(epochs), greeting.last_epoch
+    head = HANDSHAKE_HEAD.pack(HANDSHAKE, size, greeting.max_offset, last)
     return b"".join((head, *(EPOCH_ROW.pack(*epoch) for epoch in epochs)))
 
 
@@ -254,7 +264,8 @@ def frame_end(epochs: Sequence[Epoch], physical_offset: int, most: int) -> tuple
 
     It ends where the next epoch begins, if that is sooner. `epochs` begin at or in front of it.
     """
-    place = max(i for i, epoch in enumerate(epochs) if epoch.start <= physical_offset)
+    place = bisect_right(epochs, physical_offset, key=START) - 1
+    assert place >= 0, (epochs[:1], physical_offset)
     end = physical_offset + most
     if place + 1 < len(epochs):
         end = min(end, epochs[place + 1].start)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from aerobee.store.format.names import (
     CONFIG,
     CONSUME_QUEUE,
@@ -75,18 +76,20 @@ SIGNS = (
     ),
     Sign("batchconsumequeue", "*", "queues of inner batches (queue.type=BatchCQ) are not served"),
     Sign("", "dledger-*", "a DLedger log wraps its records; it is not served"),
-    Sign("", "epochFileCheckpoint", "this replica belongs to a controller; it is not served alone"),
     Sign("", "brokerIdentity", "this replica belongs to a controller; it is not served alone"),
 )
 
+OF_A_GROUP = (Sign("", EPOCH_FILE_NAME, "this replica belongs to a group; it is not served alone"),)
 
-def refuse_foreign(disk: Disk, root: Path) -> None:
+
+def refuse_foreign(disk: Disk, root: Path, *, in_group: bool = False) -> None:
     """Refuse data of a kind that is not supported; nothing is changed.
 
-    Raises: StoreForeign naming the file, StoreUnusable when the directory cannot be read.
+    `in_group`: the store replicates by epochs, and may have some. Raises: StoreForeign naming the
+    file, StoreUnusable when the directory cannot be read.
     """
     with refusing(root):
-        for sign in SIGNS:
+        for sign in SIGNS if in_group else SIGNS + OF_A_GROUP:
             place = _find(disk, root / sign.directory, sign, _SEARCH_DEPTH if sign.deep else 1)
             if place is not None:
                 raise StoreForeign(f"{place}: {sign.means}, or choose another directory")

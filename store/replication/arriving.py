@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
+from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.faults import BLANK, END, MORE
 from aerobee.store.format.record import BLANK_BYTES, TRANSACTION_PREPARED
 from aerobee.store.format.walk import Walk, fault_at
@@ -65,7 +66,8 @@ class SegmentEnd(NamedTuple):
     size: int
 
 
-Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd
+Step: TypeAlias = Begin | QueueBegin | Records | Filler | SegmentEnd | Epoch
+"""An epoch: what comes next is the first that this connection brings of it."""
 
 
 class Arriving:
@@ -89,7 +91,7 @@ class Arriving:
         self._unfilled = 0
         """Bytes that the segment lacks whose blank has come."""
 
-    def take(self, frames: Iterable[Frame]) -> Iterator[Step]:
+    def take(self, frames: Iterable[Frame | Epoch]) -> Iterator[Step]:
         """What may be done with frames that came together; the iterator must be exhausted.
 
         What comes before the first wrong byte has been given when this raises. Raises:
@@ -98,7 +100,10 @@ class Arriving:
         wrong: FrameIllegal | FrameMisplaced | None = None
         try:
             for frame in frames:
-                yield from self._take_one(frame)
+                if isinstance(frame, Epoch):
+                    yield from self._take_epoch(frame)
+                else:
+                    yield from self._take_one(frame)
         except (FrameIllegal, FrameMisplaced) as refused:
             wrong = refused
         yield from self._records()
@@ -119,6 +124,16 @@ class Arriving:
         self._pending.append(data)
         if not self.expected % self._segment_bytes:
             yield from self._records()
+
+    def _take_epoch(self, epoch: Epoch) -> Iterator[Step]:
+        """Everything in front of an epoch comes first: its bytes are another master's."""
+        yield from self._records()
+        if self.expected != self.end:
+            raise FrameMisplaced(
+                f"epoch {epoch.epoch} goes on at {self.expected}, where the record or the blank"
+                f" that begins at {self.end} has not ended"
+            )
+        yield epoch
 
     def _begin(self, frame: Frame) -> Begin:
         if frame.physical_offset % self._segment_bytes:

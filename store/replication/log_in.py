@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.store.errors import ReplicationRefused, SegmentLate
-from aerobee.store.format.ha import NEVER_COUNTS, FrameReader, encode_report
+from aerobee.store.errors import FrameIllegal, ReplicationRefused, SegmentLate
+from aerobee.store.format.epochs import Epoch
+from aerobee.store.format.ha import NEVER_COUNTS
 from aerobee.store.listeners import Listeners
 from aerobee.store.replication.arriving import (
     STEP_RECORDS,
@@ -26,6 +27,7 @@ from aerobee.store.replication.arriving import (
     SegmentEnd,
 )
 from aerobee.store.replication.log_out import Pace
+from aerobee.store.replication.wires import Classic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from aerobee.store.log.allocate import Allocator
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.replication.arriving import Step
+    from aerobee.store.replication.membership import Membership
+    from aerobee.store.replication.wires import SlaveEnd, Wire
     from aerobee.store.stats import StoreStats
 
 
@@ -75,6 +79,9 @@ class LogIn:
         """Called with topic and queue id ahead of the first message of a queue."""
         self._offer = offer
         self.pace = Pace()
+        self.wire: Wire = Classic()
+        self.membership: Membership | None = None
+        """In failover mode: what settles with a master where this log goes on."""
         self.shadow = False
         """Whether no master may count this copy: it reports where to begin, and then nothing that
         is an acknowledgement."""
@@ -96,6 +103,9 @@ class LogIn:
     async def follow(self, stream: trio.abc.Stream, appended: Callable[[], object]) -> str:
         """Take what the master sends until it leaves, breaks off or is silent; returns why.
 
+        In failover mode the reason can be `outdated`, where a later master is known, and `cut`:
+        this store must be closed and loaded, and its log ends earlier then.
+
         `appended` is called when the log has grown, so that consumers see it. Raises:
         ReplicationRefused with the offset, when these bytes cannot be part of this log.
         """
@@ -104,11 +114,14 @@ class LogIn:
         # What is not on disk yet was reported before, or would be at once.
         await self._flush.reach(log_.max_offset)
         arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
+        wire = self.wire.slave_end()
         reason: str | ReplicationRefused = "closed"
         async with stream, trio.open_nursery() as nursery:
-            nursery.start_soon(self._report, stream, nursery.cancel_scope)
             try:
-                reason = await self._take(stream, arriving, appended)
+                reason = await self._settle(stream, wire)
+                if not reason:
+                    nursery.start_soon(self._report, stream, wire, nursery.cancel_scope)
+                    reason = await self._take(stream, wire, arriving, appended)
             except ReplicationRefused as refused:
                 # Out of a nursery it would come in a group.
                 reason = refused
@@ -119,28 +132,65 @@ class LogIn:
 
     # ── From the master ──
 
+    async def _settle(self, stream: trio.abc.Stream, wire: SlaveEnd) -> str:
+        """Have the epochs of both logs compared, before anything is reported, where they have any.
+
+        Returns why the log may not flow; empty: it may. Raises: ReplicationRefused.
+        """
+        membership = self.membership
+        if membership is None:
+            return ""
+        if membership.cut_at is not None:
+            return "cut"
+        try:
+            await stream.send_all(wire.opening())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return "broken"
+        while (greeting := wire.greeting) is None:
+            data = await self._receive(stream, RECEIVE_LEAST_BYTES)
+            if isinstance(data, str):
+                return data
+            list(wire.feed(data))
+        if wire.data_bytes:
+            raise FrameIllegal("the master sends data ahead of the first report")
+        try:
+            return await membership.settle(greeting)
+        except OSError as error:
+            log.error("replication.not_saved", error=str(error))
+            return "disk"
+
+    async def _receive(self, stream: trio.abc.Stream, most: int) -> bytes | bytearray | str:
+        """The next bytes of the master, or why there are none."""
+        data = None
+        with trio.move_on_after(self.pace.silence_s):
+            try:
+                data = await stream.receive_some(most)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return "broken"
+        if data is None:
+            return "silent"
+        if not data:
+            return "closed"
+        if self._flush.failure is not None:
+            return "disk"
+        self.heard_at = trio.current_time()
+        return data
+
     async def _take(
-        self, stream: trio.abc.Stream, arriving: Arriving, appended: Callable[[], object]
+        self,
+        stream: trio.abc.Stream,
+        wire: SlaveEnd,
+        arriving: Arriving,
+        appended: Callable[[], object],
     ) -> str:
         """Append what comes. Raises: ReplicationRefused."""
-        frames = FrameReader()
         most = RECEIVE_LEAST_BYTES
         while True:
-            data = None
-            with trio.move_on_after(self.pace.silence_s):
-                try:
-                    data = await stream.receive_some(most)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return "broken"
-            if data is None:
-                return "silent"
-            if not data:
-                return "closed"
-            if self._flush.failure is not None:
-                return "disk"
-            self.heard_at = trio.current_time()
+            data = await self._receive(stream, most)
+            if isinstance(data, str):
+                return data
             most = min(max(RECEIVE_LEAST_BYTES, 2 * len(data)), RECEIVE_MOST_BYTES)
-            for step in arriving.take(frames.feed(data)):
+            for step in arriving.take(wire.feed(data)):
                 await self._do(step)
                 self.master_offset = arriving.expected
                 appended()
@@ -150,9 +200,10 @@ class LogIn:
                     # Others have their turn, as they have with each receive.
                     await trio.lowlevel.checkpoint()
             self.master_offset = arriving.expected
-            self._stats.replicated_in_bytes += frames.data_bytes
-            frames.data_bytes = 0
-            if frames.frames:
+            wire.appended(self._log.max_offset)
+            self._stats.replicated_in_bytes += wire.data_bytes
+            wire.data_bytes = 0
+            if wire.frames:
                 self._heard.set()
 
     def _wait_for_disk(self) -> None:
@@ -183,6 +234,20 @@ class LogIn:
                     tell(topic, queue_id)
             case Begin(physical_offset):
                 self._log.begin_at(physical_offset)
+            case Epoch():
+                await self._epoch_begins(step)
+
+    async def _epoch_begins(self, epoch: Epoch) -> None:
+        """Go on as soon as the epoch is on disk: else a cut could miss its bytes."""
+        assert self.membership is not None
+        while True:
+            try:
+                await self.membership.begins(epoch)
+            except OSError as error:
+                log.error("replication.not_saved", error=str(error))
+                await trio.sleep(SEGMENT_AGAIN_S)
+            else:
+                return
 
     async def _roll(self, size: int) -> None:
         """Go on in the next segment, as soon as there is one; the master waits."""
@@ -206,16 +271,18 @@ class LogIn:
 
     # ── To the master ──
 
-    async def _report(self, stream: trio.abc.Stream, scope: trio.CancelScope) -> None:
+    async def _report(
+        self, stream: trio.abc.Stream, wire: SlaveEnd, scope: trio.CancelScope
+    ) -> None:
         """Report the end of the log at once, whenever it has moved, and as a heartbeat."""
         reported = -1
         try:
             if self.shadow:
-                await self._report_nothing(stream)
+                await self._report_nothing(stream, wire)
             while True:
                 self._wanted = trio.Event()
                 reported = max(reported, self.reportable)
-                await stream.send_all(encode_report(reported))
+                await stream.send_all(wire.report(reported))
                 with trio.move_on_after(self.pace.heartbeat_s):
                     while self.reportable <= reported:
                         await self._wanted.wait()
@@ -223,7 +290,7 @@ class LogIn:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
 
-    async def _report_nothing(self, stream: trio.abc.Stream) -> NoReturn:
+    async def _report_nothing(self, stream: trio.abc.Stream, wire: SlaveEnd) -> NoReturn:
         """Report where to begin; when the master has answered, that this copy never counts.
 
         The first of two reports that a Java master reads at once would be lost as the second.
@@ -232,7 +299,7 @@ class LogIn:
         self._heard = trio.Event()
         report = self.reportable
         while True:
-            await stream.send_all(encode_report(report))
+            await stream.send_all(wire.report(report))
             with trio.move_on_after(self.pace.heartbeat_s):
                 if report == NEVER_COUNTS:
                     await trio.sleep_forever()

@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from aerobee.store.format.ha import FRAME_DATA_BYTES_MAX, ReportReader, encode_frame, encode_frames
+from aerobee.store.errors import FrameIllegal, SlaveRefused
 from aerobee.store.listeners import Listeners
 from aerobee.store.replication.lag import Lag
 from aerobee.store.replication.transfer import LogSpan, Standing, Transfer, held_by
+from aerobee.store.replication.wires import Classic
 
 if TYPE_CHECKING:
+    from aerobee.store.format.ha_epochs import Hello
     from aerobee.store.log.commit_log import CommitLog
     from aerobee.store.messages.reader import QueueReader
     from aerobee.store.replication.transfer import Piece
+    from aerobee.store.replication.wires import MasterEnd, Wire
     from aerobee.store.stats import StoreStats
 
 
@@ -54,12 +57,15 @@ class Pace:
 class Follower:
     """One slave's connection."""
 
-    __slots__ = ("host", "lag", "peer", "scope", "transfer", "wanted")
+    __slots__ = ("host", "lag", "name", "peer", "scope", "transfer", "wanted", "wire")
 
-    def __init__(self, host: str, peer: str, now: float) -> None:
+    def __init__(self, host: str, peer: str, now: float, wire: MasterEnd) -> None:
         self.host = host
-        """Its address without the port: two connections from there are one slave."""
+        """Its address without the port."""
+        self.name = host
+        """Two connections of one name are one slave; a member of a group has one by its id."""
         self.peer = peer
+        self.wire = wire
         self.transfer = Transfer()
         self.lag = Lag(now)
         self.wanted = trio.Event()
@@ -76,6 +82,7 @@ class LogOut:
         self._reader = reader
         self._stats = stats
         self.pace = Pace()
+        self.wire: Wire = Classic()
         self.followers: list[Follower] = []
         self._ahead: set[tuple[str, int]] = set()
         self._offered = 0
@@ -110,7 +117,7 @@ class LogOut:
         for follower in self.followers:
             end = follower.transfer.acknowledged
             if end >= 0:
-                ends[follower.host] = max(end, ends.get(follower.host, end))
+                ends[follower.name] = max(end, ends.get(follower.name, end))
         return held_by(count, ends)
 
     def span(self) -> LogSpan:
@@ -122,7 +129,7 @@ class LogOut:
 
     async def serve(self, stream: trio.abc.Stream, host: str, peer: str) -> None:
         """Serve one slave until it leaves, breaks off, or is silent for too long."""
-        follower = Follower(host, peer, trio.current_time())
+        follower = Follower(host, peer, trio.current_time(), self.wire.master_end())
         self.followers.append(follower)
         log.info("replication.slave_connected", peer=peer)
         reason = "closed"
@@ -142,7 +149,7 @@ class LogOut:
 
     async def _listen(self, stream: trio.abc.Stream, follower: Follower) -> str:
         """Take reports until there are no more; returns why."""
-        reports = ReportReader()
+        wire = follower.wire
         deadline = trio.current_time() + self.pace.silence_s
         while True:
             data = None
@@ -155,10 +162,29 @@ class LogOut:
                 return "silent"
             if not data:
                 return "closed"
-            if (end := reports.feed(bytes(data))) is not None:
+            hello = wire.hello
+            try:
+                end = wire.feed(bytes(data))
+            except (FrameIllegal, SlaveRefused) as refused:
+                return str(refused)
+            if wire.hello is not hello and wire.hello is not None:
+                self._introduced(follower, wire.hello)
+                deadline = trio.current_time() + self.pace.silence_s
+            if end is not None:
                 # A part of a report is no sign of life.
                 deadline = trio.current_time() + self.pace.silence_s
                 self._reported(follower, end)
+
+    def _introduced(self, follower: Follower, hello: Hello) -> None:
+        """A slave has named itself: an older connection of it is over, whatever it had then."""
+        follower.name = f"member {hello.member}"
+        for other in self.followers:
+            if other is not follower and other.name == follower.name:
+                other.transfer.acknowledged = -1
+                other.scope.cancel()
+        follower.transfer.whole = not hello.from_last_segment
+        follower.transfer.shadow = hello.learner
+        follower.wanted.set()
 
     def _reported(self, follower: Follower, max_offset: int) -> None:
         transfer = follower.transfer
@@ -168,22 +194,28 @@ class LogOut:
         if not news:
             return
         if first:
-            if not max_offset:
-                # Its store was emptied: whatever it had is gone.
-                self._ahead = {place for place in self._ahead if place[0] != follower.host}
-            if (follower.host, max_offset) in self._ahead:
-                # The log has grown past its end since: the bytes in front of that differ.
-                transfer.refuse()
+            # A slave that has named itself has compared epochs: its bytes are this log's.
+            if follower.wire.hello is None:
+                self._look_back(follower, max_offset)
             self._note(follower, max_offset)
             follower.wanted.set()
         self._told()
+
+    def _look_back(self, follower: Follower, max_offset: int) -> None:
+        """Whether this slave was seen with other bytes than this log has."""
+        if not max_offset:
+            # Its store was emptied: whatever it had is gone.
+            self._ahead = {place for place in self._ahead if place[0] != follower.host}
+        if (follower.host, max_offset) in self._ahead:
+            # The log has grown past its end since: the bytes in front of that differ.
+            follower.transfer.refuse()
 
     def _note(self, follower: Follower, max_offset: int) -> None:
         """Say once for a connection that its slave cannot follow, and remember the place."""
         span = self.span()
         ends = {"reported": max_offset, "min_offset": span.begin, "max_offset": span.max_offset}
         if follower.transfer.standing is Standing.AHEAD:
-            if len(self._ahead) < AHEAD_MAX:
+            if len(self._ahead) < AHEAD_MAX and follower.wire.hello is None:
                 self._ahead.add((follower.host, max_offset))
             log.error("replication.slave_ahead", peer=follower.peer, **ends)
         elif follower.transfer.standing is Standing.DELETED:
@@ -202,11 +234,14 @@ class LogOut:
         try:
             while True:
                 follower.wanted = trio.Event()
+                if opening := follower.wire.opening(self._log.max_offset):
+                    await stream.send_all(opening)
                 await self._send_all(stream, follower)
                 with trio.move_on_after(self.pace.heartbeat_s) as idle:
                     await follower.wanted.wait()
                 if idle.cancelled_caught and follower.transfer.standing is not Standing.SILENT:
-                    await stream.send_all(encode_frame(max(0, follower.transfer.next_offset)))
+                    next_offset = max(0, follower.transfer.next_offset)
+                    await stream.send_all(follower.wire.heartbeat(next_offset))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
         except OSError as error:
@@ -216,7 +251,7 @@ class LogOut:
 
     async def _send_all(self, stream: trio.abc.Stream, follower: Follower) -> None:
         transfer = follower.transfer
-        frame_bytes = min(self.pace.batch_bytes, FRAME_DATA_BYTES_MAX)
+        frame_bytes = self.pace.batch_bytes
         piece_bytes = max(frame_bytes, PIECE_BYTES)
         follows = transfer.standing is Standing.FOLLOWS
         follower.lag.to_send(transfer.acknowledged, transfer.next_offset, trio.current_time())
@@ -226,7 +261,7 @@ class LogOut:
                 # Deleted since: the next look says so.
                 await trio.lowlevel.checkpoint()
                 continue
-            frames = encode_frames(piece.physical_offset, data, frame_bytes)
+            frames = follower.wire.frames(piece.physical_offset, data, frame_bytes)
             # A view would keep its segment while a slave does not read.
             del data
             # Before the wait: a slave may report what it has got before the last byte is sent.

@@ -58,11 +58,14 @@ class Transfer:
     does not is sent nothing and counts for nothing, as long as the connection lasts.
     """
 
-    __slots__ = ("acknowledged", "next_offset", "shadow", "standing")
+    __slots__ = ("acknowledged", "next_offset", "shadow", "standing", "whole")
 
     def __init__(self) -> None:
         self.shadow = False
-        """Whether it has reported a negative offset: it gets the log, and never counts."""
+        """Whether it has reported a negative offset, or has said so: it gets the log, and never
+        counts."""
+        self.whole = False
+        """Whether an empty slave starts with the first byte that exists."""
         self.standing = Standing.SILENT
         self.next_offset = 0
         """What is sent next; of a slave that does not follow, what it has asked for."""
@@ -72,7 +75,8 @@ class Transfer:
     def reported(self, max_offset: int, log: LogSpan) -> bool:
         """Take a report; whether it says something new. The first one says where to start.
 
-        An empty slave starts with the last segment, as in Java: it begins its log there.
+        Unless it wants the whole log, an empty slave starts with the last segment, as in Java: it
+        begins its log there.
         """
         if self.standing is Standing.SILENT:
             self._start(max_offset, log)
@@ -97,12 +101,14 @@ class Transfer:
             self.standing = Standing.AHEAD
         elif max_offset == 0:
             into = (log.max_offset - log.begin) % log.segment_bytes
-            self.next_offset = log.max_offset - into
+            self.next_offset = log.begin if self.whole else log.max_offset - into
             self.standing, self.acknowledged = Standing.FOLLOWS, 0
         elif max_offset < log.begin:
             self.standing = Standing.DELETED
         else:
             self.standing, self.acknowledged = Standing.FOLLOWS, max_offset
+        if self.shadow:
+            self.acknowledged = -1
 
     def refuse(self) -> None:
         """Send this slave nothing: it is known to have other bytes than the master."""

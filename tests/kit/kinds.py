@@ -287,6 +287,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "replication": (
             "log_in",
             "log_out",
+            "membership",
             "replica_waits",
         ),
         "space": (

@@ -54,13 +54,19 @@ async def running_store(
     clean: bool = True,
     clock: Clock | None = None,
     prepares: bool = False,
+    in_group: bool = False,
     **changes: object,
 ) -> AsyncIterator[MessageStore]:
     """Loaded and running; at the end closed, and its files checked.
 
     Unless it `prepares` segments ahead, as a broker does, it rolls at once.
     """
-    store = MessageStore(small_config(root, **changes), disk=disk, clock=clock or TrioClock())
+    store = MessageStore(
+        small_config(root, **changes),
+        disk=disk,
+        clock=clock or TrioClock(),
+        in_group=in_group,
+    )
     if not prepares:
         roll_at_once(store)
     store.load()

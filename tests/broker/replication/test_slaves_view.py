@@ -10,6 +10,7 @@ from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.store.format.ha import NEVER_COUNTS
 from aerobee.store.replication.log_out import Follower
 from aerobee.store.replication.transfer import LogSpan, Standing
+from aerobee.store.replication.wires import ClassicMasterEnd
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
@@ -18,7 +19,7 @@ GAP = 4_096
 
 
 def follower(peer: str, span: LogSpan, *reports: int) -> Follower:
-    made = Follower(peer.partition(":")[0], peer, 0.0)
+    made = Follower(peer.partition(":")[0], peer, 0.0, ClassicMasterEnd())
     for report in reports:
         made.transfer.reported(report, span)
     return made

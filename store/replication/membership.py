@@ -1,0 +1,123 @@
+"""A store as a member of a group in failover mode: its epochs on disk, and the cut of its log.
+
+What is decided is for `group`; here it is made durable, always before bytes or reports follow from
+it. A log that must be cut is cut by the next start: the store runs, and readers have its segments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from aerobee.store.errors import LogsUnrelated, StoreDamaged, StoreRefused
+from aerobee.store.format.epoch_file import EpochFileIllegal
+from aerobee.store.format.epochs import Epoch
+from aerobee.store.replication.group import Group, Verdict
+from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
+from aerobee.store.replication.wires import WithEpochs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.format.ha_epochs import Greeting
+    from aerobee.store.log.commit_log import CommitLog
+
+log = structlog.get_logger(__name__)
+
+
+class Membership:
+    """The member. Invariant: on disk are the epochs of `group`, or later ones that have no byte."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        commit_log: CommitLog,
+        group: Callable[[tuple[Epoch, ...]], Group],
+        begin_cut: Callable[[int, str], str],
+    ) -> None:
+        """For a log that is loaded; `group` makes its state of the epochs that are saved.
+
+        `begin_cut` keeps what is behind an offset, in a directory with that name, and has the next
+        start end the log there. It returns where that is, and is called in a thread. Raises:
+        StoreDamaged, OSError.
+        """
+        self._disk = disk
+        self._root = root
+        self._log = commit_log
+        self._begin_cut = begin_cut
+        try:
+            saved = read_epochs(disk, root)
+        except EpochFileIllegal as error:
+            raise StoreDamaged(
+                f"{error}. It says which master wrote which part of the log: without it keep the"
+                " data directory aside, and begin with an empty one"
+            ) from error
+        # A crash may have taken the bytes of an epoch that was begun.
+        end = commit_log.max_offset
+        self.group = group(tuple(epoch for epoch in saved if epoch.start <= end))
+        self.wire = WithEpochs(self.group)
+        self.cut_at: int | None = None
+        """Where the next start ends the log; until then nothing may be appended."""
+
+    async def lead(self, epoch: int) -> None:
+        """Be the master from the end of the log on, with an epoch that no other master has had.
+
+        Nothing is put meanwhile. Raises: OSError; then this broker does not lead.
+        """
+        group = self.group
+        assert self.cut_at is None, self.cut_at
+        assert epoch > group.last_epoch, (epoch, group.epochs)
+        assert epoch >= group.least, (epoch, group.least)
+        # The log of a group's first master is its own from the first byte on.
+        start = self._log.max_offset if group.epochs else 0
+        begin = self._log.min_offset
+        ended = sum(later.start <= begin for later in group.epochs[1:])
+        await self._save((*group.epochs[ended:], Epoch(epoch, start)))
+        group.know(epoch)
+        group.leads = True
+
+    async def begins(self, epoch: Epoch) -> None:
+        """The next bytes are of this epoch. Raises: OSError; then they may not be appended."""
+        epochs = self.group.epochs
+        if not epochs or epoch.epoch > epochs[-1].epoch:
+            await self._save((*epochs, epoch))
+            self.group.know(epoch.epoch)
+
+    async def settle(self, greeting: Greeting) -> str:
+        """Make this log the begin of a master's; all of it is on disk.
+
+        Returns why it may not be followed now: `outdated`, or `cut`, and then the store has to be
+        closed and loaded; empty: it may. Raises: LogsUnrelated, OSError.
+        """
+        group = self.group
+        verdict, end, epochs = group.agree(greeting, self._log.max_offset)
+        if verdict is Verdict.OUTDATED:
+            log.warning("replication.master_outdated", epoch=greeting.last_epoch, known=group.least)
+            return str(verdict)
+        if verdict is Verdict.CUT:
+            await self._cut(end)
+            return str(verdict)
+        if epochs != group.epochs:
+            await self._save(epochs)
+        group.know(greeting.last_epoch)
+        return ""
+
+    async def _cut(self, offset: int) -> None:
+        """Have the next start end the log there. Raises: LogsUnrelated where it cannot, OSError."""
+        name = f"{offset}-{self.group.last_epoch}"
+        try:
+            kept_in = await self._disk.in_thread(self._begin_cut, offset, name)
+        except StoreRefused as error:
+            raise LogsUnrelated(
+                f"this log is the master's up to {offset}, and cannot end there: {error}"
+            ) from error
+        self.cut_at = offset
+        log.warning("replication.cut_begun", offset=offset, kept_in=kept_in)
+
+    async def _save(self, epochs: tuple[Epoch, ...]) -> None:
+        await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)
+        self.group.epochs = epochs
