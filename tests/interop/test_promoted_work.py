@@ -1,5 +1,7 @@
 """What a master had begun goes on at the slave that takes its place: once, and all of it.
 
+The master is lost and the slave promoted, or the two exchange their roles.
+
 Delays, timers, checks of transactions and pops, some done before the loss and some in flight.
 """
 
@@ -33,6 +35,7 @@ SOON_S = 60.0
 COMMON = {
     "brokerName": "broker-a",
     "brokerIP1": HOST,
+    "haPeers": HOST,
     "mappedFileSizeCommitLog": SEGMENT,
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 1_000,
@@ -48,7 +51,7 @@ def slave(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def master(tmp_path: Path, slave: BrokerProcess) -> Iterator[BrokerProcess]:
-    settings = {**COMMON, "brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "haPeers": HOST}
+    settings = {**COMMON, "brokerRole": "SYNC_MASTER", "inSyncReplicas": 2}
     ours = BrokerProcess(
         data=tmp_path / "master",
         namesrv=slave.namesrv_address,
@@ -103,8 +106,9 @@ def is_checked(broker: BrokerProcess) -> bytes:
                 return next(iter(records(asked.body))).body
 
 
+@pytest.mark.parametrize("lost", [True, False])
 def test_what_is_in_flight_goes_on_and_what_is_done_stays_done(
-    master: BrokerProcess, slave: BrokerProcess
+    master: BrokerProcess, slave: BrokerProcess, lost: bool
 ) -> None:
     with RawConnection(master.address) as connection:
         for topic in (WORK, POPPED):
@@ -124,9 +128,12 @@ def test_what_is_in_flight_goes_on_and_what_is_done_stays_done(
             within_s=SOON_S,
             what="a pop",
         )
-    master.kill()
     with AdminClient(slave.namesrv_address) as admin:
-        admin.promote(slave.address, accepted=["master-alive"])
+        if lost:
+            master.kill()
+            admin.promote(slave.address, accepted=["master-alive"])
+        else:
+            admin.switch(master.address, slave.address)
     assert is_checked(slave) == b"half"
     everything = sorted([*done, b"delay in flight", b"timer in flight"])
     eventually(lambda: bodies(slave) == everything, within_s=SOON_S, what="what was in flight")
@@ -138,3 +145,5 @@ def test_what_is_in_flight_goes_on_and_what_is_done_stays_done(
         )
     # What would be delivered twice would have come by now.
     assert bodies(slave) == everything
+    if not lost:
+        eventually(lambda: bodies(master) == everything, within_s=SOON_S, what="its copy")
