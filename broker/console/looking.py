@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 2.0
 """A snapshot is shown for so long before another is made."""
+OLD_S: Final = 10.0
+"""While another is made, an older one is not shown: who asks waits."""
 LATE_S: Final = 60.0
 """A group whose oldest message has waited for so long is a finding."""
 FINDINGS_MAX: Final = 200
@@ -80,8 +82,12 @@ class Looking:
         self._lock = trio.Lock()
 
     async def snapshot(self) -> Snapshot:
-        """The newest snapshot, made now if it is older than a tick."""
+        """The newest snapshot. One that is older than a tick is made anew: who asks first waits for
+        that, and others get the one before meanwhile.
+        """
         clock = self._tables.core.clock
+        if self._lock.locked() and self._newest and clock.monotonic() - self._made < OLD_S:
+            return self._newest
         async with self._lock:
             if self._newest is None or clock.monotonic() - self._made > TICK_S:
                 began = clock.monotonic()

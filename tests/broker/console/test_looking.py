@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
+import trio.testing
 
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.broker.console import looking
 from aerobee.store.format.system_names import DLQ_PREFIX
+from tests.broker.peers import HandClock
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -93,3 +98,52 @@ def test_the_newest_dead_letter_has_its_time(
         "letters": 4,
         "last": newest.isoformat().replace("+00:00", "Z"),
     }
+
+
+@pytest.mark.trio
+async def test_while_a_snapshot_is_made_others_get_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = HandClock()
+    go, made = trio.Event(), 0
+    go.set()
+
+    class SlowPass:
+        requests = looking.Requests(0.0, {})
+
+        def __init__(self, *given: Any) -> None:
+            pass
+
+        async def run(self) -> Any:
+            nonlocal made
+            made += 1
+            number = made
+            await go.wait()
+            return SimpleNamespace(number=number)
+
+    async def no_backlog() -> None:
+        return None
+
+    monkeypatch.setattr(looking, "Pass", SlowPass)
+    core = SimpleNamespace(clock=clock)
+    sources = SimpleNamespace(read_backlog=no_backlog)
+    tables: Any = SimpleNamespace(core=core, sources=sources)
+    shown: Any = looking.Looking(tables)
+    assert (await shown.snapshot()).number == 1
+    clock.seconds += looking.TICK_S + 1
+    go = trio.Event()
+    got: list[int] = []
+
+    async def look() -> None:
+        got.append((await shown.snapshot()).number)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await shown.snapshot()).number == 1
+        clock.seconds += looking.OLD_S
+        nursery.start_soon(look)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not got, "too old: who asks waits"
+        go.set()
+    assert got == [2, 2]
