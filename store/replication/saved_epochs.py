@@ -10,7 +10,6 @@ from aerobee.store.format.epoch_file import (
     decode_epochs,
     encode_epochs,
 )
-from aerobee.store.format.names import backup_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,23 +22,19 @@ if TYPE_CHECKING:
 def read_epochs(disk: Disk, root: Path) -> tuple[Epoch, ...]:
     """The epochs of a data directory; none without a file.
 
-    A damaged file is passed over for the one before it, as Java does. Raises: EpochFileIllegal
-    naming the file when neither is whole, OSError.
+    Java passes a damaged file over for the one before it. That may lack an epoch whose bytes are in
+    the log: they would count as an earlier master's, and stay where a cut must take them. Raises:
+    EpochFileIllegal naming the file, OSError.
     """
     path = root / EPOCH_FILE_NAME
-    problem = ""
-    for place in (path, path.with_name(backup_name(path.name))):
-        if not disk.exists(place):
-            continue
-        try:
-            return decode_epochs(disk.read(place))
-        except EpochFileIllegal as error:
-            problem = problem or f"{place}: {error}"
-    if problem:
-        raise EpochFileIllegal(problem)
-    return ()
+    if not disk.exists(path):
+        return ()
+    try:
+        return decode_epochs(disk.read(path))
+    except EpochFileIllegal as error:
+        raise EpochFileIllegal(f"{path}: {error}") from error
 
 
 def write_epochs(disk: Disk, root: Path, epochs: Sequence[Epoch]) -> None:
     """Save them, durably: a crash leaves the old ones or these. For a thread. Raises: OSError."""
-    disk.write_atomically(root / EPOCH_FILE_NAME, encode_epochs(epochs))
+    disk.write_atomically(root / EPOCH_FILE_NAME, encode_epochs(epochs), backup=False)

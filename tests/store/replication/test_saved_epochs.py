@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from aerobee.store.files.disk import Disk
-from aerobee.store.format.epoch_file import EPOCH_FILE_NAME, EpochFileIllegal
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME, EpochFileIllegal, encode_epochs
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -20,14 +20,12 @@ def test_a_directory_without_the_file_has_no_epochs(tmp_path: Path) -> None:
     assert read_epochs(Disk(), tmp_path) == ()
 
 
-def test_a_damaged_file_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_whatever_was_before_it(tmp_path: Path) -> None:
     disk, path = Disk(), tmp_path / EPOCH_FILE_NAME
-    write_epochs(disk, tmp_path, OLD)
+    path.with_name(f"{EPOCH_FILE_NAME}.bak").write_bytes(encode_epochs(OLD))
     write_epochs(disk, tmp_path, NEW)
     assert read_epochs(disk, tmp_path) == NEW
     path.write_bytes(b"2\n7\n1-0\n2-300\n")
-    assert read_epochs(disk, tmp_path) == OLD
-    path.with_name(f"{EPOCH_FILE_NAME}.bak").write_bytes(b"")
     with pytest.raises(EpochFileIllegal, match=str(path)):
         read_epochs(disk, tmp_path)
 
