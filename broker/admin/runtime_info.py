@@ -104,10 +104,9 @@ class RuntimeInfo:
             # Ours beside RocketMQ's: its version says which protocol this broker speaks.
             "aerobeeVersion": build().version,
             "aerobeeUptimeSeconds": str(seconds),
-            "aerobeeReplication": self._copies(),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]",
             "startAcceptSendRequestTimeStamp": str(gate_ms),
-        }
+        } | ({"aerobeeReplication": copies} if (copies := self._copies()) else {})
 
     def _rates(self) -> dict[str, str]:
         rates = self._sampling.rates("found")

@@ -375,6 +375,12 @@ class _Run:
         else:
             other, which = path.with_name(original), "the file itself"
         hint = "can" if self._content(other) is not None else "cannot either"
+        if self.directory.live:
+            # Java's broker writes such a file in its place, so that it is not whole for a moment.
+            self.found.noted(
+                "live", path, f"cannot be read now, its broker may write it; {which} {hint}"
+            )
+            return
         self.found.damaged("config", path, f"cannot be read; {which} {hint}")
 
     def _check_names(self, path: Path, content: dict[str, Any], table: str, field: str) -> None:

@@ -502,7 +502,7 @@ async def test_a_run_behind_access_control_has_every_request_checked(
         125: (signed(125, "another"), 0),
         126: (signed(126, "another", topic="other"), REFUSED),
     }
-    async with open_desk(tmp_path) as desk:
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         desk.topic("other")
         client = Client(desk, nursery, gate_of(stats))
@@ -523,7 +523,7 @@ async def test_a_run_behind_access_control_has_every_request_checked(
 async def test_a_rate_of_each_user_counts_every_request(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    async with open_desk(tmp_path) as desk:
+    async with open_desk(tmp_path, remoting=PATIENT) as desk:
         desk.topic()
         client = Client(desk, nursery, gate_of(AccessStats()))
         for queue in range(4):
