@@ -34,6 +34,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A browser."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=WITHIN_MS)
     with running_browser() as running:
         yield running
 
