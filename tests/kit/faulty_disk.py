@@ -314,3 +314,19 @@ class FaultyDisk(Disk):
             if changed and random.random() < keep and inode.lost.get(page) != now:
                 content[page : page + len(now)] = now
         return bytes(content)
+
+
+class RoleSteps:
+    """Counts the changes of the disk that save a role in `directory`, and fails one of them."""
+
+    def __init__(self, directory: Path, failing: int = 0) -> None:
+        self.directory = directory
+        self.failing = failing
+        self.steps = 0
+
+    def __call__(self, call: Call) -> None:
+        of_role = call.path == self.directory or "role.json" in str(call.path)
+        if call.name in CHANGES and of_role:
+            self.steps += 1
+            if self.steps == self.failing:
+                raise OSError(codes.EIO, "the disk fails", str(call.path))

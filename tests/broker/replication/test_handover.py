@@ -21,7 +21,7 @@ from aerobee.remoting.wire.headers.admin import Switch
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import said
 from tests.broker.replication.pairs import Link, open_pair, until_true
-from tests.kit.faulty_disk import CHANGES, FaultyDisk
+from tests.kit.faulty_disk import CHANGES, FaultyDisk, RoleSteps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -193,22 +193,6 @@ async def test_where_nobody_knows_the_old_master_takes_no_writes(
         assert in_saved_role(master.config, Disk()).is_slave
 
 
-class RoleSteps:
-    """Counts the changes of the disk that save a role, and fails one of them."""
-
-    def __init__(self, root: Path, failing: int = 0) -> None:
-        self.directory = root / "master" / "config"
-        self.failing = failing
-        self.steps = 0
-
-    def __call__(self, call: Call) -> None:
-        of_role = call.path == self.directory or "role.json" in str(call.path)
-        if call.name in CHANGES and of_role:
-            self.steps += 1
-            if self.steps == self.failing:
-                raise OSError(errno.EIO, "the disk fails", str(call.path))
-
-
 class LateFailure:
     """The role has its name, and its directory is not synced before the pause is over."""
 
@@ -248,11 +232,11 @@ async def test_wherever_saving_the_role_fails_the_master_goes_on(tmp_path: Path)
             core = switched.pair.master.broker.core
             disk = FaultyDisk(root / "master" / "config")
             core.disk = disk
-            disk.before = RoleSteps(root, failing)
+            disk.before = RoleSteps(root / "master" / "config", failing)
             with pytest.raises(Refusal, match=r"nothing was changed.*cannot be saved.*disk fails"):
                 await switched.switch()
             await switched.check_master()
-            disk.before = counted = RoleSteps(root)
+            disk.before = counted = RoleSteps(root / "master" / "config")
             await switched.switch()
             assert core.role.is_slave
             steps = counted.steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +19,7 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import Gate, said
 from tests.broker.replication.pairs import open_pair, until_true
-from tests.kit.faulty_disk import CHANGES, FaultyDisk
+from tests.kit.faulty_disk import FaultyDisk, RoleSteps
 from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from tests.broker.replication.pairs import Pair
-    from tests.kit.faulty_disk import Call
 
 pytestmark = pytest.mark.trio
 
@@ -139,22 +137,6 @@ async def test_a_master_is_not_promoted(tmp_path: Path) -> None:
             await pair.master.ask(Promote())
 
 
-class RoleSteps:
-    """Counts the changes of the disk that save a role, and fails one of them."""
-
-    def __init__(self, root: Path, failing: int = 0) -> None:
-        self.directory = root / "slave" / "config"
-        self.failing = failing
-        self.steps = 0
-
-    def __call__(self, call: Call) -> None:
-        of_role = call.path == self.directory or "role.json" in str(call.path)
-        if call.name in CHANGES and of_role:
-            self.steps += 1
-            if self.steps == self.failing:
-                raise OSError(errno.EIO, "the disk fails", str(call.path))
-
-
 async def test_wherever_saving_the_role_fails_the_slave_follows_again(tmp_path: Path) -> None:
     failing, steps = 0, 1
     while failing < steps:
@@ -163,8 +145,8 @@ async def test_wherever_saving_the_role_fails_the_slave_follows_again(tmp_path: 
         disk = FaultyDisk(root)
         async with copied(root, disk) as orders:
             slave = orders.pair.slave
-            counted = RoleSteps(root)
-            disk.before = at = RoleSteps(root, failing)
+            counted = RoleSteps(root / "slave" / "config")
+            disk.before = at = RoleSteps(root / "slave" / "config", failing)
             with pytest.raises(Refusal, match=r"cannot be saved.* still a slave: .*disk fails"):
                 await orders.promote("master-alive")
             disk.before = counted
