@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE, MESSAGE_TYPE
 from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
@@ -83,18 +84,18 @@ class TopicConfig:
     @property
     def message_type(self) -> MessageType | None:
         """The message type, if the broker stores one."""
-        kind = self.attributes.get("message.type", "")
+        kind = self.attributes.get(MESSAGE_TYPE, "")
         return MessageType[kind] if kind in MessageType.__members__ else None
 
     @property
     def max_messages_per_s(self) -> int:
         """How many messages clients may send in a second; 0: no limit."""
-        return whole_number(self.attributes.get("aerobee.max.rate", "")) or 0
+        return whole_number(self.attributes.get(MAX_RATE, "")) or 0
 
     @property
     def max_bytes_per_s(self) -> int:
         """How many bytes of bodies clients may send in a second; 0: no limit."""
-        return whole_number(self.attributes.get("aerobee.max.bytes", "")) or 0
+        return whole_number(self.attributes.get(MAX_BYTES, "")) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

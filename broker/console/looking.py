@@ -19,6 +19,7 @@ from aerobee.broker.core.names import is_system_group
 from aerobee.broker.process.host import build
 from aerobee.client.steps.admin.topics import instant
 from aerobee.remoting.server.turns import Turns
+from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.system_names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.store.space.watermark import used_percent
@@ -43,7 +44,6 @@ OLD_S: Final = 10.0
 LATE_S: Final = 60.0
 """A group whose oldest message has waited for so long is a finding."""
 FINDINGS_MAX: Final = 200
-TYPE_ATTRIBUTE: Final = "message.type"
 PERM_NAMES: Final = {6: "rw", 4: "r", 2: "w"}
 
 
@@ -225,7 +225,7 @@ class Pass:
                 {
                     "topic": name,
                     "kind": self._kind(name),
-                    "type": config.attributes.get(TYPE_ATTRIBUTE),
+                    "type": config.attributes.get(MESSAGE_TYPE),
                     "read_queues": config.read_queue_nums,
                     "write_queues": config.write_queue_nums,
                     "perm": PERM_NAMES.get(config.perm & 6, "none"),

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.errors import TopicTooFast
-from aerobee.broker.topics.attributes import MAX_BYTES, MAX_RATE, limit_of
+from aerobee.broker.topics.attributes import limit_of
 from aerobee.remoting.rate_limit import RateLimit
+from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE
 
 if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.topic import TopicConfig

@@ -11,18 +11,14 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.errors import AttributesIllegal
+from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE, MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
-MESSAGE_TYPE: Final = "message.type"
 RESERVE_TIME: Final = "reserve.time"
-MAX_RATE: Final = "aerobee.max.rate"
-"""Messages per second that clients may send; brokers in Java keep it, and do nothing with it."""
-MAX_BYTES: Final = "aerobee.max.bytes"
-"""Bytes of bodies per second."""
 LIMIT_MAX: Final = 1 << 40
 """Of either."""
 NUMBER: Final = re.compile("[0-9]{1,13}")

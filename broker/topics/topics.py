@@ -22,7 +22,7 @@ from aerobee.broker.topics.deleted_topics import DeletedTopics
 from aerobee.broker.topics.ranges import TopicLimits, check_ranges, with_queues_in_range
 from aerobee.remoting.rate_limit import RateLimit
 from aerobee.remoting.wire.bodies.data_version import DataVersion
-from aerobee.remoting.wire.bodies.topic import TopicConfig
+from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE, TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.system_names import (
     AUTO_CREATE_TOPIC,
@@ -341,7 +341,7 @@ class TopicTable:
                 ResponseCode.SYSTEM_ERROR,
                 f"topicFilterType [{wanted.topic_filter_type}] is neither SINGLE_TAG nor MULTI_TAG",
             )
-        if edits.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
+        if edits.get(f"+{MESSAGE_TYPE}") == "MIXED":
             raise Refusal(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def check_not_system(self, topic: str) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.grpc.translation.names import GROUP_TOPICS
 from aerobee.broker.grpc.translation.refusal import RpcRefused
-from aerobee.broker.topics.attributes import MESSAGE_TYPE
 from aerobee.remoting.grpc.enums import Code, MessageType
+from aerobee.remoting.wire.bodies.topic import MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

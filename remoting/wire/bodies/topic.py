@@ -5,11 +5,20 @@ Source: semantics §4.1; admin §2 (TopicList, GroupList).
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.header import I32
+
+MESSAGE_TYPE: Final = "message.type"
+"""Names of attributes of a topic, without the sign of an edit: what its messages are."""
+MAX_RATE: Final = "aerobee.max.rate"
+"""Messages per second that clients may send; brokers in Java keep it, and do nothing with it."""
+MAX_BYTES: Final = "aerobee.max.bytes"
+"""Bytes of bodies per second."""
 
 
 class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):

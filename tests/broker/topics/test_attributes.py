@@ -1,7 +1,8 @@
 import pytest
 
 from aerobee.broker.errors import AttributesIllegal
-from aerobee.broker.topics.attributes import MAX_RATE, edited, limit_of, parse_edits
+from aerobee.broker.topics.attributes import edited, limit_of, parse_edits
+from aerobee.remoting.wire.bodies.topic import MAX_RATE
 
 
 def test_an_edit_line_adds_and_removes() -> None:

@@ -19,7 +19,13 @@ from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.queue import TopicStatsTable, queue_of
 from aerobee.remoting.wire.bodies.route import TopicRouteData
-from aerobee.remoting.wire.bodies.topic import GroupList, TopicList
+from aerobee.remoting.wire.bodies.topic import (
+    MAX_BYTES,
+    MAX_RATE,
+    MESSAGE_TYPE,
+    GroupList,
+    TopicList,
+)
 from aerobee.remoting.wire.bodies.topic import TopicConfig as WireTopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryTopicConsumeByWho
@@ -42,9 +48,6 @@ if TYPE_CHECKING:
 PERMS = frozenset({0, 2, 4, 6})
 ROUTE_CHECK_S = 0.1
 ROUTE_WITHIN_S = 10.0
-MESSAGE_TYPE = "message.type"
-MAX_RATE = "aerobee.max.rate"
-MAX_BYTES = "aerobee.max.bytes"
 
 
 # ── Creation and changes ──
