@@ -113,22 +113,22 @@ class Broker:
         self.metrics = add(
             MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, copies=figures)
         )
-        admin = AdminFeature(
-            core,
-            self.topics,
-            consumers,
-            self.metrics,
-            delays=self.delay.offsets,
-            timers=wheel,
-            copies=figures.told,
+        delays, told = self.delay.offsets, figures.told
+        self.admin = add(
+            AdminFeature(
+                core, self.topics, consumers, self.metrics, delays=delays, timers=wheel, copies=told
+            )
         )
-        self.admin = add(admin)
         self.console = add(ConsoleFeature(core, topics, consumers, self.metrics))
         self.grpc = add(GrpcFeature(core, topics, consumers)) if GrpcFeature.wanted(core) else None
         self._tell_of_deletions()
         self._tell_of_changes()
         self.audit = self._guarded()
-        self.saver = Saver(
+        self.saver = self._made_saver()
+
+    def _made_saver(self) -> Saver:
+        """What writes the tables of all features, of each as it asks for it."""
+        return Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],
         )
