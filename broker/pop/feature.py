@@ -68,12 +68,9 @@ class PopFeature(Feature):
         )
         self.master_services = (self.revive,)
         self.services = (self.hold,)
+        chance = random.randrange
         self.reader = PopReader(
-            core,
-            topics=topics,
-            consumers=consumers,
-            orders=self.orders,
-            chance=random.randrange,
+            core, topics=topics, consumers=consumers, orders=self.orders, chance=chance
         )
         out = PopsOut(
             self.revive_log, consumers.offsets, self.orders, self.hold, timed=timers is not None
