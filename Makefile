@@ -14,7 +14,7 @@ NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Pyt
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures docs collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom clean
+.PHONY: run test lint types figures docs collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom release clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -106,6 +106,14 @@ sbom: $(BROKER)
 	$(PIP) --python .cache/sbom/bin/python install --only-binary :all: --require-hashes -r deploy/image/requirements.lock
 	$(PIP) --python .cache/sbom/bin/python install --no-deps .
 	.cache/sbom/bin/python deploy/image/sbom.py dist/aerobee.sbom.cdx.json
+
+# All that a release consists of, in dist/release, built from the commit that is checked out; then each
+# wheel is installed by itself and used. Ten minutes; what cannot be built here is named and left out.
+# PARTS=sdist,wheel,chart builds these alone.
+PARTS ?= sdist,wheel,compiled,chart,image,sbom
+release: $(MYPYC)
+	$(BIN)/python -m deploy.release.build --only $(PARTS)
+	$(BIN)/python -m deploy.release.trial dist/release/*.whl
 
 $(SUPPLY): $(BROKER)
 	$(PIP) install 'uv>=0.5' 'pip-audit>=2.7'
