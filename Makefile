@@ -14,7 +14,7 @@ NEEDED := import sys; sys.version_info >= (3, 11) or sys.exit("Aerobee needs Pyt
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test lint types figures docs collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom release clean
+.PHONY: run test lint types figures docs site collected spark spark-with bench torture compiled test-compiled image-test chart lock audit sbom release clean
 
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
@@ -55,6 +55,10 @@ figures: $(STAMP)
 # Pages that the repository does not keep, from the source into build/docs; the kept ones are compared.
 docs: $(STAMP)
 	$(BIN)/python -m tests.pages
+
+# The documentation as a site, in build/site: any HTTP server shows it, python -m http.server -d build/site too.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 collected: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only -qq > $(VENV)/.collected || { tail -n 50 $(VENV)/.collected; exit 1; }
