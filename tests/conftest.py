@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import hypothesis
 import pytest
@@ -23,6 +23,10 @@ from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.logged import Logged
 from tests.kit.ports import PortBlock
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
 
 OURS = "aerobee"
 JAVA = "java-"
@@ -65,6 +69,9 @@ NEEDS_PURE = Path(__file__).parents[1] / "deploy/compiled/needs_pure.txt"
 
 LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
+
+SHARED_OUT = ("tests/faults/test_campaigns.py",)
+"""Files whose tests share nothing and take long: workers of xdist take one each, not the file."""
 
 PARTS_OF_THEIR_OWN = ("alone", "spark")
 """Marks whose tests tests/suite.py finds by the text of their files."""
@@ -117,6 +124,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             since = item.get_closest_marker("since")
             if item.get_closest_marker("ours") or (since and version < numbers(*since.args)):
                 item.add_marker(skip)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Scheduling | None":
+    """As `--dist loadfile`, but for the files of `SHARED_OUT`."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Shared(LoadFileScheduling):  # type: ignore[misc]  # xdist tells no types
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(SHARED_OUT) else str(super()._split_scope(nodeid))
+
+    return Shared(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

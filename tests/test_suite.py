@@ -87,6 +87,20 @@ def test_meets():
 """
 
 
+MEETING = """
+import time
+from pathlib import Path
+import pytest
+@pytest.mark.parametrize(("own", "other"), [("first", "second"), ("second", "first")])
+def test_meets(own, other):
+    Path(own).touch()
+    until = time.monotonic() + 60
+    while not Path(other).exists():
+        assert time.monotonic() < until, "one worker has both"
+        time.sleep(0.05)
+"""
+
+
 def test_parts_run_at_the_same_time_and_all_of_them_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +114,18 @@ def test_parts_run_at_the_same_time_and_all_of_them_count(
     (tmp_path / "test_first.py").write_text("import pytest\n@pytest.mark.first\n" + PASSES)
     assert main(parts, paths=[str(tmp_path)]) == 1
     assert "test_second.py::test_fails" in capfd.readouterr().out
+
+
+def test_campaigns_are_shared_out_among_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    file = tmp_path / "tests" / "faults" / "test_campaigns.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(MEETING)
+    assert main([Part("a part", "", 2)], paths=[str(file)]) == 0
 
 
 STAYS = """
