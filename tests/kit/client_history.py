@@ -52,7 +52,7 @@ What = Literal[
     "found",
     "end",
 ]
-SHOWN = 10
+SHOWN = 5
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,17 +147,9 @@ class Anomaly(NamedTuple):
 class _Reader:
     """One client in one queue."""
 
-    first: int
     next: int
     """The offset that it must be given now."""
     furthest: int
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    end: int | None = None
-
-    def has_read(self, offset: int) -> bool:
-        """Whether that is behind it."""
-        hidden = any(begin <= offset < end for begin, end in self.holes)
-        return self.first <= offset < self.furthest and not hidden
 
 
 @dataclass(slots=True)
@@ -171,9 +163,9 @@ class _Group:
     """Moments and offsets of commits that are not yet promised."""
 
 
-def anomalies(events: Iterable[Event], *, forgets_s: float = 0.0) -> list[Anomaly]:
+def anomalies(events: Sequence[Event], *, forgets_s: float = 0.0) -> list[Anomaly]:
     """All that is wrong in a history. `forgets_s`: a commit so young may be forgotten."""
-    check = _Check(forgets_s)
+    check = _Check({event.client for event in events if event.what == "end"}, forgets_s)
     for event in events:
         getattr(check, event.what)(event)
     return list(check.result())
@@ -182,13 +174,17 @@ def anomalies(events: Iterable[Event], *, forgets_s: float = 0.0) -> list[Anomal
 class _Check:
     """The pass over the events; a method for each kind of them."""
 
-    def __init__(self, forgets_s: float) -> None:
+    def __init__(self, last: Iterable[str], forgets_s: float) -> None:
+        """`last`: the clients that read everything in the end."""
         self.found_wrong: list[Anomaly] = []
+        self.last: dict[str, dict[Place, str]] = {client: {} for client in last}
         self.forgets_s = forgets_s
         self.floors: dict[str, Place] = {}
         """Each message that was sent, with the highest offset then known in its queue."""
         self.known: dict[Place, str] = {}
         """The first message that was seen at each place."""
+        self.rivals: dict[Place, set[str]] = {}
+        """The others; there must be none."""
         self.highest: dict[int, int] = {}
         self.stored_at: dict[str, Place] = {}
         self.read_at: dict[str, Place] = {}
@@ -217,6 +213,8 @@ class _Check:
         first = self.read_at.setdefault(event.message, place)
         if first != place:
             self.read_again.setdefault(event.message, set()).add(place)
+        if event.client in self.last:
+            self.last[event.client][place] = event.message
         self.advance(event)
 
     def seen(self, event: Event) -> Place:
@@ -224,6 +222,7 @@ class _Check:
         place = Place(event.queue, event.offset)
         before = self.known.setdefault(place, event.message)
         if before != event.message:
+            self.rivals.setdefault(place, set()).add(event.message)
             text = f"{place} had {before}, and has {event.message}: {event}"
             self.wrong("inconsistent", text)
         floor = self.floors.get(event.message)
@@ -239,7 +238,7 @@ class _Check:
 
     def advance(self, event: Event) -> None:
         key, offset = (event.client, event.queue), event.offset
-        reader = self.readers.setdefault(key, _Reader(offset, offset, offset))
+        reader = self.readers.setdefault(key, _Reader(offset, offset))
         if offset < reader.next:
             text = f"{event.client} was to read {reader.next} and was given {offset}: {event}"
             self.wrong("going back", text)
@@ -249,23 +248,21 @@ class _Check:
 
     def seek(self, event: Event) -> None:
         key, offset = (event.client, event.queue), event.offset
-        reader = self.readers.setdefault(key, _Reader(offset, offset, offset))
+        reader = self.readers.setdefault(key, _Reader(offset, offset))
         self.jumps(reader, event, reader.furthest)
         reader.next = offset
 
     def jumps(self, reader: _Reader, event: Event, expected: int) -> None:
         """The client goes on behind what it should have read."""
         if event.offset > expected:
-            reader.holes.append((expected, event.offset))
             reader.furthest = max(reader.furthest, event.offset)
             text = f"{event.client} has not read {expected} to {event.offset - 1}: {event}"
             self.wrong("skipped", text)
 
     def end(self, event: Event) -> None:
         key = event.client, event.queue
-        reader = self.readers.setdefault(key, _Reader(event.offset, event.offset, event.offset))
+        reader = self.readers.setdefault(key, _Reader(event.offset, event.offset))
         self.jumps(reader, event, reader.furthest)
-        reader.end = event.offset
 
     # ── Offsets of groups ──
 
@@ -296,11 +293,12 @@ class _Check:
         yield from self.found_wrong
         for message in self.read_at:
             yield from self.two_places(message)
-        whole = [(key, reader) for key, reader in self.readers.items() if reader.end is not None]
-        for (client, queue), reader in whole:
+        for client, read in sorted(self.last.items()):
             for place, message in self.known.items():
-                if place.queue == queue and not reader.has_read(place.offset):
-                    yield Anomaly("lost", f"{message} of {place} is not in what {client} has read")
+                for one in (message, *self.rivals.get(place, ())):
+                    if read.get(place) != one:
+                        text = f"{one}, seen at {place}, is not what {client} has there"
+                        yield Anomaly("lost", text)
 
     def two_places(self, message: str) -> Iterator[Anomaly]:
         read = {self.read_at[message], *self.read_again.get(message, ())}

@@ -191,9 +191,9 @@ def log_end(address: str) -> int:
         return -1
 
 
-def ha_status(address: str) -> dict[str, Any]:
-    """What a master says of its slaves."""
-    with RawConnection(address) as connection:
+def ha_status(address: str, within_s: float = 10.0) -> dict[str, Any]:
+    """What a master says of its slaves. Raises: Closed, OSError."""
+    with RawConnection(address, timeout_s=within_s) as connection:
         answer = connection.call(HA_STATUS)
     status: dict[str, Any] = json.loads(answer.body)
     return status

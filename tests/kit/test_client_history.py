@@ -276,11 +276,24 @@ def test_what_was_read_once_is_not_lost_either() -> None:
     assert [one.kind for one in anomalies(events)] == ["lost"]
 
 
+def test_what_another_message_has_taken_the_place_of_is_lost() -> None:
+    events = [
+        *(Event("send", "p", 0, message=message) for message in ("p.0", "p.1")),
+        Event("stored", "p", 0, 0, "p.0"),
+        Event("stored", "p", 0, 0, "p.1"),
+        Event("read", "end of m1", 0, 0, "p.0"),
+        Event("end", "end of m1", 0, 1),
+    ]
+    [one] = [one for one in anomalies(events) if one.kind == "lost"]
+    assert one.text.startswith("p.1, seen at")
+    assert {one.kind for one in anomalies(events)} == {"lost", "inconsistent"}
+
+
 def test_a_verdict_shows_the_first_of_each_kind() -> None:
     found = [Anomaly("lost", str(number)) for number in range(30)]
     lines = verdict([*found, Anomaly("skipped", "one")]).splitlines()
     assert lines[0] == "lost: 0"
-    assert lines[-2:] == ["… and 20 more that are lost", "skipped: one"]
+    assert lines[-2:] == ["… and 25 more that are lost", "skipped: one"]
     assert verdict([]) == ""
 
 
