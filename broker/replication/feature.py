@@ -83,7 +83,9 @@ class ReplicationFeature(Feature):
             self.tables = MasterTables(core, tables, self._followed, connect)
             self.slave_services = (self.following, self.tables)
             status.following = self.following
-        self.promotion = Promotion(core, self.following, connect, masters.become_master)
+        self.promotion = Promotion(
+            core, self.following, connect, masters.become_master, self._copied_tables
+        )
         self.handover = Handover(core, self.following, connect, masters)
         other = AnotherMaster(core, self.following, connect)
         self.routes = (
@@ -129,6 +131,10 @@ class ReplicationFeature(Feature):
         """The one that is followed, or was last: its tables are copied while it answers."""
         followed = None if self.following is None else self.following.address
         return followed or self.master()
+
+    async def _copied_tables(self) -> str:
+        """Copy the master's tables now; why not, empty when that is done."""
+        return "" if self.tables is None else await self.tables.copy_now()
 
     def guarded(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes of this broker; of a slave, with what only its master serves refused."""

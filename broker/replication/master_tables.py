@@ -97,6 +97,7 @@ class MasterTables:
         self._offsets: Offsets = {}
         """The master's, as they were last copied."""
         self._unknown = trio.Event()
+        self._one = trio.Lock()
         self._copied: bool | None = None
         self.copied_at = float("-inf")
         """When the last copy was complete, by the loop's clock."""
@@ -131,16 +132,25 @@ class MasterTables:
         if not self._tables.topics.is_known(name):
             self._unknown.set()
 
-    async def _try(self, master: MasterAddress) -> bool:
-        """Copy all tables once; whether that succeeded. What fails is logged once."""
+    async def copy_now(self) -> str:
+        """Copy all tables of the master as they are now; why not, empty when that is done."""
+        master = self._master()
+        return "nobody knows the master" if master is None else await self._copied_from(master)
+
+    async def _copied_from(self, master: MasterAddress) -> str:
         reason = ""
         try:
-            async with self._connect(master.address) as link:
+            async with self._one, self._connect(master.address) as link:
                 await self.copy(link)
         except* (MasterRefused, RemotingError, OSError) as errors:
             reason = first_reason(errors)
         except* UNREADABLE as errors:
             reason = f"a table cannot be read: {first_reason(errors)}"
+        return reason
+
+    async def _try(self, master: MasterAddress) -> bool:
+        """Copy all tables once; whether that succeeded. What fails is logged once."""
+        reason = await self._copied_from(master)
         copied = not reason
         if copied is not self._copied:
             self._copied = copied

@@ -35,7 +35,7 @@ from aerobee.remoting.wire.headers.admin import PromoteResponse
 from aerobee.store.errors import StoreRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.following import Following
@@ -50,6 +50,8 @@ BEHIND: Final = "behind"
 DIVERGED: Final = "diverged"
 END_COPY_S: Final = 20.0
 """How long what was copied may take to the disk and into the queues."""
+TABLES_S: Final = 3.0
+"""How long the tables of a master that hands over may take; it waits a little longer."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -58,12 +60,19 @@ class Promotion:
     """Handles AEROBEE_PROMOTE. `told`: the name servers are to hear of the new role."""
 
     def __init__(
-        self, core: Core, following: Following | None, connect: Connect, told: Callable[[], None]
+        self,
+        core: Core,
+        following: Following | None,
+        connect: Connect,
+        told: Callable[[], None],
+        copy_tables: Callable[[], Awaitable[str]],
     ) -> None:
+        """`copy_tables` copies those of the master that hands over, and says why it could not."""
         self._core = core
         self._following = following
         self._connect = connect
         self._told = told
+        self.copy_tables = copy_tables
         self._one = trio.Lock()
         self.when_promoted: list[Callable[[], None]] = []
         """Called before the first put, when nothing is copied any more."""
@@ -85,7 +94,20 @@ class Promotion:
                 for name, reason in await self._objections(following):
                     if name not in passed:
                         raise refused(f"{name}: {reason}")
+            else:
+                await self._have_tables()
             return await self._become_master(header.offset)
+
+    async def _have_tables(self) -> None:
+        """Have the topics, groups and offsets of the master, which waits and changes none.
+
+        Raises: Refusal.
+        """
+        reason = f"they were not here within {TABLES_S:g} s"
+        with trio.move_on_after(TABLES_S):
+            reason = await self.copy_tables()
+        if reason:
+            raise refused(f"the master's topics, groups and offsets are not here: {reason}")
 
     async def _objections(self, following: Following) -> list[tuple[str, str]]:
         found = []

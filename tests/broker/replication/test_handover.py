@@ -66,7 +66,11 @@ class Switched:
         core = pair.master.broker.core
         following = pair.master.broker.replication.following or pair.following
         self.handover = Handover(core, following, self.link.connect, self)
-        pair.slave.broker.replication.status.following = pair.following
+        replication = pair.slave.broker.replication
+        replication.status.following = pair.following
+        assert replication.tables is not None
+        replication.tables._master = lambda: pair.following.address
+        replication.tables._connect = pair.link.connect
 
     def become_master(self) -> None:
         self.names.append(0)
@@ -130,6 +134,19 @@ async def test_the_roles_are_exchanged_and_saved(tmp_path: Path) -> None:
         assert (again.is_slave, again.broker.broker_id) == (True, 1)
         with pytest.raises(Refusal, match="this broker is a slave: ask its master"):
             await switched.switch()
+
+
+async def test_what_the_master_knows_at_the_last_moment_goes_with_the_role(
+    tmp_path: Path,
+) -> None:
+    async with copied(tmp_path) as switched:
+        master, slave = switched.pair.master, switched.pair.slave
+        master.topic("young")
+        master.offsets.commit("g", "t", 0, 2, 1)
+        assert slave.topics.get("young") is None
+        await switched.switch()
+        assert slave.topics.get("young") == master.topics.get("young")
+        assert slave.offsets.query("g", "t", 0) == 2
 
 
 async def test_a_slave_that_refuses_leaves_the_master(tmp_path: Path) -> None:

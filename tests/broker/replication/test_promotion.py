@@ -45,11 +45,18 @@ class Orders:
             pair.following,
             pair.link.connect,
             lambda: self.told.append(pair.slave.broker.core.role.is_slave),
+            self.copy_tables,
         )
         self.promotion.when_promoted = pair.slave.broker.replication.promotion.when_promoted
 
-    async def promote(self, accepted: str | None = None) -> Answer:
-        header = Promote(accepted=accepted)
+        self.tables_fail = ""
+
+    async def copy_tables(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return self.tables_fail
+
+    async def promote(self, accepted: str | None = None, offset: int | None = None) -> Answer:
+        header = Promote(accepted=accepted, offset=offset)
         return await self.promotion.promote(header, cast("Command", None), cast("Peer", None))
 
 
@@ -129,6 +136,17 @@ async def test_without_a_master_there_is_no_reason_against_it(tmp_path: Path) ->
         orders.pair.link.down = True
         orders.pair.following.state = State.UNREACHABLE
         assert (await orders.promote()).code == 0
+
+
+async def test_a_handover_without_the_tables_of_the_master_is_refused(tmp_path: Path) -> None:
+    async with copied(tmp_path) as orders:
+        orders.tables_fail = "it does not answer"
+        end = orders.pair.master.store.commit_log.max_offset
+        with pytest.raises(Refusal, match="offsets are not here: it does not answer"):
+            await orders.promote(offset=end)
+        assert orders.pair.slave.broker.core.role.is_slave
+        orders.tables_fail = ""
+        assert said(await orders.promote(offset=end))["epoch"] == "1"
 
 
 async def test_a_master_is_not_promoted(tmp_path: Path) -> None:
