@@ -41,6 +41,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 def namesrv(tmp_path_factory: pytest.TempPathFactory, shown: Certificate) -> Iterator[str]:
     """Of a cluster that takes signed requests only, and speaks TLS with who begins so."""
     options = (
+        "-Dtls.server.mode=permissive",
         "-Dtls.test.mode.enable=false",
         f"-Dtls.server.certPath={shown.cert}",
         f"-Dtls.server.keyPath={shown.key}",
