@@ -26,6 +26,13 @@ def test_hangs(): threading.Event().wait()
 """
 
 
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is run here needs none but that of the workers: their imports take most of the time."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+
+
 def suite(directory: Path, monkeypatch: pytest.MonkeyPatch, *sources: str) -> int:
     monkeypatch.chdir(directory)
     for number, source in enumerate(sources):
