@@ -212,7 +212,7 @@ R1F = Campaign(
     key="R1f",
     title="kill -9 under delays, timers, hand-backs, transactions, pops, offsets",
     unit="kills",
-    t1=6,
+    t1=4,
     t2=200,
     run=kills,
 )

@@ -285,7 +285,7 @@ R7 = Campaign(
     key="R7",
     title="single bit flips in log, queues, index, checkpoint, tables and marks",
     unit="flips",
-    t1=300,
+    t1=80,
     t2=10_000,
     run=flips,
 )

@@ -280,7 +280,7 @@ R8 = Campaign(
     key="R8",
     title="frames from the declared headers, changed, in process and over sockets",
     unit="thousand frames",
-    t1=200,
+    t1=60,
     t2=1_000,
     run=frame_storm,
 )

@@ -263,7 +263,7 @@ R1 = Campaign(
     key="R1",
     title="kill -9 under load, SYNC_FLUSH",
     unit="kills",
-    t1=20,
+    t1=8,
     t2=1_000,
     run=lambda run: kills(run, "SYNC_FLUSH"),
 )
@@ -271,7 +271,7 @@ R1B = Campaign(
     key="R1b",
     title="kill -9 under load, ASYNC_FLUSH",
     unit="kills",
-    t1=8,
+    t1=5,
     t2=1_000,
     run=lambda run: kills(run, "ASYNC_FLUSH"),
 )
@@ -279,7 +279,7 @@ R21 = Campaign(
     key="R21",
     title=f"kill -9 under load, then of {NESTED} starts that recover",
     unit="rounds",
-    t1=3,
+    t1=2,
     t2=200,
     run=kills_in_recovery,
 )

@@ -270,7 +270,7 @@ R5 = Campaign(
     key="R5",
     title="the k-th change of the disk fails: EIO, ENOSPC, short write; once, for good",
     unit="failures",
-    t1=120,
+    t1=40,
     t2=5_000,
     run=failures,
 )

@@ -163,7 +163,7 @@ R5B = Campaign(
     key="R5B",
     title="descriptors or memory run out at the k-th call, for a while: EMFILE, ENFILE, ENOMEM",
     unit="shortages",
-    t1=12,
+    t1=6,
     t2=3_000,
     run=shortages,
 )
