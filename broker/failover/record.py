@@ -44,6 +44,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The lease of this master; empty: it gave the lease back."""
     unclean_epoch: int = 0
     """The last epoch whose master was not in the sync set; 0: there was none."""
+    address: str = ""
+    """Where its master is: its listenPort, as `host:port`."""
+    ha_address: str = ""
+    """Where its master sends the log: its haListenPort."""
+    heir: int = 0
+    """The member that is to be the next master, while no lease is held; 0: any of the sync set."""
 
     def __post_init__(self) -> None:
         """Check the laws that one record can break. Raises: RecordIllegal."""
@@ -108,9 +114,14 @@ def with_set(record: Record, members: Iterable[int]) -> Record:
     )
 
 
-def given_back(record: Record) -> Record:
+def given_back(record: Record, heir: int = 0) -> Record:
     """The master acknowledges nothing more: the next one need not wait for its lease to end."""
-    return msgspec.structs.replace(record, lease="", set_epoch=record.set_epoch + 1)
+    return msgspec.structs.replace(record, lease="", heir=heir, set_epoch=record.set_epoch + 1)
+
+
+def reached_at(record: Record, address: str, ha_address: str) -> Record:
+    """The record with where its master is."""
+    return msgspec.structs.replace(record, address=address, ha_address=ha_address)
 
 
 def encode_record(record: Record) -> bytes:

@@ -65,7 +65,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
-        "failover": ("etcd",),
+        "failover": ("controller", "controller_identity", "controller_links", "etcd"),
         "grpc": ("asked_clients", "door"),
         "life": ("server",),
         "live_settings": ("live_settings",),

@@ -66,12 +66,20 @@ class QueryDataVersionResponse(Header):
 
 
 class BrokerHeartbeat(Header):
-    """BROKER_HEARTBEAT (904): a broker is alive. What else it says is for controllers."""
+    """BROKER_HEARTBEAT (904): a broker is alive. What is optional is for controllers."""
 
     code = RequestCode.BROKER_HEARTBEAT
     cluster_name: str
     broker_addr: str
     broker_name: str
+    broker_id: I64 | None = None
+    epoch: I32 | None = None
+    max_offset: I64 | None = None
+    confirm_offset: I64 | None = None
+    heartbeat_timeout_mills: I64 | None = None
+    """After so long without another one a controller takes the broker for dead."""
+    election_priority: I32 | None = None
+    """Of two that are alike the one with the smaller number becomes the master."""
 
 
 class GetBrokerMemberGroup(Header):
