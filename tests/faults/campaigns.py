@@ -37,6 +37,7 @@ from tests.faults.sweeps import B1
 from tests.faults.switches import H10, H13
 from tests.faults.tears import R3, R4
 from tests.faults.tls_storm import S16H
+from tests.faults.upgrades import U1, U2
 from tests.faults.wire_fuzz import W1
 from tests.interop.sdk_against_java import J1
 from tests.kit.campaign import Campaign
@@ -97,4 +98,6 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H12,
     H10,
     H13,
+    U1,
+    U2,
 )

@@ -123,10 +123,23 @@ class Life:
     def cycle(self, cycle: Cycle) -> None:
         """Some work, a kill, and the next start."""
         with self.load(cycle.rng):
-            self.broker.let_run(cycle.rng.uniform(*LIVES_S))
-            assert self.broker.child.running, self.broker.child.errors()[-2_000:]
+            self._live(cycle.rng)
             self.broker.kill()
             killed_at = time.monotonic()
+        self._live_again(killed_at)
+
+    def clean_cycle(self, cycle: Cycle) -> None:
+        """Some work, a clean stop behind it, and the next start."""
+        with self.load(cycle.rng):
+            self._live(cycle.rng)
+        self.broker.stop()
+        self._live_again(time.monotonic())
+
+    def _live(self, rng: random.Random) -> None:
+        self.broker.let_run(rng.uniform(*LIVES_S))
+        assert self.broker.child.running, self.broker.child.errors()[-2_000:]
+
+    def _live_again(self, killed_at: float) -> None:
         self.broker.start()
         self.waits.life += 1
         for client in self.clients:
