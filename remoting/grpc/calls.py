@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 HEADERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ACCEPTED: Final = (b"grpc-accept-encoding", b"identity")
+PLAIN_TEXT: Final = (b"content-type", b"text/plain")
 
 
 class Shape(Enum):
@@ -316,6 +317,9 @@ class Calls:
             if method is None:
                 text = f"Method {head.method} is unimplemented"
                 raise CallRefused(StatusCode.UNIMPLEMENTED, text)
+        except NotGrpc as error:
+            self._tell(event, error)
+            return
         except CallRefused as error:
             self.engine.respond(stream, _refusal(error), end=True)
             return
@@ -326,6 +330,14 @@ class Calls:
             self._events.append(Opened(call))
         if event.end:
             self._half_closed(call)
+
+    def _tell(self, event: RequestReceived, error: NotGrpc) -> None:
+        """Answer somebody who does not speak gRPC, such as a browser."""
+        head = ((b":status", b"%d" % error.http_status), PLAIN_TEXT)
+        bodyless = (b":method", b"HEAD") in event.headers
+        self.engine.respond(event.stream, head, end=bodyless)
+        if not bodyless:
+            self.engine.close(event.stream, f"{error}\n".encode())
 
     def _data(self, event: DataReceived) -> None:
         size = len(event.data)
@@ -386,7 +398,5 @@ class Calls:
 
 def _refusal(error: CallRefused) -> Sequence[Header]:
     """An answer that has nothing but a head."""
-    if isinstance(error, NotGrpc):
-        return ((b":status", b"%d" % error.http_status),)
     head = (*HEADERS, *trailers(error.code, str(error)))
     return (*head, ACCEPTED) if isinstance(error, EncodingRefused) else head

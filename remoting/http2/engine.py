@@ -88,6 +88,10 @@ class Engine:
         """End an answer behind its body."""
         self._command(self._core.send_trailers, stream, trailers)
 
+    def close(self, stream: int, data: bytes) -> None:
+        """End an answer that has no trailers with the rest of its body."""
+        self._command(self._core.send_data, stream, data, end_stream=True)
+
     def reset(self, stream: int, code: ErrorCode) -> None:
         """End a stream now; what is queued of its answer is dropped."""
         self._command(self._core.reset_stream, stream, code)

@@ -229,12 +229,23 @@ def test_a_refused_encoding_comes_with_those_that_are_taken() -> None:
     assert line.client.answer(stream).headers["grpc-accept-encoding"] == "identity"
 
 
-def test_what_is_not_grpc_gets_a_status_of_http() -> None:
+@pytest.mark.parametrize(
+    ("method", "status", "body"),
+    [
+        ("POST", "415", b"the content-type of a call is application/grpc\n"),
+        ("GET", "405", b"a call is a POST request\n"),
+        ("HEAD", "405", b""),
+    ],
+)
+def test_what_is_not_grpc_gets_an_answer_of_http(method: str, status: str, body: bytes) -> None:
     line = Line()
-    stream = line.client.request(headers=[(n, v) for n, v in POST if n != "content-type"])
+    others = [pair for pair in POST if pair[0] not in (":method", "content-type")]
+    stream = line.client.request(headers=[(":method", method), *others])
     line.client.pump()
 
-    assert line.client.answer(stream).headers == {":status": "415"}
+    answer = line.client.answer(stream)
+    assert answer.headers == {":status": status, "content-type": "text/plain"}
+    assert (answer.body, answer.trailers, answer.ended) == (body, {}, True)
 
 
 def test_a_stream_that_was_told_is_told_when_it_breaks() -> None:
