@@ -31,6 +31,9 @@ FAILURE_DIGITS: Final = 9
 BATCHED: Final = -1
 """The `ao` of an acknowledgement that carries a list."""
 RECEIPT_PARTS: Final = 8
+PROXY_PARTS: Final = 2
+"""What RocketMQ's proxy adds to a receipt handle: where the message lies in the log, and for one
+that was hidden anew its queue offset before that."""
 _encode: Final = msgspec.json.Encoder().encode
 NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 """In a receipt handle; two of them are added to a time that fits a long."""
@@ -208,6 +211,8 @@ def receipt_of(text: str, offset: int = -1) -> Receipt:
     parts = text.split(" ")
     if len(parts) == RECEIPT_PARTS - 1:
         parts.append(str(offset))
+    if RECEIPT_PARTS < len(parts) <= RECEIPT_PARTS + PROXY_PARTS:
+        del parts[RECEIPT_PARTS:]
     if len(parts) != RECEIPT_PARTS:
         raise BodyError(f"receipt handle {text[:80]!r} has not {RECEIPT_PARTS} parts")
     retry, broker = parts[4:6]

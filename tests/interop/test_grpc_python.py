@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import functools
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,19 +12,17 @@ from aerobee.admin import GroupConfig, MessageType
 from aerobee.blocking import AdminClient
 from tests.kit import python_client
 from tests.kit.ports import HOST, free_port
-from tests.kit.source_tree import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import AnyBroker, StartBroker
 
 pytestmark = pytest.mark.interop
 
-MEMBER = ROOT / "tests" / "interop" / "python" / "member.py"
 TYPES = {name: MessageType[name.upper()] for name in ("Normal", "Fifo", "Delay", "Transaction")}
-WITHIN_S = 120.0
 VERSIONS = pytest.mark.parametrize("version", ["5.0.9", python_client.VERSION])
 """The newest client, and the oldest one with a push consumer that is still installed a lot."""
 PORT = free_port()
+told = functools.partial(python_client.told, f"{HOST}:{PORT}")
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +38,6 @@ def broker(start_broker: StartBroker) -> AnyBroker:
             admin.create_topic(topic, queues=2, message_type=kind)
         admin.create_group(GroupConfig(name="fifo", orderly=True))
     return broker
-
-
-def told(
-    feature: str, *account: str, port: int = PORT, version: str = python_client.VERSION
-) -> list[list[Any]]:
-    """What the client says of one feature."""
-    command = [
-        str(python_client.interpreter(version)),
-        str(MEMBER),
-        f"{HOST}:{port}",
-        feature,
-        *account,
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=WITHIN_S, check=False, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr[-2_000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert lines[-1] == ["end"], done.stdout
-    return lines[:-1]
 
 
 @VERSIONS

@@ -24,6 +24,8 @@ from tests.kit.skipping import fail, skip
 VERSIONS = ("5.4.0", "4.9.7")
 HA_VERSIONS = ("5.5.0", *VERSIONS)
 """Those that replication is tested with."""
+PROXY = "5.5.0-proxy"
+"""The proxy for RocketMQ 5's clients, with what it needs."""
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "java"

@@ -1,9 +1,10 @@
-"""Java's own name server and broker as processes: the other side of a directory exchange.
+"""Java's own name server, broker and proxy as processes: the other side of a directory exchange.
 
-Both are the classes that RocketMQ's start scripts run, with small heaps and small files. They are
-up when they have said so on stdout ("boot success").
+They are the classes that RocketMQ's start scripts run, with small heaps and small files. They are
+up when they have said so on stdout ("boot success", "startup successfully").
 """
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
 BROKER = "org.apache.rocketmq.broker.BrokerStartup"
+PROXY = "org.apache.rocketmq.proxy.ProxyStartup"
 NAMESRV_HEAP_MIB = 64
+PROXY_HEAP_MIB = 192
 BROKER_HEAP_MIB = 256
 START_WITHIN_S = 90.0
 REGISTER_WITHIN_S = 20.0
@@ -60,6 +63,35 @@ class JavaNamesrv:
     @property
     def address(self) -> str:
         """`host:port`."""
+        return f"{HOST}:{self.port}"
+
+    def stop(self) -> None:
+        """It keeps nothing, so it is killed."""
+        self.child.kill()
+
+
+class JavaProxy:
+    """The proxy in CLUSTER mode, between RocketMQ 5's clients and the brokers of a name server."""
+
+    def __init__(self, toolkit: Toolkit, home: Path, namesrv_address: str) -> None:
+        self.port = free_port()
+        conf = _home(home) / "proxy.json"
+        values = {
+            "proxyMode": "CLUSTER",
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": namesrv_address,
+            "grpcServerPort": self.port,
+            "remotingListenPort": free_port(),
+        }
+        conf.write_text(json.dumps(values))
+        option = f"-Drocketmq.home.dir={home}"
+        command = toolkit.command(PROXY, option, heap_mib=PROXY_HEAP_MIB, home=home)
+        self.child = Child([*command, "-pc", str(conf)], log=home / "proxy.log")
+        self.child.read_until("startup successfully", within_s=START_WITHIN_S)
+
+    @property
+    def endpoints(self) -> str:
+        """What its clients are given."""
         return f"{HOST}:{self.port}"
 
     def stop(self) -> None:

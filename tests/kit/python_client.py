@@ -7,14 +7,19 @@ it fails.
 
 import fcntl
 import functools
+import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.kit.java import CACHE, run_tool, unavailable
 
 VERSION = "5.1.2"
 INSTALL_WITHIN_S = 300
+FEATURE_WITHIN_S = 120.0
+MEMBER = Path(__file__).parents[1] / "interop" / "python" / "member.py"
 
 
 @functools.cache
@@ -36,3 +41,15 @@ def interpreter(version: str = VERSION) -> Path:
     if not python.exists():
         unavailable(f"{python} is gone: remove {installed}")
     return python
+
+
+def told(endpoints: str, feature: str, *account: str, version: str = VERSION) -> list[list[Any]]:
+    """What the client says of one feature (`tests/interop/python/member.py`)."""
+    command = [str(interpreter(version)), str(MEMBER), endpoints, feature, *account]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=FEATURE_WITHIN_S, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert lines[-1] == ["end"], done.stdout
+    return lines[:-1]

@@ -101,6 +101,12 @@ def test_seven_parts_take_the_offset_of_the_request() -> None:
     assert receipt_of("100 1 2 3 0 b 2", 104).offset == 104
 
 
+@pytest.mark.parametrize("added", [" 52428800", " 104 52428800"])
+def test_what_the_proxy_of_rocketmq_adds_is_left_out(added: str) -> None:
+    text = "100 1700000000000 60000 3 0 broker-a 2 104"
+    assert receipt_of(text + added) == receipt_of(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -109,7 +115,7 @@ def test_seven_parts_take_the_offset_of_the_request() -> None:
         "a 1 2 3 0 b 2 104",
         f"{10**18} 1 2 3 0 b 2 104",
         "0 1 1_0 3 0 b 2 104",
-        "1 2 3 4 5 6 7 8 9",
+        "1 2 3 4 5 6 7 8 9 10 11",
         "x" * 999,
     ],
 )
