@@ -37,8 +37,14 @@ DONE: Final = 0
 FAILED: Final = 1
 WRONG_SETTINGS: Final = 2
 STORE_REFUSED: Final = 3
+ANEW: Final = -1
+"""No exit code: the process runs the same command again."""
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class BeginsAnew(Exception):
+    """The broker has stopped in order to start again."""
 
 
 def run(
@@ -93,11 +99,15 @@ def _in_foreground(
             " this user may write to\n"
         )
         return FAILED
+    code = FAILED
     try:
-        return _run(config, surroundings, serve, may_start)
+        code = _run(config, surroundings, serve, may_start)
     finally:
         surroundings.service_manager.close()
         surroundings.lines.drain()
+    if code == ANEW:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return code
 
 
 def _run(
@@ -113,10 +123,12 @@ def _run(
     disk = Disk()
     if not may_start(config, disk):
         return STORE_REFUSED
-    code = FAILED
+    code: int = FAILED
     try:
         clean = trio.run(serve, disk, surroundings, strict_exception_groups=True)
         code = DONE if clean else FAILED
+    except* BeginsAnew:
+        code = ANEW
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
         _log_reasons(refusals)
@@ -136,14 +148,19 @@ async def _serve(
     server: Callable[[BrokerConfig, Disk, Surroundings], Server],
     reread: Callable[[], BrokerConfig],
 ) -> bool:
-    return await Life(surroundings, server(config, disk, surroundings), reread).run()
+    made = server(config, disk, surroundings)
+    clean = await Life(surroundings, made, reread).run()
+    if made.anew:
+        raise BeginsAnew
+    return clean
 
 
 def _broker(config: BrokerConfig, disk: Disk, surroundings: Surroundings) -> Server:
     from aerobee.broker.controller import BrokerController
     from aerobee.broker.replication.saved_role import in_saved_role
 
-    config = in_saved_role(config, disk)
+    if not config.failover.is_on:
+        config = in_saved_role(config, disk)
     return BrokerController(config, disk=disk, clock=SystemClock())
 
 

@@ -11,6 +11,7 @@ from aerobee.store.errors import StoreError
 from aerobee.store.results import GetStatus, PutOutcome, PutStatus
 
 if TYPE_CHECKING:
+    from aerobee.remoting.wire.header import Header
     from aerobee.store.message_store import MessageStore
 
 STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
@@ -43,8 +44,15 @@ KEPT_CODES: Final[dict[PutOutcome, int]] = {
     PutOutcome.DISK_LATE: int(ResponseCode.FLUSH_DISK_TIMEOUT),
     PutOutcome.SLAVE_LATE: int(ResponseCode.FLUSH_SLAVE_TIMEOUT),
     PutOutcome.NO_SLAVE: int(ResponseCode.SLAVE_NOT_AVAILABLE),
+    PutOutcome.NO_LEASE: int(ResponseCode.SERVICE_NOT_AVAILABLE),
 }
 """To be asked with what `MessageStore.when_durable` calls back with: True and False are keys."""
+
+KEPT_REMARKS: Final[dict[PutOutcome, str]] = {
+    PutOutcome.NO_LEASE: "stored, but this broker may be the master of its group no more, and"
+    " cannot say that the message stays",
+}
+"""Of outcomes whose code does not say it all."""
 
 PULL_CODES: Final[dict[GetStatus, int]] = {
     GetStatus.FOUND: int(ResponseCode.SUCCESS),
@@ -59,6 +67,11 @@ PULL_CODES: Final[dict[GetStatus, int]] = {
 }
 
 FOUND: Final = GetStatus.FOUND
+
+
+def kept_answer(kept: PutOutcome, header: Header | None = None) -> Answer:
+    """The answer to a request whose messages are where the outcome says."""
+    return Answer(KEPT_CODES[kept], header, KEPT_REMARKS.get(kept))
 
 
 def put_refused(status: PutStatus, store: MessageStore) -> Refusal:

@@ -21,6 +21,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.core.role import OnShift
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
+from aerobee.broker.failover.feature import FailoverFeature
 from aerobee.broker.grpc.feature import GrpcFeature
 from aerobee.broker.live_settings.feature import LiveSettingsFeature
 from aerobee.broker.metrics.feature import MetricsFeature
@@ -107,13 +108,13 @@ class Broker:
         self.replication = add(
             ReplicationFeature(core, copies, self.namesrv.registration, self.namesrv.connect)
         )
+        self.failover = self._made_failover()
         pulls, pops = self.pull.hold.quota, self.pop.hold.quota if self.pop is not None else None
         limits = LimitUses(core, topics, consumers, self.users.directory, pulls=pulls, pops=pops)
-        figures = self.replication
+        figures, told, delays = self.replication, self.replication.told, self.delay.offsets
         self.metrics = add(
             MetricsFeature(core, topics, consumers, halves, limits, timers=wheel, copies=figures)
         )
-        delays, told = self.delay.offsets, figures.told
         self.admin = add(
             AdminFeature(
                 core, self.topics, consumers, self.metrics, delays=delays, timers=wheel, copies=told
@@ -125,6 +126,13 @@ class Broker:
         self._tell_of_changes()
         self.audit = self._guarded()
         self.saver = self._made_saver()
+
+    def _made_failover(self) -> FailoverFeature | None:
+        """The member of a group; None where the master is named by people."""
+        core, names = self.core, self.namesrv
+        if not FailoverFeature.wanted(core):
+            return None
+        return self._add(FailoverFeature(core, self.replication, names.registration, names.connect))
 
     def _made_saver(self) -> Saver:
         """What writes the tables of all features, of each as it asks for it."""
@@ -151,6 +159,8 @@ class Broker:
         promoted = [feature.copy_ended for feature in self.features]
         self.replication.promotion.when_promoted += promoted
         self.replication.handover.features += self.features
+        if self.failover is not None:
+            self.failover.member.features += self.features
 
     def _guarded(self) -> Audit:
         """Set the gate in front of all handlers, if requests need accounts; returns the audit

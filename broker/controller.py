@@ -80,9 +80,16 @@ class BrokerController(Server):
         self.live = self.broker.settings.live
         self.reloaded = (self.tls, self.broker.namesrv.role)
         self.users = self.broker.users.directory
+        if self.broker.failover is not None:
+            self.broker.failover.begin_anew_by(self._begin_anew)
         self.lame = trio.Event()
         self.ready_told = trio.Event()
         self._tables_saved = False
+
+    def _begin_anew(self) -> None:
+        """Stop, and have the process start the broker again: its log has to be cut."""
+        self.anew = True
+        self.stop()
 
     def lame_duck(self) -> None:
         """Ask for a stop that has clients leave first; callable from anywhere in the loop."""

@@ -90,6 +90,10 @@ class MessageStore:
         self.after_flush: Listeners[[]] = Listeners()
         """Called after each group of `when_durable` callbacks, and when dispatch advanced by
         itself."""
+        self.after_growth: Listeners[[]] = Listeners()
+        """Called ahead of a dispatch: what counts of the log may have grown."""
+        self._confirming: Group | None = None
+        """Of a member of a group: what says how far consumers may see."""
         self.commit_log = CommitLog(
             disk, log_directory, segment_bytes, setting="mappedFileSizeCommitLog"
         )
@@ -290,7 +294,7 @@ class MessageStore:
             nursery.start_soon(self.space.run)
             nursery.start_soon(self._dispatch_service.run)
             nursery.start_soon(self.index.service.run)
-            if self.replicas.needed:
+            if self.replicas.is_on:
                 nursery.start_soon(self.replicas.run)
             task_status.started()
 
@@ -303,6 +307,8 @@ class MessageStore:
         if not self._lock.held:
             return True
         self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
+        # Nobody is served any more, and the next start has all of the log in its queues.
+        self._confirming = None
         self.reader.cold.waits = True
         self._log_flush.stopping = True
         self.sync_thread.start()
@@ -371,9 +377,12 @@ class MessageStore:
 
     @property
     def confirm_offset(self) -> int:
-        """How far consumers may see: under SYNC_FLUSH no further than the disk."""
-        commit_log = self.commit_log
-        return commit_log.flushed if self._log_flush.groups else commit_log.max_offset
+        """How far consumers may see: under SYNC_FLUSH no further than the disk, and in a group no
+        further than its sync set.
+        """
+        group = self._confirming
+        own = self.counted_end
+        return own if group is None else min(own, group.visible)
 
     def dispatch(self) -> bool:
         """End of a round: begin a sync, feed queues and arrivals; returns if some is left. Hot."""
@@ -386,6 +395,8 @@ class MessageStore:
     def _advance(self) -> None:
         if self.log_out.followers:
             self.log_out.appended()
+        if (tell := self.after_growth.tell) is not None:
+            tell()
         confirm = self.confirm_offset
         if self.dispatcher.advance(confirm):
             self._dispatch_service.go_on()
@@ -437,12 +448,14 @@ class MessageStore:
         return membership
 
     async def lead_group(self, epoch: int) -> None:
-        """Be the master of the group with this epoch, after `end_copy`. Raises: OSError."""
+        """Be the master of the group with this epoch, after `end_copy`: slaves may copy from now
+        on. Puts are taken after `be_master`. Raises: OSError.
+        """
         assert self.flags.bits & Flag.SLAVE, "the log may not grow meanwhile"
         membership = self.log_in.membership
         assert membership is not None
+        self.log_out.opened()
         await membership.lead(epoch)
-        self.be_master()
 
     def leave_lead(self) -> None:
         """Be a slave of the group: no put, no connection of a slave."""
@@ -455,6 +468,32 @@ class MessageStore:
     def _begin_cut(self, offset: int, name: str) -> str:
         directory, kept = self.commit_log.queue.directory, self.root / names.CUT / name
         return cut.begin(self._disk, self.root, directory, offset, keep_in=kept).kept_in
+
+    def wait_for_group(self, group: Group, held: Callable[[], int], timeout_s: float) -> None:
+        """From now on `when_durable` is about what the group holds, see `ReplicaWaits`, and
+        consumers see what is confirmed there; before `run`.
+        """
+        self._confirming = group
+        self.replicas.configure_group(held, timeout_s)
+        self.when_durable = self._when_in_group
+
+    def _when_in_group(self, end_offset: int, callback: Callable[[Any], None]) -> None:
+        """`when_durable` in a group, which counts this broker's disk as well. Hot."""
+        if self._log_flush.groups:
+            # Its sync is one that somebody waits for.
+            self.when_on_disk(end_offset, _nobody_waits)
+        self.replicas.when_held(end_offset, callback)
+
+    @property
+    def counted_end(self) -> int:
+        """The end of the log as far as it counts for this broker."""
+        return self.commit_log.flushed if self._log_flush.groups else self.commit_log.max_offset
+
+    @property
+    def shows_confirmed(self) -> bool:
+        """Whether all that consumers could see here is confirmed by the group."""
+        group = self._confirming
+        return group is None or group.confirmed >= self.dispatcher.dispatched
 
     def wait_for_slaves(self, needed: int, timeout_s: float) -> None:
         """From now on `when_durable` is about so many slaves as well; before `run`."""
@@ -613,3 +652,7 @@ class MessageStore:
     def _queues_stuck(self, error: OSError | None) -> None:
         cause = "" if error is None else f"consume queues cannot be written: {error}"
         self.flags.tell(Flag.LOGIC_DISK_FULL, cause)
+
+
+def _nobody_waits(durable: bool) -> None:
+    """Of a sync whose end is learned in another way."""

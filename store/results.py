@@ -44,6 +44,8 @@ class PutOutcome(IntEnum):
     """In the log, but no slave has said so within the timeout, or not enough of them."""
     NO_SLAVE = 3
     """In the log, and there are not enough slaves to wait for."""
+    NO_LEASE = 4
+    """In the log, and this broker may not say so: it may be the master of its group no more."""
 
     def __bool__(self) -> bool:
         return self is PutOutcome.DURABLE

@@ -76,6 +76,9 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         default(name, width)
     units = -(-int(values.get("mappedFileSizeConsumeQueue", 6_000_000)) // UNIT_BYTES)
     values["mappedFileSizeConsumeQueue"] = units * UNIT_BYTES
+    if values.get("etcdEndpoints"):
+        # Each member begins as a slave, whatever it was: etcd says who is the master.
+        values["brokerRole"] = BrokerRole.SLAVE
     if values.get("brokerRole") != BrokerRole.SLAVE:
         values["brokerId"] = 0
     if values.get("brokers") == AUTO:
@@ -162,7 +165,9 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
                 f"{host} is open to the network, which needs credentials (authentication_enabled:"
                 " true, or acl_enable: true) or insecure: true",
             )
-    if config.is_slave:
+    if config.failover.is_on:
+        yield from group_objections(config)
+    elif config.is_slave:
         yield from slave_objections(config)
     elif config.replication.shadow:
         yield "shadow", "only a slave is a shadow: set brokerRole: SLAVE, or use --shadow-of"
@@ -211,6 +216,32 @@ def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             "haMasterAddress",
             "several brokers have a master each: set namesrvAddr, and take it out",
         )
+
+
+def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """What a member of a group lacks."""
+    broker, replication, failover = config.broker, config.replication, config.failover
+    members = failover.member_ids
+    if broker.broker_id not in members:
+        listed = failover.failover_members or "none"
+        yield (
+            "failoverMembers",
+            f"brokerId is {broker.broker_id}, and the members are {listed}: give each"
+            " member a brokerId of its own from 1 on, and list them all",
+        )
+    if failover.min_in_sync_replicas > len(members):
+        yield (
+            "minInSyncReplicas",
+            f"{failover.min_in_sync_replicas} copies, and {len(members)} members: nothing would be"
+            " acknowledged",
+        )
+    if not replication.is_on:
+        yield "haPeers", "the other members copy the log: list their addresses"
+    if replication.shadow or replication.ha_master_address:
+        name = "shadow" if replication.shadow else "haMasterAddress"
+        yield name, "etcd says who is the master of a group: take it out"
+    if broker.broker_count > 1:
+        yield "brokers", "a member of a group is one broker: take it out"
 
 
 def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:

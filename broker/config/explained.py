@@ -22,6 +22,7 @@ TITLES = {
     "broker": "The broker",
     "store": "The store",
     "replication": "Replication",
+    "failover": "Failover",
     "remoting": "The network",
     "tls": "TLS",
     "namesrv": "The name server",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.config.settings.broker import BrokerOptions, BrokerRole
 from aerobee.broker.config.settings.console import ConsoleConfig
+from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -28,6 +29,7 @@ class BrokerConfig:
     broker: BrokerOptions = field(default_factory=BrokerOptions)
     store: StoreConfig = field(default_factory=StoreConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    failover: FailoverConfig = field(default_factory=FailoverConfig)
     remoting: RemotingConfig = field(default_factory=RemotingConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
@@ -58,4 +60,4 @@ class BrokerConfig:
     @property
     def answers_wait(self) -> bool:
         """Whether a send is answered only when it is on disk, or on slaves."""
-        return self.store.sync_flush or self.needed_slaves > 0
+        return self.store.sync_flush or self.needed_slaves > 0 or self.failover.is_on

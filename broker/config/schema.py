@@ -17,6 +17,7 @@ from msgspec import Meta
 from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.broker.config.settings.console import ConsoleConfig
+from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.metrics import MetricsConfig
 from aerobee.broker.config.settings.namesrv import NamesrvConfig
 from aerobee.broker.config.settings.process import ProcessConfig
@@ -34,6 +35,7 @@ Value = int | str
 
 SECRET = frozenset(
     {
+        "etcdPassword",
         "initAuthenticationUser",
         "innerClientAuthenticationCredentials",
         "metricsGrpcExporterHeader",
@@ -49,6 +51,7 @@ YAML_SECTIONS = {
     "console": "broker",
     "process": "broker",
     "replication": "store",
+    "failover": "store",
 }
 """The section of each part that has no section of its own in a file."""
 
@@ -134,6 +137,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "broker": BrokerOptions,
     "store": StoreConfig,
     "replication": ReplicationConfig,
+    "failover": FailoverConfig,
     "remoting": RemotingConfig,
     "tls": TlsConfig,
     "namesrv": NamesrvConfig,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from aerobee.broker.config.files.entries import Entry, Form, Scalar, Tree
-from aerobee.broker.config.settings import advertised, dedupe, replication
+from aerobee.broker.config.settings import advertised, dedupe, failover, replication
 from aerobee.broker.config.settings import auth as auth_config
 
 if TYPE_CHECKING:
@@ -239,6 +239,8 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "path": path,
     "advertised": advertised.normalized,
     "dedupe": dedupe.normalized,
+    "etcd_endpoints": failover.endpoints,
+    "failover_members": failover.members,
     "peers": replication.peers,
     "request_codes": auth_config.request_codes,
     "session": auth_config.session,

@@ -50,7 +50,13 @@ class Core:
         self.began = clock.monotonic()
         self.role = Role(slave=config.is_slave, number=config.broker.broker_id)
         self.stats = BrokerStats()
-        self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
+        self.store = MessageStore(
+            config.store,
+            disk=disk,
+            clock=clock,
+            topics_known=topics_known,
+            in_group=config.failover.is_on,
+        )
         if self.role.is_slave:
             self.store.be_slave()
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)

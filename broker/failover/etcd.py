@@ -23,7 +23,6 @@ from aerobee.broker.failover.etcd_calls import (
     UNAUTHENTICATED,
     WATCH,
     AnswerIllegal,
-    Endpoint,
     Keys,
     failure,
     granted,
@@ -38,6 +37,7 @@ from aerobee.broker.failover.etcd_http import ANSWER_BYTES_MAX, AnswerBroken, Ex
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aerobee.broker.config.settings.failover import Endpoint
     from aerobee.broker.failover.record import Record
 
 PART: Final = 0.2

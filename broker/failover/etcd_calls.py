@@ -8,8 +8,8 @@ again, since the answer was lost, finds its own record there: that is a success.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -25,7 +25,6 @@ GRANT: Final = "/v3/lease/grant"
 KEEP_ALIVE: Final = "/v3/lease/keepalive"
 WATCH: Final = "/v3/watch"
 AUTHENTICATE: Final = "/v3/auth/authenticate"
-DEFAULT_PORT: Final = 2379
 NOT_FOUND: Final = 5
 """The code of gRPC for a lease that is over."""
 UNAUTHENTICATED: Final = 16
@@ -33,33 +32,6 @@ UNAUTHENTICATED: Final = 16
 
 class AnswerIllegal(ValueError):
     """An answer that etcd does not give."""
-
-
-class Endpoint(NamedTuple):
-    """A member of the etcd cluster."""
-
-    host: str
-    port: int
-    tls: bool
-
-    @property
-    def url(self) -> str:
-        """As it is written in the settings."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http{'s' if self.tls else ''}://{host}:{self.port}"
-
-
-def endpoint(text: str) -> Endpoint:
-    """`http://host:port` or `https://host:port`, the port 2379 if none is given.
-
-    Raises: ValueError saying what is wrong.
-    """
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{text} is no address of etcd: http://host:2379 or https://host:2379")
-    if parts.path.strip("/") or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{text} has more than a host and a port")
-    return Endpoint(parts.hostname, parts.port or DEFAULT_PORT, parts.scheme == "https")
 
 
 class Keys:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ssl
     from typing import Any
 
-    from aerobee.broker.failover.etcd_calls import Endpoint
+    from aerobee.broker.config.settings.failover import Endpoint
 
 ANSWER_BYTES_MAX: Final = 65_536
 RECEIVE_BYTES: Final = 16_384

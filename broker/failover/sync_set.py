@@ -29,6 +29,9 @@ class Copy(NamedTuple):
     """Of the bytes that the member has, of this master's log; −1: not known."""
     caught_up_at: float
     """When it had all there was."""
+    aim: int = NOTHING
+    """All there was at the moment `aimed_at`: what it has to have next."""
+    aimed_at: float = 0.0
 
 
 class SyncSet:
@@ -85,11 +88,17 @@ class SyncSet:
         """A member has the log up to there, by a report to this master in this epoch.
 
         Reports come also while the log does not grow: a member that is silent is late, as what it
-        copies beside the log gets old. One that comes again may have less than it had.
+        copies beside the log gets old. One that comes again may have less than it had. While the
+        log always grows, a member is caught up as of when the log ended where it is now.
         """
-        before = self._copies.get(member, Copy(NOTHING, now))
-        caught_up_at = now if end >= self.end else before.caught_up_at
-        self._copies[member] = Copy(end, caught_up_at)
+        _, caught_up_at, aim, aimed_at = self._copies.get(member, Copy(NOTHING, now))
+        if aim != NOTHING and end >= aim:
+            caught_up_at = max(caught_up_at, aimed_at)
+        if end >= self.end:
+            caught_up_at = now
+        if aim == NOTHING or end >= aim:
+            aim, aimed_at = self.end, now
+        self._copies[member] = Copy(end, caught_up_at, aim, aimed_at)
         self._confirm()
 
     def _confirm(self) -> None:

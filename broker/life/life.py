@@ -179,7 +179,10 @@ class Life:
 
     async def _tell_stop(self) -> None:
         await self._server.stop_wanted.wait()
-        self._service_manager.stopping()
+        if self._server.anew:
+            self._service_manager.reloading()
+        else:
+            self._service_manager.stopping()
 
 
 def announce(ready: ReadyReport) -> None:

@@ -64,6 +64,8 @@ class Server:
     """What reads its files again with the settings."""
     users: UserDirectory | None = None
     """The users of which the start may have made the first."""
+    anew = False
+    """Whether it stops in order to start again, by itself."""
     young_s = YOUNG_S
     """See `collect_cycles`."""
 

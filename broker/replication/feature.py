@@ -28,7 +28,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.core.feature import Service
@@ -76,6 +76,8 @@ class ReplicationFeature(Feature):
         self.following: Following | None = None
         self.tables: MasterTables | None = None
         """These two are of a broker that may be a slave."""
+        self.known_master: Callable[[], MasterAddress | None] = self._named_master
+        """Where the master of this slave is; None: nobody knows. A group has a way of its own."""
         self.role_changes = config.is_slave or config.replication.is_on
         """Whether this broker may get the other role while it runs."""
         if self.role_changes:
@@ -88,12 +90,13 @@ class ReplicationFeature(Feature):
         )
         self.handover = Handover(core, self.following, connect, masters)
         other = AnotherMaster(core, self.following, connect)
-        self.routes = (
-            *self.routes,
-            Route(headers.Follow, other.follow, "admin"),
-            Route(headers.Promote, self.promotion.promote, "admin"),
-            Route(headers.Switch, self.handover.switch, "admin"),
-        )
+        if not config.failover.is_on:
+            self.routes = (
+                *self.routes,
+                Route(headers.Follow, other.follow, "admin"),
+                Route(headers.Promote, self.promotion.promote, "admin"),
+                Route(headers.Switch, self.handover.switch, "admin"),
+            )
         self.checks: Sequence[Service] = ()
         """Services that end before anybody is served, or refuse the start."""
         others = other_name_servers(config)
@@ -109,7 +112,9 @@ class ReplicationFeature(Feature):
             self.services = (Slaves(core),)
 
     def load(self) -> None:
-        """Read the epoch. Raises: StoreRefused, OSError."""
+        """Read the epoch; in a group the log has it. Raises: StoreRefused, OSError."""
+        if self._core.config.failover.is_on:
+            return
         saved = read_role(self._core.disk, self._store.root)
         if saved is not None:
             self._core.role.epoch = saved.epoch
@@ -122,6 +127,10 @@ class ReplicationFeature(Feature):
 
     def master(self) -> MasterAddress | None:
         """Where the master of this slave is; None: nobody knows."""
+        return self.known_master()
+
+    def _named_master(self) -> MasterAddress | None:
+        """The one that a command, a setting or a name server names."""
         known = self._masters.master
         told = None if self.following is None else self.following.told
         configured = "" if told else self._core.config.replication.ha_master_address
@@ -141,8 +150,12 @@ class ReplicationFeature(Feature):
         core = self._core
         if not self.role_changes:
             return iter(routes)
-        reads = core.config.replication
-        return SlaveGuard(core.role, reads=lambda: reads.slave_read_enable).routes(routes)
+        settings, store = core.config.replication, core.store
+
+        def reads() -> bool:
+            return settings.slave_read_enable and store.shows_confirmed
+
+        return SlaveGuard(core.role, reads=reads).routes(routes)
 
     def slave_figures(self) -> dict[str, SlaveFigures]:
         """The slaves of this broker by their addresses."""

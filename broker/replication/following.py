@@ -31,7 +31,7 @@ from aerobee.remoting.wire.headers.admin import GetBrokerConfig
 from aerobee.store.errors import ReplicationRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.master_calls import Connect, MasterAddress, MasterLink
@@ -84,6 +84,10 @@ REFUSALS: Final = {
 """What a master holds against a slave to which it sends nothing, by its word for it."""
 
 
+CUT: Final = "cut"
+"""Why a connection has ended, where the next start ends the log earlier."""
+
+
 class MasterView(NamedTuple):
     """What a master says of its log and of a slave."""
 
@@ -134,6 +138,18 @@ class Following:
         """The master that it follows, or tried last."""
         self._told_is_away = False
         """That of a command has not answered: name servers are believed next."""
+        self.may_follow: Callable[[MasterAddress], Awaitable[bool]] = self._may_follow
+        """Whether this log may go on with the master's; a group asks in its own way. Raises:
+        MasterRefused, RemotingError, OSError."""
+        self.unknown = "no name server knows the master"
+        """What is said where nobody knows the master."""
+        self.again_s = AGAIN_S
+        """The longest pause before the next attempt."""
+        self.when_cut: Callable[[], None] = _nothing
+        """Called once the log has to be cut by the next start."""
+        self._news = trio.Event()
+        """Another master may be known."""
+        self._connection = trio.CancelScope()
 
     def trouble(self) -> str | None:
         """What a person has to mend: for the probes."""
@@ -152,10 +168,10 @@ class Following:
             master = self._next_master()
             if master is None:
                 looks += 1
-                self.state, self.problem = State.SEARCHING, "no name server knows the master"
+                self.state, self.problem = State.SEARCHING, self.unknown
                 if looks >= UNKNOWN_LOOKS:
                     self._tell(self.state, self.problem)
-                await trio.sleep(SEARCH_S)
+                await self._pause(SEARCH_S)
                 continue
             looks = 0
             self.address = master
@@ -174,8 +190,22 @@ class Following:
                 pause_s = AGAIN_FIRST_S
             if self._log_in.shadow:
                 await self._until_nobody_waits()
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_S)
+            if await self._pause(pause_s):
+                pause_s = AGAIN_FIRST_S
+            else:
+                pause_s = min(2 * pause_s, self.again_s)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before the next attempt; whether news have ended it."""
+        with trio.move_on_after(seconds) as over:
+            await self._news.wait()
+        self._news = trio.Event()
+        return not over.cancelled_caught
+
+    def follow_anew(self) -> None:
+        """Another master may be known: leave the present one, and look at once."""
+        self._connection.cancel()
+        self._news.set()
 
     def _next_master(self) -> MasterAddress | None:
         """The master to try now: that of a command, and that of name servers while it is away."""
@@ -205,7 +235,7 @@ class Following:
         """One connection, from the comparison to its end. Raises: ReplicationRefused."""
         stream = None
         try:
-            if await self._may_follow(master):
+            if await self.may_follow(master):
                 host, port = host_and_port(master.ha_address)
                 with trio.fail_after(self._connect_s):
                     stream = await trio.open_tcp_stream(host, port)
@@ -215,8 +245,9 @@ class Following:
             return
         self._tell(State.FOLLOWING, "")
         own, heard_at = own_end(stream), self._log_in.heard_at
-        reason: str | ReplicationRefused = ""
+        reason: str | ReplicationRefused = "left"
         async with trio.open_nursery() as nursery:
+            self._connection = nursery.cancel_scope
             nursery.start_soon(self.watch, master, own)
             try:
                 reason = await self._log_in.follow(stream, self._core.rounds.finish)
@@ -227,6 +258,8 @@ class Following:
         if isinstance(reason, ReplicationRefused):
             raise reason
         log.info("replication.master_left", master=master.ha_address, reason=reason)
+        if reason == CUT:
+            self.when_cut()
         problem = f"the connection has ended: {reason}"
         if self._log_in.heard_at == heard_at and reason != "silent":
             problem += f", before anything came: haPeers of the master may not list {own}"
@@ -282,7 +315,7 @@ class Following:
         async with self._connect(master.address) as link:
             if not await self._is_latest(link, end):
                 return False
-            if problem := await self._other_group(link):
+            if problem := await self.other_group(link):
                 self._tell(State.STUCK, problem)
                 return False
             theirs = await log_of(link, tail)
@@ -292,7 +325,7 @@ class Following:
             self._tell(State.DIVERGED, problem)
         return not problem
 
-    async def _other_group(self, link: MasterLink) -> str:
+    async def other_group(self, link: MasterLink) -> str:
         """Why the broker that answers is no master of this slave, in words; empty: it is one.
 
         A shadow has a name of its own. Raises: MasterRefused, RemotingError.
@@ -347,3 +380,7 @@ class Following:
             log.warning("replication.master_unreachable", master=address, reason=problem)
         else:
             log.warning("replication.master_unknown", reason=problem)
+
+
+def _nothing() -> None:
+    """Nobody has to know."""

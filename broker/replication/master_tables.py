@@ -119,7 +119,7 @@ class MasterTables:
                 if master is None:
                     await trio.sleep(SEARCH_S)
                     continue
-                copied = await self._try(master)
+                copied = await self.copied(master)
                 await trio.sleep(UNKNOWN_S)
                 wait_s = (self._period_s if copied else AGAIN_S) - UNKNOWN_S
                 with trio.move_on_after(max(0.0, wait_s)):
@@ -148,7 +148,7 @@ class MasterTables:
             reason = f"a table cannot be read: {first_reason(errors)}"
         return reason
 
-    async def _try(self, master: MasterAddress) -> bool:
+    async def copied(self, master: MasterAddress) -> bool:
         """Copy all tables once; whether that succeeded. What fails is logged once."""
         reason = await self._copied_from(master)
         copied = not reason

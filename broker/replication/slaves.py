@@ -28,18 +28,23 @@ OF_HOST_MAX: Final = 4
 GATHER_S: Final = 0.003
 """The least time between two sends to a slave that nobody waits for: a send and its report take the
 master 150 µs."""
+WORDS: Final = 6
+"""So many reports are sent, at least, within the time after which a member of a group is late."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 def pace_of(core: Core) -> Pace:
     """The times of the connections, from the settings; the same on either side."""
-    config = core.config.replication
+    config, group = core.config.replication, core.config.failover
+    heartbeat_ms = config.ha_send_heartbeat_interval_ms
+    if group.is_on:
+        heartbeat_ms = min(heartbeat_ms, group.ha_max_time_slave_not_catchup_ms // WORDS)
     return Pace(
-        config.ha_send_heartbeat_interval_ms / 1000,
+        heartbeat_ms / 1000,
         config.ha_housekeeping_interval_ms / 1000,
         config.ha_transfer_batch_size_bytes,
-        0.0 if core.config.needed_slaves else GATHER_S,
+        0.0 if core.config.needed_slaves or group.is_on else GATHER_S,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 import trio
 
-from aerobee.broker.answers import KEPT_CODES, first_put_refused
+from aerobee.broker.answers import KEPT_CODES, KEPT_REMARKS, first_put_refused, kept_answer
 from aerobee.broker.counters.broker_stats import NORMAL
 from aerobee.broker.send.stages import SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
@@ -100,7 +100,8 @@ class SendAnswers:
         )
         fields = {**answer.ext(), "queueId": "%d", "queueOffset": "%d"}
         self._templates = {
-            kept: b"%d".join(answer_around(code, None, fields)) for kept, code in KEPT_CODES.items()
+            kept: b"%d".join(answer_around(code, KEPT_REMARKS.get(kept), fields))
+            for kept, code in KEPT_CODES.items()
         }
         """To be filled with opaque, physical offset, queue id, queue offset and unique key."""
         self._durable = self._templates[PutOutcome.DURABLE]
@@ -181,7 +182,7 @@ class SendAnswers:
             return Answer(SUCCESS, response)
 
         def durable(kept: PutOutcome) -> None:
-            connection.answer(command, Answer(KEPT_CODES[kept], response))
+            connection.answer(command, kept_answer(kept, response))
 
         self._when_durable(result.end_offset, command, connection, durable)
         return HELD
@@ -202,7 +203,7 @@ class SendAnswers:
         answers: list[Answer] = []
 
         def durable(kept: PutOutcome) -> None:
-            answers.append(Answer(KEPT_CODES[kept], response))
+            answers.append(kept_answer(kept, response))
             done.set()
 
         self._store.when_durable(result.end_offset, durable)

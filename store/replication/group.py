@@ -45,10 +45,10 @@ class Agreement(NamedTuple):
 class Group:
     """The state of one member.
 
-    Invariant: `least` and `confirmed` never fall.
+    Invariant: `least`, `confirmed` and `begin` never fall.
     """
 
-    __slots__ = ("confirmed", "epochs", "leads", "least", "member", "members")
+    __slots__ = ("begin", "confirmed", "epochs", "leads", "least", "member", "members")
 
     def __init__(self, member: int, members: Iterable[int], epochs: tuple[Epoch, ...]) -> None:
         self.member = member
@@ -62,11 +62,19 @@ class Group:
         """No master with a lower epoch is followed."""
         self.confirmed = 0
         """Up to where all of the sync set have the log, as far as this member knows."""
+        self.begin = 0
+        """Where the log ended when this member last began to lead: clients are not served before
+        that is confirmed."""
 
     @property
     def last_epoch(self) -> int:
         """The latest epoch of the own log."""
         return self.epochs[-1].epoch if self.epochs else NO_EPOCH
+
+    @property
+    def visible(self) -> int:
+        """How far the log may go into the queues, and so to consumers."""
+        return max(self.confirmed, self.begin)
 
     def know(self, epoch: int) -> None:
         """There is a master with this epoch: no lower one is followed any more."""

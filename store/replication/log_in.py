@@ -106,7 +106,8 @@ class LogIn:
         In failover mode the reason can be `outdated`, where a later master is known, and `cut`:
         this store must be closed and loaded, and its log ends earlier then.
 
-        `appended` is called when the log has grown, so that consumers see it. Raises:
+        `appended` is called when the log has grown, or more of it is confirmed, so that consumers
+        see it. Raises:
         ReplicationRefused with the offset, when these bytes cannot be part of this log.
         """
         log_ = self._log
@@ -200,7 +201,8 @@ class LogIn:
                     # Others have their turn, as they have with each receive.
                     await trio.lowlevel.checkpoint()
             self.master_offset = arriving.expected
-            wire.appended(self._log.max_offset)
+            if wire.appended(self._log.max_offset):
+                appended()
             self._stats.replicated_in_bytes += wire.data_bytes
             wire.data_bytes = 0
             if wire.frames:

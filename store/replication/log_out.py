@@ -91,6 +91,8 @@ class LogOut:
         """
         self.after_report: Listeners[[]] = Listeners()
         """Called when a slave has acknowledged more, and when one has come or left."""
+        self.after_word: Listeners[[Follower]] = Listeners()
+        """Called with each report of a slave, also with one that says nothing new."""
 
     def opened(self) -> None:
         """Whatever is in the log now slaves can have got, and nothing behind its end."""
@@ -191,6 +193,8 @@ class LogOut:
         first = transfer.standing is Standing.SILENT
         news = transfer.reported(max_offset, self.span())
         follower.lag.reported(transfer.acknowledged, self._log.max_offset, trio.current_time())
+        if (tell := self.after_word.tell) is not None:
+            tell(follower)
         if not news:
             return
         if first:

@@ -1,4 +1,4 @@
-"""Senders that are answered once enough slaves have their messages.
+"""Senders that are answered once enough slaves have their messages, or all of a group's sync set.
 
 Source: store format §8 (GroupTransferService). One report answers all messages in front of its
 offset, in the order of the log; nobody waits behind one that is late.
@@ -7,6 +7,7 @@ offset, in the order of the log; nobody waits behind one that is late.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -44,16 +45,19 @@ class Sender(msgspec.Struct, eq=False):
 
 
 class ReplicaWaits:
-    """Waits for slaves; off while `needed` is 0."""
+    """Waits for slaves, or for those of a sync set while a lease lasts."""
 
     def __init__(self, log_out: LogOut, clock: Clock, on_answered: Callable[[], None]) -> None:
         """`on_answered`: senders were called back."""
         self._log_out = log_out
         self._clock = clock
         self._on_answered = on_answered
-        self.needed = 0
-        """So many slaves must have a message."""
+        self.is_on = False
+        """Whether senders wait for slaves."""
         self.timeout_s = 3.0
+        self._held: Callable[[], int] = lambda: -1
+        """The end of what may be acknowledged now; −1: nothing may."""
+        self._nobody = PutOutcome.NO_SLAVE
         self._by_end: list[tuple[int, int, Sender]] = []
         self._by_deadline: deque[Sender] = deque()
         self._numbers = count()
@@ -71,19 +75,29 @@ class ReplicaWaits:
     def configure(self, needed: int, timeout_s: float) -> None:
         """Wait for so many slaves, for so long."""
         assert needed > 0, needed
-        self.needed, self.timeout_s = needed, timeout_s
+        self._held = partial(self._log_out.held_by, needed)
+        self.is_on, self.timeout_s = True, timeout_s
         self._log_out.after_report.add(self.answer)
+
+    def configure_group(self, held: Callable[[], int], timeout_s: float) -> None:
+        """Wait for what a group says, for so long. Its owner calls `answer` when it moves.
+
+        `held` is asked immediately before each answer: the end of what may be acknowledged at that
+        moment; −1: nothing may, and senders are refused.
+        """
+        self._held, self._nobody = held, PutOutcome.NO_LEASE
+        self.is_on, self.timeout_s = True, timeout_s
 
     def when_held(self, end_offset: int, callback: Callable[[Any], None]) -> None:
         """Call back once enough slaves have the log up to there, or that cannot be. Hot.
 
         Without enough slaves that follow it is called at once: nothing is there to wait for.
         """
-        held = self._log_out.held_by(self.needed)
+        held = self._held()
         if held >= end_offset:
             callback(PutOutcome.DURABLE)
         elif held < 0:
-            callback(PutOutcome.NO_SLAVE)
+            callback(self._nobody)
         else:
             deadline = self._clock.monotonic() + self.timeout_s
             sender = Sender(end_offset, deadline, callback)
@@ -94,7 +108,7 @@ class ReplicaWaits:
     def answer(self) -> None:
         """Answer those whose messages enough slaves have, for a while. Hot."""
         waiting, monotonic = self._by_end, self._clock.monotonic
-        held, ends, left, told = self._log_out.held_by(self.needed), 0.0, STRIDE, False
+        held, ends, left, told = self._held(), 0.0, STRIDE, False
         while waiting and waiting[0][0] <= held:
             if not left:
                 left, now = STRIDE, monotonic()
@@ -108,6 +122,14 @@ class ReplicaWaits:
         if told:
             self._drop_answered()
             self._on_answered()
+
+    def refuse(self) -> None:
+        """Answer all that wait: this broker acknowledges nothing any more."""
+        waiting, self._by_end = self._by_end, []
+        for _, _, sender in sorted(waiting):
+            self._tell(sender, self._nobody)
+        self._by_deadline.clear()
+        self._on_answered()
 
     def _drop_answered(self) -> None:
         """Forget the answered senders in front, of either order: none outlives those before it."""

@@ -73,8 +73,8 @@ class SlaveEnd(Protocol):
         """
         ...
 
-    def appended(self, end: int) -> None:
-        """The own log ends there, with all that was fed."""
+    def appended(self, end: int) -> bool:
+        """The own log ends there, with all that was fed; whether more of it is confirmed."""
         ...
 
     def report(self, max_offset: int) -> bytes:
@@ -136,8 +136,9 @@ class ClassicSlaveEnd(ha.FrameReader):
         """Nothing."""
         return b""
 
-    def appended(self, end: int) -> None:
+    def appended(self, end: int) -> bool:
         """Nobody has to know."""
+        return False
 
     def report(self, max_offset: int) -> bytes:
         """A report."""
@@ -287,9 +288,11 @@ class EpochSlaveEnd:
         self._place = place
         self._end = end_of(self._epochs, place, ha.OFFSET_MAX + 1)
 
-    def appended(self, end: int) -> None:
+    def appended(self, end: int) -> bool:
         """What the master calls confirmed counts as far as the own log has it."""
+        before = self._group.confirmed
         self._group.confirm(self._confirmed, end)
+        return self._group.confirmed > before
 
     def report(self, max_offset: int) -> bytes:
         """A report."""

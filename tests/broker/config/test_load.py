@@ -326,9 +326,11 @@ def test_a_file_that_java_wrote_back_keeps_what_means_nothing_here(write: Any) -
 
 
 def test_what_is_asked_for_in_vain_is_said_once(write: Any) -> None:
-    lines = BUNDLED + "minInSyncReplicas=2\ntotalReplicas=3\n"
+    lines = BUNDLED + "allAckInSyncStateSet=true\ntotalReplicas=3\n"
     config = load(write("broker.conf", lines))
-    assert config.warnings == ("kept, but without effect here: minInSyncReplicas, totalReplicas",)
+    assert config.warnings == (
+        "kept, but without effect here: allAckInSyncStateSet, totalReplicas",
+    )
 
 
 def test_of_many_keys_without_effect_a_few_are_named() -> None:

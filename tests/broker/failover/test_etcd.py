@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from aerobee.broker.config.settings.failover import endpoint
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
 from aerobee.broker.failover.etcd import Etcd
-from aerobee.broker.failover.etcd_calls import Keys, endpoint
+from aerobee.broker.failover.etcd_calls import Keys
 from aerobee.broker.failover.record import (
     Record,
     RecordIllegal,

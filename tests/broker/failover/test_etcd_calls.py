@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from aerobee.broker.failover.decider import Sight
 from aerobee.broker.failover.etcd_calls import (
     AnswerIllegal,
-    Endpoint,
     Keys,
-    endpoint,
     failure,
     granted,
     has_news,
@@ -29,27 +27,6 @@ PAIR = {
     "mod_revision": "8",
     "value": base64.b64encode(encode_record(RECORD)).decode(),
 }
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("http://127.0.0.1:2379", Endpoint("127.0.0.1", 2379, False)),
-        ("https://etcd-1/", Endpoint("etcd-1", 2379, True)),
-        ("http://[::1]:4000", Endpoint("::1", 4000, False)),
-    ],
-)
-def test_an_endpoint_is_a_url(text: str, parts: Endpoint) -> None:
-    assert endpoint(text) == parts
-    assert endpoint(parts.url) == parts
-
-
-@pytest.mark.parametrize(
-    "text", ["etcd:2379", "ftp://etcd", "http://", "http://etcd/v3", "http://a@etcd", "http://e:x"]
-)
-def test_other_text_is_no_endpoint(text: str) -> None:
-    with pytest.raises(ValueError):
-        endpoint(text)
 
 
 def test_groups_share_no_key() -> None:

@@ -39,7 +39,7 @@ def records(draw: st.DrawFn) -> Record:
 
 def test_the_first_record_has_its_master_alone() -> None:
     assert encode_record(first_record(7, "12")) == (
-        b'{"epoch":1,"master":7,"syncSet":[7],"setEpoch":1,"lease":"12","uncleanEpoch":0}'
+        b'{"epoch":1,"master":7,"syncSet":[7],"setEpoch":1,"lease":"12","uncleanEpoch":0,"address":"","haAddress":"","heir":0}'
     )
 
 

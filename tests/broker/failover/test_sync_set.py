@@ -128,3 +128,18 @@ def test_a_change_to_too_few_acknowledges_nothing_while_it_is_under_way() -> Non
 def test_a_set_without_its_master_is_no_proposal() -> None:
     with pytest.raises(AssertionError):
         led(1, 2).propose(frozenset({2}))
+
+
+def test_a_member_keeps_up_with_a_log_that_always_grows() -> None:
+    sync = led(1, 2, 3)
+    for now in range(1, 60):
+        sync.appended(10 * now, now)
+        for member in (2, 3):
+            # Always one message behind.
+            sync.reported(member, 10 * (now - 1), now)
+    assert sync.change(60, LATE_S, ready=[]) is None
+    for now in range(60, 80):
+        sync.appended(10 * now, now)
+        sync.reported(2, 10 * (now - 1), now)
+        sync.reported(3, 590, now)
+    assert sync.change(80, LATE_S, ready=[]) == frozenset({1, 2})

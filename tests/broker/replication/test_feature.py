@@ -94,7 +94,7 @@ async def test_an_asynchronous_master_waits_for_nobody(tmp_path: Path) -> None:
     async with open_desk(tmp_path, replication=replication) as desk:
         desk.topic()
         assert (await desk.send()).code == Code.SUCCESS
-        assert not desk.store.replicas.needed
+        assert not desk.store.replicas.is_on
 
 
 async def test_what_a_consumer_sends_back_waits_for_no_slave(tmp_path: Path) -> None:

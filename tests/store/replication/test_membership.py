@@ -71,6 +71,7 @@ class Node(NamedTuple):
     async def lead(self, epoch: int) -> None:
         assert await self.store.end_copy()
         await self.store.lead_group(epoch)
+        self.store.be_master()
 
     def put(self, count: int, text: str = "one") -> int:
         for number in range(count):

@@ -1,0 +1,102 @@
+"""Failover: this broker is a member of a group, whose master changes by itself."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from aerobee.broker.config.settings.failover import endpoint
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.failover.etcd import Etcd
+from aerobee.broker.failover.etcd_calls import Keys
+from aerobee.broker.failover.member import Member
+from aerobee.broker.replication.master_calls import MasterAddress
+from aerobee.broker.replication.status import ha_address
+from aerobee.store.errors import StoreUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.failover.decider import Decider
+    from aerobee.broker.failover.member import Names
+    from aerobee.broker.replication.feature import ReplicationFeature
+    from aerobee.broker.replication.master_calls import Connect
+    from aerobee.store.results import Recovery
+
+
+class FailoverFeature(Feature):
+    """The member. It is there in a group only."""
+
+    @staticmethod
+    def wanted(core: Core) -> bool:
+        """Whether this broker is a member of a group."""
+        return core.config.failover.is_on
+
+    def __init__(
+        self, core: Core, replication: ReplicationFeature, names: Names, connect: Connect
+    ) -> None:
+        """`replication` has what follows a master, and is to follow the one of the record."""
+        config = core.config
+        following, tables = replication.following, replication.tables
+        assert following is not None
+        assert tables is not None
+        self._core, self._following = core, following
+        self.member = Member(
+            core,
+            decider_of(config),
+            following,
+            tables,
+            connect,
+            names,
+            addresses=MasterAddress(core.address, ha_address(config)),
+        )
+        replication.known_master = self.member.master
+        self.services = (self.member,)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Join the group with the log as it is. Raises: StoreDamaged, OSError."""
+        store, config = self._core.store, self._core.config
+        membership = store.join_group(self.member.id, config.failover.member_ids)
+        self.member.joined(membership)
+        timeout_s = config.replication.slave_timeout_ms / 1000
+        store.wait_for_group(membership.group, self.member.held, timeout_s)
+
+    def begin_anew_by(self, begin_anew: Callable[[], None]) -> None:
+        """What restarts this broker, once its log has to be cut."""
+        self._following.when_cut = begin_anew
+
+    async def leave(self) -> None:
+        """Give the lease back: the next master need not wait for its end."""
+        await self.member.leave()
+
+
+def decider_of(config: BrokerConfig) -> Decider:
+    """The decider of this group. Raises: StoreUnusable."""
+    settings, broker = config.failover, config.broker
+    targets = [endpoint(text) for text in settings.etcd_endpoints.split(";")]
+    return Etcd(
+        targets,
+        Keys(settings.etcd_prefix, broker.broker_cluster_name, broker.broker_name),
+        settings.failover_lease_s,
+        tls=_tls(config) if any(target.tls for target in targets) else None,
+        user=settings.etcd_user,
+        password=settings.etcd_password,
+    )
+
+
+def _tls(config: BrokerConfig) -> ssl.SSLContext:
+    """The TLS of the connections to etcd. Raises: StoreUnusable naming the setting."""
+    settings = config.failover
+    try:
+        context = ssl.create_default_context(cafile=settings.etcd_trust_cert_path or None)
+        if settings.etcd_client_cert_path:
+            context.load_cert_chain(
+                settings.etcd_client_cert_path, settings.etcd_client_key_path or None
+            )
+    except OSError as error:
+        raise StoreUnusable(
+            f"etcdTrustCertPath, etcdClientCertPath or etcdClientKeyPath: {error}"
+        ) from error
+    return context

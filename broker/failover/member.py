@@ -1,0 +1,482 @@
+"""A member of a group: it looks who the master is, follows, or leads while its lease lasts.
+
+The service has one loop. It looks at the decider's record; where it may, it takes the lease and
+leads until that is over, and where another one is the master, it follows. Leading has tasks of its
+own: renewals, changes of the sync set, and the fence, which asks nobody. The order keeps a pause or
+a kill at any moment harmless: the epoch is on disk before slaves are served, all of the sync set
+have the log as it was before clients are, and the lease is looked at before each answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+import structlog
+import trio
+
+from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
+from aerobee.broker.failover.election import Candidate, objection
+from aerobee.broker.failover.leadership import Leadership
+from aerobee.broker.failover.lease import Lease
+from aerobee.broker.failover.record import (
+    RecordIllegal,
+    elected,
+    first_record,
+    given_back,
+    reached_at,
+    with_set,
+)
+from aerobee.broker.failover.sync_set import NOTHING
+from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.core.feature import Feature
+    from aerobee.broker.failover.decider import Decider
+    from aerobee.broker.failover.record import Record
+    from aerobee.broker.replication.following import Following
+    from aerobee.broker.replication.master_calls import Connect
+    from aerobee.store.replication.membership import Membership
+
+RENEWED_AT: Final = 0.5
+"""The part of a lease after which it is renewed. Later: a kill is noticed sooner; sooner: a decider
+may be away for longer."""
+AGAIN: Final = 0.1
+"""The part of a lease after which something is tried again that got no answer."""
+LOOKS: Final = 8
+"""How often the sync set is looked at within the time after which a member is late."""
+SETTLE: Final = 0.3
+"""The part of a lease in which the sync set may get the last bytes before a planned change."""
+END_COPY_S: Final = 20.0
+"""How long what was copied may take to the disk and into the queues."""
+GIVE_BACK_S: Final = 2.0
+"""How long a broker that stops may take to give its lease back."""
+HEIR_WAITS: Final = 1.0
+"""The part of a lease that other members leave to the one that is named as the next master."""
+
+UNSAID: Final = (DeciderSilent, DeciderMisused, RecordIllegal)
+"""What keeps a member from knowing the record."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Names(Protocol):
+    """The part of the registration at name servers that knows the role."""
+
+    def become_master(self) -> None: ...
+    def become_slave(self, broker_id: int) -> None: ...
+
+
+class Copier(Protocol):
+    """What copies the tables of a master."""
+
+    async def copied(self, master: MasterAddress) -> bool: ...
+
+
+class LeadOver(Exception):
+    """This member leads no more; the text says why."""
+
+
+class Member:
+    """The service of one member."""
+
+    def __init__(
+        self,
+        core: Core,
+        decider: Decider,
+        following: Following,
+        tables: Copier,
+        connect: Connect,
+        names: Names,
+        *,
+        addresses: MasterAddress,
+    ) -> None:
+        """`following` is to follow the master, whose tables `tables` copies; `names` tells the name
+        servers what this broker is, and `addresses` is where it is itself.
+        """
+        self._core = core
+        self._store = core.store
+        self._config = core.config.failover
+        self._lease_s = float(self._config.failover_lease_s)
+        self._decider = decider
+        self._following = following
+        self._tables = tables
+        self._connect = connect
+        self._names = names
+        self._addresses = addresses
+        self.id = core.config.broker.broker_id
+        self.features: list[Feature] = []
+        """All of them: they are told of a change of the role."""
+        self.membership: Membership | None = None
+        """From the load of the store on."""
+        self.sight: Sight | None = None
+        """What the decider had when it was last heard."""
+        self.problem = ""
+        """Why the decider is not heard; empty: it is."""
+        self.waits_because = ""
+        """Why this member may not lead now."""
+        self.leadership: Leadership | None = None
+        self._lease = Lease(self._lease_s)
+        self._heir_since = (0, 0.0)
+        """A version of the record that names an heir, and since when it is known."""
+        self._leaving = False
+        self._given_back = trio.Event()
+        """The lease of this time was given back."""
+        self._changing = trio.Lock()
+        """One change of the record at a time."""
+        following.may_follow = self.may_follow
+        following.unknown = "nobody is the master of the group"
+        following.again_s = self._lease_s * AGAIN
+
+    def held(self) -> int:
+        """The end of what may be acknowledged at this moment; −1: nothing may. Hot."""
+        leadership = self.leadership
+        return NOTHING if leadership is None else leadership.held()
+
+    def joined(self, membership: Membership) -> None:
+        """The store is loaded, and a member."""
+        self.membership = membership
+        self._core.role.epoch = membership.group.least
+
+    def master(self) -> MasterAddress | None:
+        """Where the master is that this member follows; None: nobody is, or it is itself."""
+        record = None if self.sight is None else self.sight.record
+        if record is None or record.master == self.id or not record.ha_address:
+            return None
+        return MasterAddress(record.address, record.ha_address)
+
+    # ── The loop ──
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Look, follow and lead until cancelled."""
+        task_status.started()
+        known: Sight | None = None
+        while True:
+            known = await self._looked(known)
+            if known is None:
+                await trio.sleep(self._lease_s * AGAIN)
+                continue
+            self._noted(known)
+            self.waits_because = self._objection(known)
+            if not self.waits_because and not self._leaving:
+                await self._lead(known)
+                known = None
+
+    async def _looked(self, known: Sight | None) -> Sight | None:
+        """What the decider has, or has next; None: it does not say."""
+        wait_s = self._lease_s
+        if known is not None and known.record is not None and known.record.heir:
+            wait_s *= AGAIN
+        try:
+            sight = await self._decider.look(known, wait_s)
+        except UNSAID as error:
+            if not self.problem:
+                log.warning("failover.decider_away", reason=str(error))
+            self.problem = str(error) or type(error).__name__
+            return None
+        if self.problem:
+            self.problem = ""
+            log.info("failover.decider_back")
+        return sight
+
+    def _noted(self, sight: Sight) -> None:
+        """Another record may be known: no earlier master is followed from now on."""
+        before, self.sight = self.master(), sight
+        record = sight.record
+        assert self.membership is not None
+        if record is not None:
+            self.membership.group.know(record.epoch)
+            self._core.role.epoch = self.membership.group.least
+            if record.heir and self._heir_since[0] != sight.version:
+                self._heir_since = sight.version, self._core.clock.monotonic()
+        if self.master() != before:
+            self._following.address = None
+            self._following.follow_anew()
+
+    def _objection(self, sight: Sight) -> str:
+        """Why this member may not take the lease, in words; empty: it may."""
+        membership, record = self.membership, sight.record
+        assert membership is not None
+        damage = ""
+        if membership.cut_at is not None:
+            damage = f"the next start ends it at {membership.cut_at}"
+        elif self._store.flags.fault:
+            damage = self._store.flags.fault
+        founder = self.id == min(self._config.member_ids)
+        candidate = Candidate(self.id, membership.group.least, damage, founder)
+        reason = objection(candidate, record, held=sight.held)
+        if reason or record is None or record.heir in (0, self.id):
+            return reason
+        left_s = self._heir_since[1] + self._lease_s * HEIR_WAITS - self._core.clock.monotonic()
+        return f"member {record.heir} is to be the master" if left_s > 0 else ""
+
+    # ── As a slave ──
+
+    async def may_follow(self, master: MasterAddress) -> bool:
+        """Whether a master may be followed; epochs say where the log goes on.
+
+        A member outside of the sync set copies the tables first: it may join as soon as it is
+        connected. Raises: MasterRefused, RemotingError, OSError.
+        """
+        async with self._connect(master.address) as link:
+            if problem := await self._following.other_group(link):
+                raise MasterRefused(problem)
+        record = None if self.sight is None else self.sight.record
+        in_set = record is not None and self.id in record.sync_set
+        if not in_set and not await self._tables.copied(master):
+            raise MasterRefused("its tables cannot be copied")
+        return self.master() == master
+
+    # ── As the master ──
+
+    async def _lead(self, sight: Sight) -> None:
+        """Take the lease, if nobody else has, and lead until it is over."""
+        lease = self._lease = Lease(self._lease_s)
+        self._given_back = trio.Event()
+        began = self._core.clock.monotonic()
+        try:
+            taken = await self._decider.take(sight, lambda name: self._record(sight.record, name))
+        except ChangeRefused:
+            return
+        except UNSAID as error:
+            # It may have the lease, and not know: one that nobody renews ends.
+            log.warning("failover.not_taken", reason=str(error))
+            await trio.sleep(self._lease_s * AGAIN)
+            return
+        lease.renewed(began)
+        self._noted(taken)
+        assert taken.record is not None
+        log.warning(
+            "failover.elected", epoch=taken.record.epoch, members=list(taken.record.sync_set)
+        )
+        reason = ""
+        async with trio.open_nursery() as nursery:
+
+            async def until_over(task: Callable[[], Awaitable[None]]) -> None:
+                nonlocal reason
+                try:
+                    await task()
+                except LeadOver as over:
+                    reason = reason or str(over)
+                    lease.end()
+                    nursery.cancel_scope.cancel()
+
+            for task in (self._renew, self._fence, self._until_given_back, self._serve):
+                nursery.start_soon(until_over, task)
+        with trio.CancelScope(shield=True):
+            await self._step_down(reason)
+
+    def _record(self, record: Record | None, lease: str) -> Record:
+        """The record with this member as the master."""
+        least = self._config.min_in_sync_replicas
+        new = (
+            first_record(self.id, lease)
+            if record is None
+            else elected(record, self.id, lease, least)
+        )
+        return reached_at(new, self._addresses.address, self._addresses.ha_address)
+
+    @property
+    def _own(self) -> Sight:
+        """The sight of this member's own record."""
+        assert self.sight is not None
+        return self.sight
+
+    @property
+    def _own_record(self) -> Record:
+        record = self._own.record
+        assert record is not None
+        assert record.master == self.id, record
+        return record
+
+    async def _renew(self) -> None:
+        """Have the lease begin anew, again and again. Raises: LeadOver."""
+        name, clock, lease = self._own_record.lease, self._core.clock, self._lease
+        pause_s = self._lease_s * RENEWED_AT
+        while True:
+            await trio.sleep(pause_s)
+            began = clock.monotonic()
+            try:
+                renewed = await self._decider.renew(name)
+            except UNSAID as error:
+                if not self.problem:
+                    log.warning("failover.decider_away", reason=str(error))
+                self.problem = str(error) or type(error).__name__
+                pause_s = self._lease_s * AGAIN
+                continue
+            self.problem = ""
+            if not renewed:
+                raise LeadOver("the decider has ended the lease")
+            lease.renewed(began)
+            pause_s = max(0.0, began + self._lease_s * RENEWED_AT - clock.monotonic())
+
+    async def _fence(self) -> None:
+        """Stop to lead when the lease is over by the own clock. Raises: LeadOver."""
+        clock, lease = self._core.clock, self._lease
+        # Another end each time that it is renewed.
+        while (left_s := lease.ends - clock.monotonic()) > 0:  # noqa: ASYNC110  (see above)
+            await trio.sleep(left_s)
+        raise LeadOver("the lease is over, and was not renewed")
+
+    async def _until_given_back(self) -> None:
+        """Lead until the lease is given back. Raises: LeadOver."""
+        await self._given_back.wait()
+        raise LeadOver("the lease was given back")
+
+    async def _serve(self) -> None:
+        """Begin to lead, have the sync set complete, and then serve clients. Raises: LeadOver."""
+        core, store, membership = self._core, self._store, self.membership
+        assert membership is not None
+        record, group = self._own_record, membership.group
+        await core.role.stop_following()
+        # What is here goes into the queues; it is shown once all of the set have it.
+        group.begin = max(group.begin, store.commit_log.max_offset)
+        ended = False
+        with trio.move_on_after(END_COPY_S):
+            ended = await store.end_copy()
+        if not ended:
+            raise LeadOver("what was copied does not get to the disk and into the queues")
+        try:
+            await store.lead_group(record.epoch)
+        except OSError as error:
+            raise LeadOver(f"the epoch cannot be saved: {error}") from error
+        leadership = self.leadership = Leadership(core, group, record, self._lease)
+        store.after_growth.add(leadership.grown)
+        store.log_out.after_word.add(leadership.heard)
+        async with trio.open_nursery() as nursery:
+            over: list[LeadOver] = []
+
+            async def change_set() -> None:
+                try:
+                    await self._change_set(leadership)
+                except LeadOver as error:
+                    over.append(error)
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(change_set)
+            await leadership.served.wait()
+            self._become_master(record.epoch)
+            await trio.sleep_forever()
+        raise over[0]
+
+    def _become_master(self, epoch: int) -> None:
+        """Serve clients from now on."""
+        for feature in self.features:
+            feature.copy_ended()
+        self._store.be_master()
+        self._core.role.become_master(epoch)
+        self._names.become_master()
+        end = self._store.commit_log.max_offset
+        log.warning("failover.leads", epoch=epoch, max_offset=end)
+
+    async def _change_set(self, leadership: Leadership) -> None:
+        """Take members into the sync set, and late ones out of it, one change at a time.
+
+        Raises: LeadOver.
+        """
+        sync, clock = leadership.sync, self._core.clock
+        late_s = self._config.ha_max_time_slave_not_catchup_ms / 1000
+        while True:
+            await trio.sleep(late_s / LOOKS)
+            wanted = sync.change(clock.monotonic(), late_s, leadership.ready())
+            if wanted is None:
+                continue
+            sync.propose(wanted)
+            record = await self._changed(partial(with_set, members=wanted))
+            sync.decided(record)
+            leadership.moved()
+            log.warning(
+                "failover.sync_set", members=list(record.sync_set), confirmed_offset=sync.confirmed
+            )
+
+    async def _changed(self, changed: Callable[[Record], Record]) -> Record:
+        """Have the decider change the record, however often it is asked; what it has then.
+
+        A record without the change is no proof that it will not come: the same is asked for again.
+        Raises: LeadOver.
+        """
+        async with self._changing:
+            lease = self._own_record.lease
+            if not lease:
+                raise LeadOver("the lease was given back")
+            return await self._asked(changed(self._own_record), lease)
+
+    async def _asked(self, record: Record, lease: str) -> Record:
+        while True:
+            try:
+                self._noted(await self._decider.change(self._own, record, lease))
+            except ChangeRefused:
+                seen = await self._looked(None)
+                if seen is not None:
+                    return self._after_refusal(seen, record)
+            except UNSAID as error:
+                log.warning("failover.change_late", reason=str(error))
+            else:
+                return self._own_record
+            await trio.sleep(self._lease_s * AGAIN)
+
+    def _after_refusal(self, seen: Sight, record: Record) -> Record:
+        """The record that is there in place of the wanted one. Raises: LeadOver."""
+        there = seen.record
+        if there is None or there.epoch != record.epoch or not seen.held:
+            raise LeadOver("the decider has another record, or the lease is over")
+        self._noted(seen)
+        return there
+
+    async def _step_down(self, reason: str) -> None:
+        """Be a slave: nothing is acknowledged from here on."""
+        core, store = self._core, self._store
+        self._lease.end()
+        leadership, self.leadership = self.leadership, None
+        core.role.is_slave = True
+        store.leave_lead()
+        store.replicas.refuse()
+        if leadership is not None:
+            store.after_growth.remove(leadership.grown)
+            store.log_out.after_word.remove(leadership.heard)
+        log.warning("failover.stepped_down", epoch=core.role.epoch, reason=reason)
+        if core.role.works.is_on:
+            await core.role.stop_working()
+            for feature in self.features:
+                await feature.close()
+                feature.copy_begins()
+        core.role.number = self.id
+        if not self._leaving:
+            self._names.become_slave(self.id)
+        if not core.role.follows.is_on:
+            core.role.follow_again()
+
+    # ── Planned ──
+
+    async def leave(self) -> None:
+        """The broker stops: have another one be the master at once."""
+        self._leaving = True
+        with trio.move_on_after(GIVE_BACK_S):
+            await self.give_back()
+
+    async def give_back(self, heir: int = 0) -> None:
+        """Lead no more, with everything confirmed where that can be soon; `heir` is to be next."""
+        leadership = self.leadership
+        if leadership is None or not self._lease.may_answer(self._core.clock.monotonic()):
+            return
+        core, store = self._core, self._store
+        if core.role.works.is_on:
+            await core.role.stop_working()
+            for feature in self.features:
+                feature.settle()
+        store.be_slave()
+        store.dispatch()
+        with trio.move_on_after(self._lease_s * SETTLE):
+            while leadership.sync.confirmed < store.commit_log.max_offset:  # noqa: ASYNC110  (once)
+                await trio.sleep(self._lease_s * AGAIN / 10)
+        # From here on nothing is acknowledged, whatever the decider answers.
+        self._lease.end()
+        try:
+            await self._changed(partial(given_back, heir=heir))
+        finally:
+            self._given_back.set()
