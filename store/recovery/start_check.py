@@ -76,17 +76,19 @@ SIGNS = (
     ),
     Sign("batchconsumequeue", "*", "queues of inner batches (queue.type=BatchCQ) are not served"),
     Sign("", "dledger-*", "a DLedger log wraps its records; it is not served"),
-    Sign("", "brokerIdentity", "this replica belongs to a controller; it is not served alone"),
 )
 
-OF_A_GROUP = (Sign("", EPOCH_FILE_NAME, "this replica belongs to a group; it is not served alone"),)
+OF_A_GROUP = (
+    Sign("", "brokerIdentity", "this replica belongs to a controller; it is not served alone"),
+    Sign("", EPOCH_FILE_NAME, "this replica belongs to a group; it is not served alone"),
+)
 
 
 def refuse_foreign(disk: Disk, root: Path, *, in_group: bool = False) -> None:
     """Refuse data of a kind that is not supported; nothing is changed.
 
-    `in_group`: the store replicates by epochs, and may have some. Raises: StoreForeign naming the
-    file, StoreUnusable when the directory cannot be read.
+    `in_group`: the store replicates by epochs, and may be that of a replica. Raises: StoreForeign
+    naming the file, StoreUnusable when the directory cannot be read.
     """
     with refusing(root):
         for sign in SIGNS if in_group else SIGNS + OF_A_GROUP:

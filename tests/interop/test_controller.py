@@ -135,18 +135,18 @@ async def connection(controllers: JavaControllers) -> AsyncIterator[ControllerLi
         nursery.cancel_scope.cancel()
 
 
-def member_of(group: str, port: int) -> Member:
-    return Member("cluster", group, f"127.0.0.1:{port}")
+def member_of(group: str, port: int, cluster: str = "cluster") -> Member:
+    return Member(cluster, group, f"127.0.0.1:{port}")
 
 
 @asynccontextmanager
 async def broker(
-    controllers: JavaControllers, root: Path, group: str, port: int
+    controllers: JavaControllers, root: Path, group: str, port: int, cluster: str = "cluster"
 ) -> AsyncIterator[Broker]:
     """A member that has a number, and is heard for as long as the block or until it dies."""
     root = root / str(port)
     root.mkdir(exist_ok=True)
-    member = member_of(group, port)
+    member = member_of(group, port, cluster)
     async with trio.open_nursery() as nursery:
         links = ControllerLinks(controllers.addresses, CONNECT, 2.0)
         made: list[Broker] = []

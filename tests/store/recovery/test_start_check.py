@@ -52,6 +52,12 @@ def test_a_sign_of_foreign_data_is_refused_and_named(tmp_path: Path, name: str) 
     assert not [c for c in disk.calls if c.name in CHANGES and c.name not in ("open", "fsync")]
 
 
+@pytest.mark.parametrize("name", ["epochFileCheckpoint", "brokerIdentity"])
+def test_what_every_replica_of_a_group_has_is_no_sign_in_a_group(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"content")
+    refuse_foreign(Disk(), tmp_path, in_group=True)
+
+
 @pytest.mark.parametrize(
     "name", ["rocksdbstore/LOG", "rocksdbstore/000003.log", "config/topics.json.bak", "timerlog/x"]
 )
