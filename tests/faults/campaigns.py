@@ -32,6 +32,7 @@ from tests.faults.replica_peers import H8, H9
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
 from tests.faults.services import V1
+from tests.faults.simulation import R22
 from tests.faults.small_memory import R16
 from tests.faults.sweeps import B1
 from tests.faults.switches import H10, H13
@@ -68,6 +69,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R20,
     R21,
     R21B,
+    R22,
     R23,
     L1,
     S1,
