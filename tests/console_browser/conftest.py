@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 WITHIN_MS = 30_000.0
-WIDE, NARROW = 1280, 400
+WIDE, NARROW, HEIGHT = 1280, 400, 900
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def opened(
     """A page of somebody who is signed in as root; what its console says fails the test."""
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{broker.settings['consolePort']}",
-        viewport={"width": width, "height": 900},
+        viewport={"width": width, "height": HEIGHT},
         color_scheme="dark" if colours == "dark" else "light",
         locale="zh-CN" if language == "zh" else "en-US",
         java_script_enabled=scripts,

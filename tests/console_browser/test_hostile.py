@@ -9,18 +9,29 @@ import pytest
 
 from aerobee.blocking import Message
 from aerobee.broker.console.pages.rendering import Rendering
+from tests.console_browser.conftest import opened
 from tests.kit.chromium import hindrances
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from collections.abc import Iterator
+
+    from playwright.sync_api import APIRequestContext, Browser, Page
 
     from aerobee.blocking import AdminClient, Producer
+    from tests.kit.broker_process import BrokerProcess
 
 HOSTILE = (
     """<img src=x onerror="document.title='taken'">"""
     """<script>document.title='taken'</script>'"&{{7*7}}"""
 )
 TURNED = "abc\u202edcba"
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, broker: BrokerProcess) -> Iterator[APIRequestContext]:
+    """Requests of root."""
+    with opened(browser, broker) as page:
+        yield page.request
 
 
 @pytest.mark.service
@@ -70,10 +81,12 @@ def test_a_field_of_a_message_is_shown_as_text(
         "/user/delete?name={}",
     ],
 )
-def test_what_stands_in_an_address_is_shown_as_text(page: Page, path: str) -> None:
+def test_what_stands_in_an_address_is_shown_as_text(
+    signed_in: APIRequestContext, path: str
+) -> None:
     address = path.replace("{}", quote(HOSTILE, safe=""))
     # Not opened: an error status would be a line of the browser's console.
-    html = page.request.get(address).text()
+    html = signed_in.get(address).text()
     assert "<img src=x" not in html
     assert "<script>document" not in html
 

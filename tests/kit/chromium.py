@@ -131,7 +131,8 @@ def _fetch_axe(script: Path) -> None:
 def hindrances(page: Page) -> list[str]:
     """What axe-core finds serious on a page, a line for each rule and element."""
     # By the debugging protocol: the policy of our pages lets no foreign script in.
-    page.evaluate(axe())
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(axe())
     found: dict[str, Any] = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{rule['id']}: {node['target']} {node['html'][:160]}"
