@@ -5,11 +5,11 @@ of the shell is run by a test in the state that prints it.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import click
-import pytest
 
 from aerobee.cli.main import cli
 
@@ -43,8 +43,13 @@ RUN_BY: Final = {
 """The test that runs the commands which a module prints, by their first word."""
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
     """The path of each module, with each of its texts that are no docstring."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for path in sorted(found for top in TOPS for found in (ROOT / top).rglob("*.py")):
         tree = ast.parse(path.read_text())
         inside = {
@@ -75,11 +80,8 @@ def text_of(node: ast.AST) -> str | None:
     return None
 
 
-TEXTS: Final = tuple(texts())
-
-
 def test_each_command_of_the_shell_is_run_by_a_test_in_the_state_that_prints_it() -> None:
-    printed = {(path, found[1]) for path, text in TEXTS for found in SHELL.finditer(text)}
+    printed = {(path, found[1]) for path, text in texts() for found in SHELL.finditer(text)}
     assert printed == set(RUN_BY), "a command that is printed needs a test that runs it"
     for name in RUN_BY.values():
         path, _, test = name.partition("::")
@@ -88,24 +90,26 @@ def test_each_command_of_the_shell_is_run_by_a_test_in_the_state_that_prints_it(
 
 def test_no_command_of_the_shell_names_a_directory_above_the_broker_s_own() -> None:
     """`chown -R` and `install -d` are printed in one place, whose test looks at what they name."""
-    wide = {path for path, text in TEXTS if re.search(r"chown|chmod -R|rm -r", text)}
+    wide = {path for path, text in texts() if re.search(r"chown|chmod -R|rm -r", text)}
     assert wide <= {"broker/start_checks.py"}
 
 
-COMMANDS: Final = sorted(
-    {
+def commands() -> set[tuple[str, str, str]]:
+    """Each command of ours that a module prints: module, words, and what stands behind them."""
+    return {
         (path, found[1], found[2])
-        for path, text in TEXTS
+        for path, text in texts()
         for found in OURS.finditer(text)
         if found[1].split()[0] not in ("ready", "needs")
     }
-)
 
 
-@pytest.mark.parametrize(("path", "words", "rest"), COMMANDS)
-def test_each_command_of_ours_that_is_printed_exists_with_its_options(
-    path: str, words: str, rest: str
-) -> None:
+def test_each_command_of_ours_that_is_printed_exists_with_its_options() -> None:
+    for path, words, rest in sorted(commands()):
+        check_command(path, words, rest)
+
+
+def check_command(path: str, words: str, rest: str) -> None:
     found: click.Command = cli
     context = click.Context(cli)
     for word in words.split():
@@ -120,4 +124,4 @@ def test_each_command_of_ours_that_is_printed_exists_with_its_options(
 
 
 def test_the_search_finds_the_commands() -> None:
-    assert len(COMMANDS) >= 15
+    assert len(commands()) >= 15

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from openapi_spec_validator import validate
-
 from aerobee.broker.console.openapi import SCHEMAS, document
 from aerobee.broker.console.operations import OPERATIONS
 from aerobee.broker.console.web import Api
@@ -39,6 +37,8 @@ def references(value: Any) -> Iterator[str]:
 
 
 def test_the_document_is_valid_openapi() -> None:
+    from openapi_spec_validator import validate  # Here: it takes long, in each worker.
+
     validate(DOCUMENT)
 
 

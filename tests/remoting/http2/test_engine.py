@@ -277,46 +277,56 @@ def one(*fields: tuple[str, str], flags: int = 4) -> bytes:
 
 
 CALM, PROTOCOL = ErrorCode.ENHANCE_YOUR_CALM, ErrorCode.PROTOCOL_ERROR
-FLOODS = {
-    "rapid reset": (requests(lambda s: frame(3, 0, s, b"\0\0\0\x08")), CALM, "resets"),
+FLOODS: dict[str, tuple[Callable[[], bytes], ErrorCode, str]] = {
+    "rapid reset": (lambda: requests(lambda s: frame(3, 0, s, b"\0\0\0\x08")), CALM, "resets"),
     "streams reset for faults": (
-        requests(lambda s: frame(0, 1, s, b"x"), flags=5),
+        lambda: requests(lambda s: frame(0, 1, s, b"x"), flags=5),
         ErrorCode.STREAM_CLOSED,
         "",
     ),
     "window overflow": (
-        requests(lambda s: frame(8, 0, s, b"\x7f\xff\xff\xff")),
+        lambda: requests(lambda s: frame(8, 0, s, b"\x7f\xff\xff\xff")),
         ErrorCode.FLOW_CONTROL_ERROR,
         "",
     ),
-    "window by nothing": (requests(lambda s: frame(8, 0, s, bytes(4))), PROTOCOL, ""),
-    "ping": (frame(6, 0, 0, bytes(8)) * 20_000, CALM, "pings"),
-    "settings": (frame(4, 0, 0) * 200, CALM, "settings"),
-    "settings of many fields": (frame(4, 0, 0, b"\0\3\0\0\0\1" * 40), CALM, ""),
-    "continuation": (one(flags=0) + frame(9, 0, 1, b"") * 100, CALM, ""),
-    "empty data": (one() + frame(0, 0, 1) * 40_000, CALM, ""),
-    "priority": (frame(2, 0, 1, b"\0\0\0\3\x10") * 40_000, CALM, ""),
-    "unknown frames": (frame(0x55, 0, 1, b"abc") * 40_000, CALM, ""),
-    "window update": (one() + frame(8, 0, 1, b"\0\0\0\1") * 120_000, CALM, "window_updates"),
-    "large header": (one(("x-a", "y" * 9_000), ("x-b", "y" * 9_000)), CALM, ""),
-    "many fields": (one(*[("x", "")] * 400), CALM, ""),
+    "window by nothing": (lambda: requests(lambda s: frame(8, 0, s, bytes(4))), PROTOCOL, ""),
+    "ping": (lambda: frame(6, 0, 0, bytes(8)) * 20_000, CALM, "pings"),
+    "settings": (lambda: frame(4, 0, 0) * 200, CALM, "settings"),
+    "settings of many fields": (lambda: frame(4, 0, 0, b"\0\3\0\0\0\1" * 40), CALM, ""),
+    "continuation": (lambda: one(flags=0) + frame(9, 0, 1, b"") * 100, CALM, ""),
+    "empty data": (lambda: one() + frame(0, 0, 1) * 40_000, CALM, ""),
+    "priority": (lambda: frame(2, 0, 1, b"\0\0\0\3\x10") * 40_000, CALM, ""),
+    "unknown frames": (lambda: frame(0x55, 0, 1, b"abc") * 40_000, CALM, ""),
+    "window update": (
+        lambda: one() + frame(8, 0, 1, b"\0\0\0\1") * 120_000,
+        CALM,
+        "window_updates",
+    ),
+    "large header": (lambda: one(("x-a", "y" * 9_000), ("x-b", "y" * 9_000)), CALM, ""),
+    "many fields": (lambda: one(*[("x", "")] * 400), CALM, ""),
     "header bomb": (
-        one(("x-a", "y" * 3_000)) + frame(1, 4, 3, Encoder().encode(POST) + b"\xbe" * 1_000),
+        lambda: (
+            one(("x-a", "y" * 3_000)) + frame(1, 4, 3, Encoder().encode(POST) + b"\xbe" * 1_000)
+        ),
         CALM,
         "",
     ),
-    "bad header block": (frame(1, 4, 1, b"\xff" * 9), ErrorCode.COMPRESSION_ERROR, ""),
-    "frame too large": (b"\x80\0\0\0\0\0\0\0\1" + bytes(20_000), ErrorCode.FRAME_SIZE_ERROR, ""),
+    "bad header block": (lambda: frame(1, 4, 1, b"\xff" * 9), ErrorCode.COMPRESSION_ERROR, ""),
+    "frame too large": (
+        lambda: b"\x80\0\0\0\0\0\0\0\1" + bytes(20_000),
+        ErrorCode.FRAME_SIZE_ERROR,
+        "",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_ends_the_connection_with_its_code(name: str) -> None:
-    data, code, reason = FLOODS[name]
+    flood, code, reason = FLOODS[name]
     engine = Engine(Http2Limits(streams=8_000))
     told: list[object] = []
     output = b""
-    data = PREFACE + frame(4, 0, 0) + frame(4, 1, 0) + data
+    data = PREFACE + frame(4, 0, 0) + frame(4, 1, 0) + flood()
     fed = 0
     while fed < len(data) and engine.ended is None:
         engine.receive(data[fed : fed + 16_384], now_ms=0)
