@@ -117,6 +117,15 @@ class RemotingConfig:
         "maxRequestRateOfUser", 0, ge=0, le=10_000_000, own=True, live=True
     )
     """The same of one account or user, over all of its connections, with access control."""
+    max_byte_rate_of_address: int = setting(
+        "maxByteRateOfAddress", 0, ge=0, le=1_099_511_627_776, own=True, live=True
+    )
+    """Bytes of messages per second that one such address sends. Beyond it sends get SYSTEM_BUSY,
+    and nothing else does. 0: no limit."""
+    max_byte_rate_of_user: int = setting(
+        "maxByteRateOfUser", 0, ge=0, le=1_099_511_627_776, own=True, live=True
+    )
+    """The same of one account or user, over all of its connections, with access control."""
 
     # As a client of name servers
     connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")

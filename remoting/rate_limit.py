@@ -6,7 +6,7 @@ more than a full bucket.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -39,11 +39,11 @@ class RateLimit:
         self._filled_ms = now_ms
         return self._left >= count
 
-    def take(self, now_ms: float) -> bool:
-        """Take a token, if there is one."""
+    def take(self, now_ms: float, count: int = 1) -> bool:
+        """Take `count` tokens if there is one: more than there are too, as `spend` does."""
         if not self.allows(1, now_ms):
             return False
-        self._left -= 1
+        self._left -= count
         return True
 
     def spend(self, count: int, now_ms: float) -> None:
@@ -79,8 +79,8 @@ class RateLimits:
             self.per_s = per_s
             self._buckets.clear()
 
-    def take(self, name: Hashable, now_ms: float) -> bool:
-        """Take a token of `name`, if there is one."""
+    def take(self, name: Hashable, now_ms: float, count: int = 1) -> bool:
+        """Take `count` tokens of `name` if it has one."""
         buckets = self._buckets
         bucket = buckets.pop(name, None)
         if bucket is None:
@@ -89,7 +89,7 @@ class RateLimits:
                 del buckets[next(iter(buckets))]
         # The last in the order of a dict is the one that was put last.
         buckets[name] = bucket
-        return bucket.take(now_ms)
+        return bucket.take(now_ms, count)
 
     def spent(self, name: Hashable, now_ms: float) -> bool:
         """Whether `name` has no token left; takes none."""
@@ -99,3 +99,40 @@ class RateLimits:
     def busiest(self, now_ms: float) -> int:
         """How many tokens the name with the fewest left has taken."""
         return max((bucket.taken(now_ms) for bucket in self._buckets.values()), default=0)
+
+
+class Excess(NamedTuple):
+    """The setting that a client has used up, and what it allows each second."""
+
+    key: str
+    per_s: float
+
+
+class ClientRates:
+    """The requests of each client, and the bytes of the messages that it sends."""
+
+    __slots__ = ("_keys", "limited", "requests", "sent")
+
+    def __init__(self, requests_key: str, bytes_key: str) -> None:
+        self._keys = requests_key, bytes_key
+        self.requests = RateLimits()
+        self.sent = RateLimits()
+        self.limited = False
+        """Whether there is any limit; without one callers need not ask."""
+
+    def allow(self, requests_per_s: float, bytes_per_s: float) -> None:
+        """Change the limits; 0: none."""
+        self.requests.allow(requests_per_s)
+        self.sent.allow(bytes_per_s)
+        self.limited = bool(requests_per_s or bytes_per_s)
+
+    def take(self, name: Hashable, size_bytes: int, now_ms: float) -> Excess | None:
+        """Count a request of a client, with so many bytes of messages; what it is beyond, if it is.
+        One of more bytes than are left is served, and the client's sends wait afterwards.
+        """
+        requests, sent = self.requests, self.sent
+        if requests.per_s and not requests.take(name, now_ms):
+            return Excess(self._keys[0], requests.per_s)
+        if size_bytes and sent.per_s and not sent.take(name, now_ms, size_bytes):
+            return Excess(self._keys[1], sent.per_s)
+        return None

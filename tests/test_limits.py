@@ -79,6 +79,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/grpc/test_service.py::"
         "test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off",
     ),
+    "bytes of messages that one account or address sends": (
+        f"{WIRE}::test_beyond_its_bytes_the_sends_of_an_address_wait_and_nothing_else",
+        "faults/test_access.py::test_the_bytes_that_one_account_sends_are_limited",
+        "remoting/test_rate_limit.py::test_a_client_has_requests_and_bytes_of_messages",
+        "broker/grpc/test_service.py::"
+        "test_an_address_that_sends_too_many_bytes_is_told_to_back_off",
+    ),
     "requests of one address": (
         f"{WIRE}::test_beyond_its_rate_an_address_is_told_so_and_others_are_served",
         "remoting/test_rate_limit.py::test_there_are_so_many_buckets_and_the_oldest_goes",

@@ -28,7 +28,7 @@ from aerobee.remoting.rate_limit import RateLimits
 from aerobee.remoting.server.addresses import source_of
 from aerobee.remoting.server.pools import too_fast
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.codes import SENDS, RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import (
     ACCESS_KEY,
     SIGNATURE,
@@ -124,7 +124,7 @@ class Gate:
             if self.authority.trusts(account, host):
                 return True
             return (
-                not connection.context.shared.users.per_s
+                not connection.context.shared.users.limited
                 and len(command.body) <= LONG_BYTES
                 and is_signed(account.secret, fields, command.body, command.code)
                 and self._authorized(account, command, fields, host) is None
@@ -183,9 +183,12 @@ class Gate:
             self._shown(connection, access_key)
         context = connection.context
         rates = context.shared.users
-        if rates.per_s and not rates.take(access_key, context.now * 1000):
-            context.stats.requests_too_fast += 1
-            return too_fast("maxRequestRateOfUser", rates.per_s)
+        if rates.limited:
+            size = len(command.body) if command.code in SENDS else 0
+            excess = rates.take(access_key, size, context.now * 1000)
+            if excess is not None:
+                context.stats.requests_too_fast += 1
+                return too_fast(excess)
         return self._authorized(signer, command, fields, host_of(connection.host[:-4]))
 
     def _guessed(self, connection: Caller) -> None:

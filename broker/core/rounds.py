@@ -132,5 +132,7 @@ def limits_of(config: RemotingConfig) -> Limits:
         connections_of_address=config.max_connections_of_address,
         requests_per_s_of_address=config.max_request_rate_of_address,
         requests_per_s_of_user=config.max_request_rate_of_user,
+        bytes_per_s_of_address=config.max_byte_rate_of_address,
+        bytes_per_s_of_user=config.max_byte_rate_of_user,
         descriptors=descriptor_limit(),
     )

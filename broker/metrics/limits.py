@@ -56,13 +56,18 @@ class LimitUses:
         reactor, now_ms = self._core.rounds.reactor, self._core.clock.monotonic() * 1000
         shared = reactor.shared
         addresses, inbound, outbound = shared.addresses, shared.inbound, shared.outbound
-        rate, of_users = addresses.requests, shared.users
+        of_addresses, of_users = addresses.rates, shared.users
         yield LimitUse("maxConnections", reactor.stats.connections, reactor.most_connections)
         most_http = self._core.config.metrics.metrics_max_connections
         yield LimitUse("metricsMaxConnections", reactor.stats.http_connections, most_http)
         yield LimitUse("maxConnectionsOfAddress", addresses.most(), addresses.max_connections)
-        yield LimitUse("maxRequestRateOfAddress", rate.busiest(now_ms), rate.per_s)
-        yield LimitUse("maxRequestRateOfUser", of_users.busiest(now_ms), of_users.per_s)
+        for key, rates in (
+            ("maxRequestRateOfAddress", of_addresses.requests),
+            ("maxRequestRateOfUser", of_users.requests),
+            ("maxByteRateOfAddress", of_addresses.sent),
+            ("maxByteRateOfUser", of_users.sent),
+        ):
+            yield LimitUse(key, rates.busiest(now_ms), rates.per_s)
         yield LimitUse("maxInboundBufferBytes", inbound.total, inbound.limit_bytes)
         if (new := shared.unauthenticated) is not None:
             yield LimitUse("maxUnauthenticatedBufferBytes", new.total, new.limit_bytes)

@@ -166,7 +166,7 @@ SERVER_METRICS: Final[tuple[Metric[ServerSources], ...]] = (
     single(
         "aerobee_requests_too_fast_total",
         "counter",
-        "Requests refused because their address sends more than maxRequestRateOfAddress.",
+        "Requests refused because their address or user sends more than the settings allow.",
         lambda s: s.remoting.requests_too_fast,
     ),
     single(

@@ -9,7 +9,7 @@ import ipaddress
 import struct
 from typing import Any, Final
 
-from aerobee.remoting.rate_limit import RateLimits
+from aerobee.remoting.rate_limit import ClientRates
 
 PORT_BYTES: Final = 4
 V6_NETWORK_BYTES: Final = 8
@@ -50,13 +50,13 @@ class Addresses:
     Invariant: `open` has the open connections of all selectors, and no zeros.
     """
 
-    __slots__ = ("max_connections", "open", "requests")
+    __slots__ = ("max_connections", "open", "rates")
 
-    def __init__(self, max_connections: int = 0, requests_per_s: int = 0) -> None:
+    def __init__(self, max_connections: int = 0) -> None:
         self.max_connections = max_connections
         """The most connections of one address."""
         self.open: dict[bytes, int] = {}
-        self.requests = RateLimits(requests_per_s)
+        self.rates = ClientRates("maxRequestRateOfAddress", "maxByteRateOfAddress")
 
     def full(self, host: bytes) -> bool:
         """Whether one more connection of this host is too many."""

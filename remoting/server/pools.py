@@ -19,6 +19,7 @@ from aerobee.remoting.wire.command import answer_around
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from aerobee.remoting.rate_limit import Excess
     from aerobee.remoting.server.peer import Asker
     from aerobee.remoting.server.routes import Later
     from aerobee.remoting.wire.command import Command
@@ -62,9 +63,9 @@ def stall_remark(waited_ms: int, queued: int) -> str:
     )
 
 
-def too_fast(key: str, per_s: float) -> Answer:
-    """The refusal of a request beyond the rate of its client, which that setting limits."""
-    remark = f"{key} is {per_s:.0f} per second, and yours has used it up: wait"
+def too_fast(excess: Excess) -> Answer:
+    """The refusal of a request beyond a rate of its client."""
+    remark = f"{excess.key} is {excess.per_s:.0f} per second, and yours has used it up: wait"
     return Answer(SYSTEM_BUSY, remark=remark)
 
 

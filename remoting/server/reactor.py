@@ -130,12 +130,8 @@ class Reactor:
 
     def allow(self, limits: Limits) -> None:
         """Change the limits on connections, and those of each address and account."""
-        addresses = self.shared.addresses
         self._connection_limits.max_connections = limits.max_connections
-        self.shared.newcomers.timeout_s = limits.first_request_s
-        addresses.max_connections = limits.connections_of_address
-        addresses.requests.allow(limits.requests_per_s_of_address)
-        self.shared.users.allow(limits.requests_per_s_of_user)
+        self.shared.allow(limits)
 
     def take_in(self, sock: socket.socket, address: tuple[Any, ...], listener: str) -> None:
         """Serve a socket of this process as if the listener had accepted it from `address`; it

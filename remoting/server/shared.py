@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.remoting.rate_limit import RateLimits
+from aerobee.remoting.rate_limit import ClientRates
 from aerobee.remoting.server.addresses import Addresses
 from aerobee.remoting.server.arrivals import NO_SLOW_ROUND
 from aerobee.remoting.server.inbound import InboundBudget
@@ -49,8 +49,12 @@ class Limits(NamedTuple):
     """Open connections of one client address; 0: any."""
     requests_per_s_of_address: int = 0
     """Requests per second of one client address; 0: any."""
+    bytes_per_s_of_address: int = 0
+    """Bytes of messages per second that it sends; 0: any."""
     requests_per_s_of_user: int = 0
     """Requests per second that one account signs; 0: any."""
+    bytes_per_s_of_user: int = 0
+    """Bytes of messages per second that it sends; 0: any."""
     descriptors: int | None = None
     """How many the process may have open; None: any."""
 
@@ -84,9 +88,9 @@ class Shared:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.stats = RemotingStats()
-        self.addresses = Addresses(limits.connections_of_address, limits.requests_per_s_of_address)
+        self.addresses = Addresses(limits.connections_of_address)
         self.newcomers = Newcomers(limits.first_request_s)
-        self.users = RateLimits(limits.requests_per_s_of_user)
+        self.users = ClientRates("maxRequestRateOfUser", "maxByteRateOfUser")
         """The requests of each account; the gate of access control takes them."""
         self.handshakes: Handshakes | None = None
         """None where no TLS is spoken."""
@@ -105,6 +109,15 @@ class Shared:
         self.slow_round = NO_SLOW_ROUND
         """The last slow round of any selector."""
         self._numbers = 0
+        self.allow(limits)
+
+    def allow(self, limits: Limits) -> None:
+        """Change the limits of each address and account."""
+        self.newcomers.timeout_s = limits.first_request_s
+        addresses = self.addresses
+        addresses.max_connections = limits.connections_of_address
+        addresses.rates.allow(limits.requests_per_s_of_address, limits.bytes_per_s_of_address)
+        self.users.allow(limits.requests_per_s_of_user, limits.bytes_per_s_of_user)
 
     def opened(self, connection: Newcomer, now: float) -> None:
         """Count a connection."""

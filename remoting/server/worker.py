@@ -21,7 +21,7 @@ from aerobee.remoting.server.pools import AGE_CHECK_S, Pool, too_fast
 from aerobee.remoting.server.refusals import refuse_late
 from aerobee.remoting.server.run import RUN_BYTES, RUN_MAX, Run
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.codes import Encoding, ResponseCode
+from aerobee.remoting.wire.codes import SENDS, Encoding, ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode, typed_decoder
 from aerobee.remoting.wire.frame import FrameDecoder
 
@@ -76,7 +76,7 @@ class Worker:
         self.failed = self._handlers.failed
         self._shared = shared
         self._stats = shared.stats
-        self._rates = shared.addresses.requests
+        self._rates = shared.addresses.rates
         self._gate = gate
         self._lets_pass = lets_pass
         self._connected = connected
@@ -288,7 +288,7 @@ class Worker:
             ):
                 return 1
             rest = ()
-            if at + 1 < len(frames) and self._runs and not self._rates.per_s:
+            if at + 1 < len(frames) and self._runs and not self._rates.limited:
                 behind = frames[at + 1 : at + RUN_MAX]
                 rest = following(command, connection, route, behind, step, self._lets_pass)
         if context.run is not None:
@@ -307,10 +307,13 @@ class Worker:
         which does not look at our `own`.
         """
         rates, now, arrived = self._rates, connection.context.now, command.arrived
-        if rates.per_s and not rates.take(source_of(connection.host), now * 1000):
-            self._stats.requests_too_fast += 1
-            connection.answer(command, too_fast("maxRequestRateOfAddress", rates.per_s))
-            return None
+        if rates.limited:
+            size = len(command.body) if command.code in SENDS else 0
+            excess = rates.take(source_of(connection.host), size, now * 1000)
+            if excess is not None:
+                self._stats.requests_too_fast += 1
+                connection.answer(command, too_fast(excess))
+                return None
         route = self._routes.get(command.code)
         if route is None:
             connection.answer(command, self._unserved(command))
@@ -368,7 +371,7 @@ class Worker:
         """Refuse the first requests of a piece, as far as they have waited too long; returns the
         place behind them.
         """
-        if not connection.requests or self._rates.per_s:
+        if not connection.requests or self._rates.limited:
             return piece.at
         return refuse_late(connection, piece, self._routes)
 

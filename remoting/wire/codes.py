@@ -7,6 +7,7 @@ with a member works both ways. Source: remoting §1.7, §1.8, §2 (RequestCode, 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 VERSION = 479
 """Our version in every answer and server request: V5_3_3."""
@@ -190,6 +191,21 @@ class RequestCode(IntEnum):
     AEROBEE_SWITCH = 900_003
     AEROBEE_FOLLOW = 900_004
     """Ours: RocketMQ has no such request, and no number near it."""
+
+
+SENDS: Final = frozenset(
+    map(
+        int,
+        (
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE_V2,
+        ),
+    )
+)
+"""Requests whose bodies are messages."""
 
 
 class ResponseCode(IntEnum):

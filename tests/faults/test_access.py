@@ -596,6 +596,21 @@ def test_the_requests_of_one_account_are_limited_over_all_of_its_connections(
     limit(0)
 
 
+def test_the_bytes_that_one_account_sends_are_limited(broker: BrokerProcess) -> None:
+    def limit(per_s: int) -> None:
+        assert call(broker, "the-admin", 25, {}, b"maxByteRateOfUser=%d" % per_s).code == OK
+
+    limit(1)
+    with RawConnection(broker.address) as client:
+        long, short = bytes(10_000), b"x"
+        fields = signed("one-shop", send_fields("orders", 0), long)
+        assert client.call(310, fields, long).code == OK
+        refused = client.call(310, signed("one-shop", send_fields("orders", 0), short), short)
+    assert refused.code == SYSTEM_BUSY
+    assert (refused.remark or "").startswith("maxByteRateOfUser is 1 per second")
+    limit(0)
+
+
 def test_s6_wrong_signatures_slow_their_address_down_and_lock_nobody_out(
     broker: BrokerProcess,
 ) -> None:

@@ -31,6 +31,7 @@ SEND, SEND_BATCH, CREATE_TOPIC, HEART_BEAT, LOCK, BATCH_ACK = 310, 320, 17, 34, 
 MEMBERS, UPDATE_OFFSET, CONFIGURE, PULL, BUSY = 38, 15, 25, 11, 2
 DEFAULTS: Final = {key.name: key.default for key in SCHEMA.values() if isinstance(key.default, int)}
 MAX_CONNECTIONS: Final = 12
+WHOSE: Final = ("Address", "User")
 FRAME_BYTES: Final = 5 << 20
 SETTINGS = {
     "maxConnections": MAX_CONNECTIONS,
@@ -211,6 +212,24 @@ def test_beyond_its_rate_an_address_is_told_so_and_others_are_served(
     # The bystander speaks from the address that was limited.
 
 
+def test_beyond_its_bytes_the_sends_of_an_address_wait_and_nothing_else(
+    broker: BrokerProcess,
+) -> None:
+    with (
+        limited(broker, maxByteRateOfAddress=1),
+        RawConnection(broker.address) as greedy,
+        RawConnection(broker.address, source="127.0.0.2") as other,
+    ):
+        assert greedy.call(SEND, send_fields("plain", 0), bytes(100_000)).code == 0
+        refused = greedy.call(SEND, send_fields("plain", 0), b"x")
+        assert refused.code == BUSY
+        assert (refused.remark or "").startswith("maxByteRateOfAddress is 1 per second")
+        assert greedy.call(MEMBERS, {"consumerGroup": "nobody"}).code != BUSY
+        assert other.call(SEND, send_fields("plain", 0), b"of another").code == 0
+        used, limit = dict(used_of(broker))["maxByteRateOfAddress"]
+        assert (used > 1, limit) == (True, 1)
+
+
 LIMITED: Final = {
     "maxTopics": (CREATE_TOPIC, topic_fields("one-more")),
     "maxQueuesOfTopic": (CREATE_TOPIC, topic_fields("plain", 9)),
@@ -238,7 +257,8 @@ def test_a_table_at_its_limit_refuses_with_the_name_of_the_setting(
 
 def test_every_limit_is_shown_with_what_is_used_of_it(broker: BrokerProcess) -> None:
     used = dict(used_of(broker))
-    off = {"maxConnectionsOfAddress", "maxRequestRateOfAddress", "maxRequestRateOfUser"}
+    rates = {f"max{what}RateOf{whose}" for what in ("Request", "Byte") for whose in WHOSE}
+    off = {"maxConnectionsOfAddress", *rates}
     assert off.isdisjoint(used), "what is off is not shown"
     page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
     for key, (count, limit) in used.items():

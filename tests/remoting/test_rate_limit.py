@@ -1,4 +1,4 @@
-from aerobee.remoting.rate_limit import BUCKETS_MAX, RateLimit, RateLimits
+from aerobee.remoting.rate_limit import BUCKETS_MAX, ClientRates, RateLimit, RateLimits
 
 
 def taken(limit: RateLimit, now_ms: int, tries: int = 100) -> int:
@@ -61,3 +61,18 @@ def test_what_has_happened_is_paid_for_even_if_it_is_more_than_there_is() -> Non
     limit.spend(14, 0)
     assert not limit.allows(1, 2_000)
     assert limit.allows(1, 2_500)
+
+
+def test_a_client_has_requests_and_bytes_of_messages() -> None:
+    rates = ClientRates("requests", "bytes")
+    assert not rates.limited
+    rates.allow(3, 100)
+    assert rates.limited
+    assert rates.take("a", 250, 0) is None, "one long message passes"
+    assert rates.take("a", 1, 1_000) == ("bytes", 100)
+    assert rates.take("a", 0, 1_000) is None, "what sends nothing goes on"
+    assert rates.take("b", 1, 1_000) is None
+    assert rates.take("a", 1, 2_600) is None, "it is paid for"
+    assert [rates.take("b", 0, 1_000) for _ in range(3)] == [None, None, ("requests", 3)]
+    rates.allow(0, 0)
+    assert not rates.limited

@@ -492,6 +492,16 @@ def test_a_time_out_of_range_is_refused_and_ends_nothing(client: GrpcClient) -> 
     assert send(client, message("normal")).status.code == Code.OK
 
 
+def test_an_address_that_sends_too_many_bytes_is_told_to_back_off(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.update_broker_config({"maxByteRateOfAddress": "1"})
+        assert send(client, message(topic, bytes(3_600))).status.code == Code.OK
+        assert send(client, message(topic)).status.code == Code.TOO_MANY_REQUESTS
+        admin.update_broker_config({"maxByteRateOfAddress": "0"})
+
+
 def test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off(
     broker: AnyBroker, client: GrpcClient, topic: str
 ) -> None:

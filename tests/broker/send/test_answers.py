@@ -528,7 +528,7 @@ async def test_a_rate_of_each_user_counts_every_request(
         client = Client(desk, nursery, gate_of(AccessStats()))
         for queue in range(4):
             assert codes(await client.take(signed(queue))) == {queue: 0}
-        desk.reactor.shared.users.allow(1)
+        desk.reactor.shared.users.allow(1, 0)
         answers = codes(await client.take(b"".join(map(signed, BATCHED))))
         assert sorted(answers.values()).count(SYSTEM_BUSY) == RUN_MAX - 1
         client.close()
