@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from aerobee.broker import __main__ as main
+from aerobee.remoting.grpc.enums import Code
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.grpc_client import TlsClient
 from tests.kit.health import rss_anon
-from tests.kit.ports import free_port
+from tests.kit.ports import HOST, free_port
 from tests.kit.process import DidNotStart
 from tests.kit.source_tree import ROOT
+from tests.kit.tls import certificate
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
 
 MiB = 1 << 20
 COSTS_BYTES = 8 * MiB
+RELOADED_WITHIN_S = 60.0
 LIBRARIES = re.compile(r"/(ngh2|google)/")
 COMMAND = re.compile(r"\(.*?\): (.+?), or set grpcPort to 0")
 
@@ -74,3 +83,41 @@ def test_what_declares_the_feature_loads_nothing_of_it() -> None:
     )
     heavy = [name for name in done.stdout.split() if name.split(".")[0] in ("ngh2", "google")]
     assert not heavy
+
+
+def test_a_new_certificate_counts_for_new_connections_and_old_ones_stay(tmp_path: Path) -> None:
+    shown, renewed = (tmp_path / name for name in ("shown", "renewed"))
+    for directory in (shown, renewed):
+        directory.mkdir()
+    before, after = certificate(shown), certificate(renewed)
+    old, new = before.cert.read_bytes(), after.cert.read_bytes()
+    port = free_port()
+    settings = {
+        "tlsServerMode": "enforcing",
+        "tlsServerCertPath": before.cert,
+        "tlsServerKeyPath": before.key,
+        "grpcPort": port,
+    }
+    address = f"{HOST}:{port}"
+    asked: dict[str, Any] = {"topic": {"name": "orders"}}
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        TlsClient(address, old) as stays,
+    ):
+        assert stays.call("QueryRoute", **asked).status.code == Code.TOPIC_NOT_FOUND
+        after.key.rename(before.key)
+        after.cert.rename(before.cert)
+        os.kill(broker.child.pid, signal.SIGHUP)
+        eventually(
+            lambda: broker.log.read_text().count("tls.loaded") == 2,
+            within_s=RELOADED_WITHIN_S,
+            what="the new certificate",
+        )
+        assert stays.call("QueryRoute", **asked).status.code == Code.TOPIC_NOT_FOUND
+        with TlsClient(address, new) as comes:
+            assert comes.call("QueryRoute", **asked).status.code == Code.TOPIC_NOT_FOUND
+        with (
+            TlsClient(address, old) as late,
+            pytest.raises(grpc.RpcError, match="UNAVAILABLE"),
+        ):
+            late.call("QueryRoute", **asked)
