@@ -21,15 +21,8 @@ class GrpcClient:
 
     options: tuple[tuple[str, int], ...] = (("grpc.use_local_subchannel_pool", 1),)
 
-    def __init__(
-        self, address: str, client_id: str = "raw", *, trusted: bytes = b"", **metadata: str
-    ) -> None:
-        """`trusted`: the certificate, in PEM form, that its server has to show; none: no TLS."""
-        if trusted:
-            trust = grpc.ssl_channel_credentials(trusted)
-            self.channel = grpc.secure_channel(address, trust, self.options)
-        else:
-            self.channel = grpc.insecure_channel(address, self.options)
+    def __init__(self, address: str, client_id: str = "raw", **metadata: str) -> None:
+        self.channel = grpc.insecure_channel(address, self.options)
         given = {"x-mq-client-id": client_id, "x-mq-language": "PYTHON", **metadata}
         given.setdefault("x-mq-client-version", "5.1.2")
         self.metadata = [(name, value) for name, value in given.items() if value]
