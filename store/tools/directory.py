@@ -171,7 +171,7 @@ def opened(root: Path, findings: Findings, log: Path | None = None) -> Iterator[
     if stores[0].root != root:
         names = ", ".join(str(store.root) for store in stores)
         raise StoreUnusable(f"{root} has the stores of several brokers: {names}")
-    refuse_foreign(disk, root)
+    refuse_foreign(disk, root, in_group=True)
     lock = LockFile(Disk(), root / LOCK)
     live = False
     try:

@@ -25,6 +25,7 @@ from aerobee.store.format.names import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, 
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.cut import copy, keep_segments, remove_below
+from aerobee.store.recovery.start_check import refuse_foreign
 from aerobee.store.tools.directory import Directory, opened
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.passage import Passage
@@ -71,6 +72,8 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode, *, log: Path | N
     `log` is the directory of the log where it is not in `root`. Raises: StoreRefused, StoreLocked
     in use, OSError.
     """
+    # What a replica of a group has lost it gets from its master, and nobody else.
+    refuse_foreign(Disk(), root)
     # Ahead of the long way through the log, and once more behind it.
     with opened(root, Findings(), log) as directory:
         refuse_live(directory)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from aerobee.store.errors import StoreLocked, StoreRefused
+from aerobee.store.errors import StoreForeign, StoreLocked, StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
@@ -59,6 +59,14 @@ def test_a_sound_directory_needs_nothing_and_a_live_one_is_refused(tmp_path: Pat
             plan(store.root)
     assert trio.run(store.close)
     assert not plan(store.root).needed
+
+
+def test_the_replica_of_a_group_is_verified_and_not_repaired(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    (root / "epochFileCheckpoint").write_text("1\n0\n1-0\n")
+    assert verify(root).sound
+    with pytest.raises(StoreForeign, match="this replica belongs to a group"):
+        plan(root)
 
 
 class Apart(Disk):
