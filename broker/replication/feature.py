@@ -155,7 +155,8 @@ class ReplicationFeature(Feature):
         def reads() -> bool:
             return settings.slave_read_enable and store.shows_confirmed
 
-        return SlaveGuard(core.role, reads=reads).routes(routes)
+        in_group = core.config.failover.is_on
+        return SlaveGuard(core.role, reads=reads, in_group=in_group).routes(routes)
 
     def slave_figures(self) -> dict[str, SlaveFigures]:
         """The slaves of this broker by their addresses."""

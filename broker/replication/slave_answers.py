@@ -1,8 +1,9 @@
 """What a slave answers to requests that only its master can serve: code → answer.
 
 A request that is not in the table is served: it reads, or changes what each broker has for
-itself, or is an offset, which a slave keeps until its master's is greater. Pure. Source: semantics
-§1, §3.3, §10.2; AdminBrokerProcessor of 5.3 for administration.
+itself, or is an offset, which a slave keeps until its master's is greater. In a group that decides
+on its master by itself, the master alone takes offsets. Pure. Source: semantics §1, §3.3, §10.2;
+AdminBrokerProcessor of 5.3 for administration.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ NO_CHANGE: Final = Answer(
 )
 NO_RESET: Final = Answer(
     int(ResponseCode.SYSTEM_ERROR), remark="Can not reset offset in slave broker"
+)
+NO_COMMIT: Final = Answer(
+    int(ResponseCode.SYSTEM_ERROR),
+    remark="this broker is not the master of its group, which keeps the offsets: ask that one",
 )
 
 SENDS: Final = (
@@ -78,3 +83,9 @@ ANSWERS: Final[Mapping[int, Answer]] = {
     **dict.fromkeys(RESETS, NO_RESET),
 }
 """The answers of a slave, in place of what the handler would do."""
+
+OF_A_GROUP: Final[Mapping[int, Answer]] = {
+    **ANSWERS,
+    RequestCode.UPDATE_CONSUMER_OFFSET: NO_COMMIT,
+}
+"""The same of a member of a group that decides on its master."""

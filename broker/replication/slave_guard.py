@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.replication.slave_answers import ANSWERS, PULLS
+from aerobee.broker.replication.slave_answers import ANSWERS, OF_A_GROUP, PULLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 class SlaveGuard:
     """Stands in front of the handlers of a broker that starts as a slave, also once it is the
-    master: then it lets everything pass. `reads`: whether consumers may pull from a slave.
+    master: then it lets everything pass. `reads`: whether consumers may pull from a slave;
+    `in_group`: the group decides on its master by itself.
     """
 
-    def __init__(self, role: Role, *, reads: Callable[[], bool]) -> None:
+    def __init__(self, role: Role, *, reads: Callable[[], bool], in_group: bool = False) -> None:
+        self._answers = OF_A_GROUP if in_group else ANSWERS
         self._role = role
         self._reads = reads
 
     def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes, with those that a slave refuses guarded."""
         for route in routes:
-            answer = ANSWERS.get(route.header.code)
+            answer = self._answers.get(route.header.code)
             if answer is None:
                 yield route
             elif route.header.code in PULLS:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.replication import ReplicationConfig
+from aerobee.broker.replication.slave_guard import SlaveGuard
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.group import DeleteGroup
@@ -54,6 +57,21 @@ async def test_consumers_keep_offsets_at_a_slave(tmp_path: Path) -> None:
         assert (await desk.ask(commit)).code == Code.SUCCESS
         asked = QueryConsumerOffset(consumer_group="g", topic="t", queue_id=0)
         assert (await desk.ask(asked)).code == Code.SUCCESS
+
+
+async def test_of_a_group_only_the_master_keeps_offsets(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, **SLAVE) as desk:
+        role = desk.broker.core.role
+        guard = SlaveGuard(role, reads=lambda: True, in_group=True)
+        kept = Answer()
+        route = Route(UpdateConsumerOffset, lambda *_: kept, "client")
+        (guarded,) = guard.routes([route])
+        commit = UpdateConsumerOffset(consumer_group="g", topic="t", queue_id=0, commit_offset=7)
+        answer = guarded.handler(commit, cast("Any", None), cast("Any", None))
+        assert isinstance(answer, Answer)
+        assert "not the master of its group" in str(answer.remark)
+        role.is_slave = False
+        assert guarded.handler(commit, cast("Any", None), cast("Any", None)) is kept
 
 
 async def test_a_consumer_ahead_of_a_slave_keeps_its_offset(tmp_path: Path) -> None:
