@@ -12,6 +12,7 @@ from tests.faults.feature_clocks import R14B
 from tests.faults.feature_kills import R1F
 from tests.faults.few_descriptors import R15
 from tests.faults.flips import R7
+from tests.faults.follow_kills import H14, H15
 from tests.faults.forged_records import W2
 from tests.faults.frame_storm import R8
 from tests.faults.grand_campaign import GC1
@@ -100,6 +101,8 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H12,
     H10,
     H13,
+    H14,
+    H15,
     U1,
     U2,
 )
