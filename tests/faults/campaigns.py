@@ -17,6 +17,7 @@ from tests.faults.forged_records import W2
 from tests.faults.frame_storm import R8
 from tests.faults.grand_campaign import GC1
 from tests.faults.greedy_requests import G1
+from tests.faults.group_failover import F1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.layouts import L1
 from tests.faults.many_kills import K1
@@ -103,6 +104,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     H13,
     H14,
     H15,
+    F1,
     U1,
     U2,
 )

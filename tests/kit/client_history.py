@@ -164,7 +164,10 @@ class _Group:
 
 
 def anomalies(events: Sequence[Event], *, forgets_s: float = 0.0) -> list[Anomaly]:
-    """All that is wrong in a history. `forgets_s`: a commit so young may be forgotten."""
+    """All that is wrong in a history.
+
+    `forgets_s`: the last commits of a group may be forgotten, those of so many seconds.
+    """
     check = _Check({event.client for event in events if event.what == "end"}, forgets_s)
     for event in events:
         getattr(check, event.what)(event)
@@ -278,7 +281,8 @@ class _Check:
 
     def found(self, event: Event) -> None:
         group = self.group(event)
-        while group.fresh and group.fresh[0][0] <= event.at - self.forgets_s:
+        last = group.fresh[-1][0] if group.fresh else 0.0
+        while group.fresh and group.fresh[0][0] <= last - self.forgets_s:
             group.most_kept = max(group.most_kept, group.fresh.popleft()[1])
         if event.offset < group.most_kept:
             text = f"{event.client} had committed {group.most_kept}: {event}"

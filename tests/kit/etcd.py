@@ -82,6 +82,10 @@ class EtcdNode:
     """Further options, for TLS."""
     peers: str = ""
     """The `--initial-cluster` of several nodes."""
+    host: str = HOST
+    """Where it is reached."""
+    network: str = ""
+    """The network namespace that it runs in; ours unless told."""
     _child: Child | None = None
 
     def __enter__(self) -> "EtcdNode":
@@ -94,12 +98,12 @@ class EtcdNode:
     @property
     def url(self) -> str:
         """Its endpoint."""
-        return f"http{'s' if self.tls else ''}://{HOST}:{self.port}"
+        return f"http{'s' if self.tls else ''}://{self.host}:{self.port}"
 
     @property
     def peer(self) -> str:
         """Its part of `--initial-cluster`."""
-        return f"{self.name}=http://{HOST}:{self.peer_port}"
+        return f"{self.name}=http://{self.host}:{self.peer_port}"
 
     def launch(self) -> None:
         """Run it; it may wait for its peers."""
@@ -118,7 +122,8 @@ class EtcdNode:
         env = {key: value for key, value in os.environ.items() if not key.startswith("ETCD_")}
         env |= {"ETCD_UNSUPPORTED_ARCH": "arm64"}
         log = self.data.with_name(f"{self.data.name}.log")
-        self._child = Child([str(program()), *words, *self.tls], log=log, env=env)
+        there = ["ip", "netns", "exec", self.network] if self.network else []
+        self._child = Child([*there, str(program()), *words, *self.tls], log=log, env=env)
 
     def start(self) -> None:
         """Run it and wait until it answers."""
@@ -147,7 +152,7 @@ class EtcdNode:
 
     def ask(self, path: str, body: dict[str, Any]) -> Any:
         """One call, without TLS. Raises: OSError, HTTPException, ValueError."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=ASK_WITHIN_S)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_WITHIN_S)
         try:
             connection.request("POST", path, json.dumps(body))
             answer = connection.getresponse()
@@ -161,6 +166,13 @@ class EtcdNode:
         """SIGSTOP: it takes connections and answers nothing."""
         assert self._child is not None
         os.kill(self._child.pid, signal.SIGSTOP)
+
+    def come_back(self) -> None:
+        """SIGCONT, or a start of one that was killed."""
+        if self._child is None:
+            self.start()
+        else:
+            os.kill(self._child.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9."""

@@ -105,14 +105,7 @@ class FailoverGroup:
 
     def record(self) -> dict[str, Any]:
         """What etcd has; empty: nothing, or it does not answer."""
-        body = {"key": base64.b64encode(KEY.encode()).decode()}
-        for node in self.etcd:
-            with suppress(OSError, ValueError):
-                rows = node.ask("/v3/kv/range", body).get("kvs", [])
-                if rows:
-                    found: dict[str, Any] = json.loads(base64.b64decode(rows[0]["value"]))
-                    return found
-        return {}
+        return record_in(self.etcd)
 
     def until_set(self, members: Iterable[int]) -> dict[str, Any]:
         """Wait until the sync set is this one."""
@@ -157,6 +150,18 @@ class FailoverGroup:
         except (Closed, OSError):
             return False
         return answer.code == SUCCESS
+
+
+def record_in(etcd: Iterable[EtcdNode]) -> dict[str, Any]:
+    """The record of the group, as any of these nodes has it; empty: none has one, or answers."""
+    body = {"key": base64.b64encode(KEY.encode()).decode()}
+    for node in etcd:
+        with suppress(OSError, ValueError):
+            rows = node.ask("/v3/kv/range", body).get("kvs", [])
+            if rows:
+                found: dict[str, Any] = json.loads(base64.b64decode(rows[0]["value"]))
+                return found
+    return {}
 
 
 class Ledger:

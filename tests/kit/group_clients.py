@@ -35,6 +35,7 @@ from tests.kit.reading import (
     read_topic,
 )
 from tests.kit.replicas import CREATE_TOPIC, SEND, SUCCESS, ha_status
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -187,7 +188,9 @@ class GroupConsumer(Reader):
         if master is None:
             return
         with self.connect(master) as connection:
-            while not self.over.is_set() and self._resume(connection, master):
+            while not self.over.is_set() and self._leads(master):
+                if not self._resume(connection, master):
+                    return
                 for _ in range(RESUME_AFTER):
                     if not self.read_on(connection, master):
                         self.over.wait(AGAIN_S)
@@ -291,7 +294,15 @@ def make_topic(address: str, groups: Iterable[str]) -> None:
 
 
 def read_everything(recorder: Recorder, members: Mapping[str, str]) -> None:
-    """What each member has in the end, when nobody sends and all of them have the same."""
+    """What each member has in the end, when nobody sends and all of them have the same log.
+
+    A slave shows the last messages once its master has told it that they are confirmed.
+    """
+    eventually(
+        lambda: len({_ends(address) for address in members.values()}) == 1,
+        within_s=WITHIN_S,
+        what="all members show the same queues",
+    )
     for member, address in members.items():
         name = f"end of {member}"
         with RawConnection(address) as connection:
@@ -301,6 +312,12 @@ def read_everything(recorder: Recorder, members: Mapping[str, str]) -> None:
                     recorder.note("read", name, queue, offset=one.queue_offset, message=text)
                 end = max_offset(connection, TOPIC, queue)
                 recorder.note("end", name, queue, offset=end)
+
+
+def _ends(address: str) -> tuple[int, ...]:
+    """The end of each queue."""
+    with RawConnection(address) as connection:
+        return tuple(max_offset(connection, TOPIC, queue) for queue in range(QUEUES))
 
 
 def longest_silence_s(events: Iterable[Event], since: float = 0.0) -> float:

@@ -251,19 +251,17 @@ def test_planted_anomalies_are_found(
         assert kind in {one.kind for one in anomalies(events)}, seed
 
 
-def test_a_young_commit_may_be_forgotten_and_an_older_one_may_not() -> None:
-    def told(asked_at: float) -> list[Anomaly]:
+def test_the_last_commits_may_be_forgotten_and_earlier_ones_may_not() -> None:
+    def told(found: int) -> list[Anomaly]:
         events = [
-            Event("commit", "g", 0, 4, at=0.0),
-            Event("committed", "g", 0, 4, at=0.1),
-            Event("commit", "g", 0, 9, at=4.0),
-            Event("committed", "g", 0, 9, at=4.1),
-            Event("found", "g", 0, 4, at=asked_at),
+            Event("commit", "g", 0, 9),
+            *(Event("committed", "g", 0, offset, at=float(offset)) for offset in range(1, 10)),
+            Event("found", "g", 0, found, at=100.0),
         ]
-        return anomalies(events, forgets_s=5.0)
+        return anomalies(events, forgets_s=3.0)
 
-    assert told(6.0) == []
-    assert [one.kind for one in told(9.2)] == ["going back"]
+    assert told(9) == told(6) == []
+    assert [one.kind for one in told(5)] == ["going back"]
 
 
 def test_what_was_read_once_is_not_lost_either() -> None:
