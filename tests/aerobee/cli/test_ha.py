@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from aerobee import Credentials, Message
 from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
 from aerobee.blocking import AdminClient, Producer
+from aerobee.cli.border import exit_code_of
 from aerobee.cli.ha import Member, objections, rows_of
+from aerobee.cli.main import run as run_line
 from aerobee.errors import BrokerError
-from tests.aerobee.cli.conftest import command, environment
+from tests.aerobee.cli.conftest import Done, command
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection, send_fields, topic_fields
@@ -110,16 +114,9 @@ def test_what_is_wrong_is_said_in_words(members: list[Member], problem: str) -> 
 
 
 def shown_by(pair: BrokerProcess, *more: str) -> tuple[int, list[dict[str, Any]]]:
-    done = subprocess.run(
-        command("ha", "status", "--json", *more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=environment(pair.namesrv_address),
-    )
-    assert done.returncode in (0, 1), done.stderr
-    return done.returncode, json.loads(done.stdout)
+    done = ended(pair, "status", "--json", *more)
+    assert done.code in (0, 1), done.err
+    return done.code, done.document
 
 
 @pytest.mark.service
@@ -166,15 +163,17 @@ def test_what_is_against_a_promotion_has_a_name() -> None:
     assert not dict(objections([dead, whole, further], address))
 
 
-def ended(pair: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("ha", *arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=environment(pair.namesrv_address),
-    )
+def ended(pair: BrokerProcess, *arguments: str) -> Done:
+    """How a command ended. In this process: pairs are asked many times until they are well."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in [name for name in os.environ if name.startswith("AEROBEE")]:
+            patch.delenv(name)
+        patch.setenv("NAMESRV_ADDR", pair.namesrv_address)
+        code = exit_code_of(run_line, ["ha", *arguments])
+    for stream in (out, err):
+        stream.seek(0)
+    return Done(code, out.read(), err.read())
 
 
 @pytest.mark.service
@@ -190,8 +189,8 @@ def test_the_two_exchange_their_roles_and_keep_them(tmp_path: Path) -> None:
             assert connection.call(CREATE_TOPIC, topic_fields("t", 1)).code == 0
         with BrokerProcess(data=tmp_path / "second", settings=theirs) as second:
             unknown = ended(first, "switch", "--to", "nowhere")
-            assert unknown.returncode == 2
-            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.stderr
+            assert unknown.code == 2
+            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.err
 
             def healthy() -> bool:
                 code, rows = shown_by(first)
@@ -200,9 +199,9 @@ def test_the_two_exchange_their_roles_and_keep_them(tmp_path: Path) -> None:
             for offset, to in enumerate((second, first, second)):
                 eventually(healthy, within_s=60, what="both follow")
                 looked = ended(first, "switch", "b", "--to", to.address, "--dry-run", "--json")
-                assert json.loads(looked.stdout)["switched"] is False, looked
+                assert looked.document["switched"] is False, looked
                 done = ended(first, "switch", "b", "--to", to.address, "--json")
-                assert json.loads(done.stdout)["epoch"] == offset + 1, done
+                assert done.document["epoch"] == offset + 1, done
                 with RawConnection(to.address) as connection:
                     sent = connection.call(SEND, send_fields("t", 0), b"x")
                     assert (sent.code, sent.ext["queueOffset"]) == (0, str(offset))
@@ -239,18 +238,18 @@ def test_a_slave_takes_the_place_of_a_lost_master_and_keeps_it(tmp_path: Path) -
 
             eventually(has_all, within_s=30, what="a copy")
             refused = ended(second, "promote", second.address)
-            assert refused.returncode == 1
-            assert "master-alive" in refused.stderr
+            assert refused.code == 1
+            assert "master-alive" in refused.err
             unknown = ended(second, "promote", "nowhere")
-            assert unknown.returncode == 2
-            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.stderr
+            assert unknown.code == 2
+            assert "no broker at nowhere: `aerobee ha status` shows them" in unknown.err
             first.kill()
             looked = ended(second, "promote", second.address, "--dry-run", "--json")
-            assert json.loads(looked.stdout)["promoted"] is False
+            assert looked.document["promoted"] is False
 
             def promoted() -> bool:
                 # The slave may not have noticed yet that its master is gone.
-                return ended(second, "promote", second.address).returncode == 0
+                return ended(second, "promote", second.address).code == 0
 
             eventually(promoted, within_s=30, what="a promotion")
             with RawConnection(second.address) as connection:
@@ -296,7 +295,7 @@ def test_a_lost_master_follows_the_next_one_and_gives_up_its_tail(tmp_path: Path
         first.kill()
         second.start()
         promoted = ended(second, "promote", second.address, "--json")
-        assert not promoted.returncode, promoted
+        assert not promoted.code, promoted
         send(second, b"new")
         first.settings = theirs | {"brokerId": 2, "haMasterAddress": f"{HOST}:{second.ports.ha}"}
         first.start()
@@ -307,21 +306,19 @@ def test_a_lost_master_follows_the_next_one_and_gives_up_its_tail(tmp_path: Path
 
         eventually(diverged, within_s=60, what="a slave that has diverged")
         looked = ended(first, *order, "--dry-run")
-        assert (looked.returncode, json.loads(looked.stdout)["cut_messages"]) == (1, 3), looked
-        assert "--cut" in looked.stderr
-        assert ended(first, *order).returncode == 1
-        assert ended(first, *order[:-2], first.address).returncode == 1
+        assert (looked.code, looked.document["cut_messages"]) == (1, 3), looked
+        assert "--cut" in looked.err
+        assert ended(first, *order).code == 1
+        assert ended(first, *order[:-2], first.address).code == 1
         made = ended(first, *order, "--cut", "--yes")
-        assert not made.returncode, made
-        assert "restart the broker" in made.stderr
-        kept = json.loads(made.stdout)["kept_in"]
+        assert not made.code, made
+        assert "restart the broker" in made.err
+        kept = made.document["kept_in"]
         first.kill()
         first.start()
         eventually(lambda: has(first, 3), within_s=60, what="the new history")
         tail = subprocess.run(
-            command(
-                "store", "dump", kept, "--behind", str(json.loads(made.stdout)["common_offset"])
-            ),
+            command("store", "dump", kept, "--behind", str(made.document["common_offset"])),
             capture_output=True,
             text=True,
             check=True,
