@@ -113,8 +113,8 @@ def topic() -> str:
     return f"cli-{next(_numbers)}"
 
 
-def consumed(run: Run, topic: str, *options: str) -> list[dict[str, object]]:
+def consumed(call: Call, topic: str, *options: str) -> list[dict[str, object]]:
     """What is in a topic now."""
-    done = run("consume", topic, "--no-follow", "--json", *options)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = call("consume", topic, "--no-follow", "--json", *options)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]

@@ -22,64 +22,66 @@ def broker(shared_broker: StartBroker) -> AnyBroker:
     return shared_broker(enablePropertyFilter=True)
 
 
-def test_messages_are_printed_with_place_tag_and_body(run: Run, topic: str) -> None:
-    run("produce", topic, "hello", "--tag", "A", "--queue", "1")
+def test_messages_are_printed_with_place_tag_and_body(run: Run, call: Call, topic: str) -> None:
+    call("produce", topic, "hello", "--tag", "A", "--queue", "1")
     done = run("consume", topic, "--max", "1")
     assert done.returncode == 0
     assert done.stdout.endswith("/1@0 [A] hello\n")
     assert done.stdout.startswith(f"{topic}/")
 
 
-def test_only_wanted_tags_are_printed(run: Run, topic: str) -> None:
+def test_only_wanted_tags_are_printed(call: Call, topic: str) -> None:
     for tag in "ABC":
-        run("produce", topic, tag, "--tag", tag)
-    assert {m["body"] for m in consumed(run, topic, "--tag", "A || C")} == {"A", "C"}
+        call("produce", topic, tag, "--tag", tag)
+    assert {m["body"] for m in consumed(call, topic, "--tag", "A || C")} == {"A", "C"}
 
 
-def test_reading_without_a_group_can_be_repeated(run: Run, topic: str) -> None:
-    run("produce", topic, "x", "--count", "10")
-    assert len(consumed(run, topic)) == 10
-    assert len(consumed(run, topic)) == 10
-    assert len(consumed(run, topic, "--from", "last")) == 0
-    assert len(consumed(run, topic, "--from", "2020-01-01")) == 10
+def test_reading_without_a_group_can_be_repeated(call: Call, topic: str) -> None:
+    call("produce", topic, "x", "--count", "10")
+    assert len(consumed(call, topic)) == 10
+    assert len(consumed(call, topic)) == 10
+    assert len(consumed(call, topic, "--from", "last")) == 0
+    assert len(consumed(call, topic, "--from", "2020-01-01")) == 10
 
 
-def test_a_group_goes_on_where_it_was(run: Run, topic: str) -> None:
-    run("produce", topic, "x", "--count", "10")
+def test_a_group_goes_on_where_it_was(call: Call, topic: str) -> None:
+    call("produce", topic, "x", "--count", "10")
     group = f"g-{topic}"
-    first = consumed(run, topic, "--group", group, "--max", "4")
-    second = consumed(run, topic, "--group", group)
+    first = consumed(call, topic, "--group", group, "--max", "4")
+    second = consumed(call, topic, "--group", group)
     places = {(m["queue_id"], m["queue_offset"]) for m in first + second}
     assert (len(first), len(second), len(places)) == (4, 6, 10)
-    assert consumed(run, topic, "--group", group) == []
+    assert consumed(call, topic, "--group", group) == []
 
 
 def test_following_prints_what_comes_until_ctrl_c(
-    start: Callable[..., Child], run: Run, topic: str
+    start: Callable[..., Child], call: Call, topic: str
 ) -> None:
-    run("produce", topic, "first")
+    call("produce", topic, "first")
     with start("consume", topic) as child:
         assert child.read_line(within_s=WITHIN_S).endswith("first")
-        run("produce", topic, "second")
+        call("produce", topic, "second")
         assert child.read_line(within_s=WITHIN_S).endswith("second")
         child.signal(signal.SIGINT)
         assert child.wait(within_s=WITHIN_S) == 0
         assert child.errors() == ""
 
 
-def test_sigterm_commits_as_ctrl_c_does(start: Callable[..., Child], run: Run, topic: str) -> None:
-    run("produce", topic, "x", "--queue", "0", "--count", "3")
+def test_sigterm_commits_as_ctrl_c_does(
+    start: Callable[..., Child], call: Call, topic: str
+) -> None:
+    call("produce", topic, "x", "--queue", "0", "--count", "3")
     group = f"g-{topic}"
     with start("consume", topic, "--group", group) as child:
         for _ in range(3):
             child.read_line(within_s=WITHIN_S)
         assert child.stop(within_s=WITHIN_S) == 0
-    left = consumed(run, topic, "--group", group)
+    left = consumed(call, topic, "--group", group)
     assert len(left) <= 1
 
 
-def test_a_reader_that_goes_away_is_no_error(run: Run, broker: AnyBroker, topic: str) -> None:
-    run("produce", topic, "--size", "1000", "--count", "500", "--batch", "100")
+def test_a_reader_that_goes_away_is_no_error(call: Call, broker: AnyBroker, topic: str) -> None:
+    call("produce", topic, "--size", "1000", "--count", "500", "--batch", "100")
     with subprocess.Popen(
         command("consume", topic),
         env=environment(broker.namesrv_address),
@@ -95,9 +97,9 @@ def test_a_reader_that_goes_away_is_no_error(run: Run, broker: AnyBroker, topic:
 
 
 def test_a_reader_that_goes_away_while_nothing_comes_ends_it(
-    run: Run, broker: AnyBroker, topic: str
+    call: Call, broker: AnyBroker, topic: str
 ) -> None:
-    run("produce", topic, "x")
+    call("produce", topic, "x")
     with subprocess.Popen(
         command("consume", topic), env=environment(broker.namesrv_address), stdout=subprocess.PIPE
     ) as child:
@@ -107,20 +109,20 @@ def test_a_reader_that_goes_away_while_nothing_comes_ends_it(
         assert child.wait(WITHIN_S) == 0
 
 
-def test_silence_ends_it_when_told(run: Run, topic: str) -> None:
-    run("produce", topic, "x")
-    done = run("consume", topic, "--timeout", "0.5")
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1
+def test_silence_ends_it_when_told(call: Call, topic: str) -> None:
+    call("produce", topic, "x")
+    done = call("consume", topic, "--timeout", "0.5")
+    assert done.code == 0
+    assert len(done.out.splitlines()) == 1
 
 
 def test_bodies_that_are_no_text_come_as_base64_and_unchanged_in_a_pipe(
-    run: Run, broker: AnyBroker, topic: str, tmp_path: Path
+    call: Call, broker: AnyBroker, topic: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "bytes"
     file.write_bytes(b"\xff\xfe\n")
-    run("produce", topic, "--file", str(file))
-    (message,) = consumed(run, topic)
+    call("produce", topic, "--file", str(file))
+    (message,) = consumed(call, topic)
     assert message["body_base64"] == "//4="
     pipe = subprocess.run(
         command("consume", topic, "--no-follow", "--format", "raw"),
@@ -132,16 +134,16 @@ def test_bodies_that_are_no_text_come_as_base64_and_unchanged_in_a_pipe(
     assert pipe.stdout == b"\xff\xfe"
 
 
-def test_a_topic_that_does_not_exist_is_an_error_without_a_group(run: Run) -> None:
-    done = run("consume", "never-made")
-    assert done.returncode == 1
-    assert "never-made" in done.stderr
+def test_a_topic_that_does_not_exist_is_an_error_without_a_group(call: Call) -> None:
+    done = call("consume", "never-made")
+    assert done.code == 1
+    assert "never-made" in done.err
 
 
-def test_a_place_that_is_none_is_exit_code_2(run: Run, topic: str) -> None:
-    done = run("consume", topic, "--from", "yesterday")
-    assert done.returncode == 2
-    assert "yesterday" in done.stderr
+def test_a_place_that_is_none_is_exit_code_2(call: Call, topic: str) -> None:
+    done = call("consume", topic, "--from", "yesterday")
+    assert done.code == 2
+    assert "yesterday" in done.err
 
 
 def test_formats_and_filters(call: Call, topic: str) -> None:

@@ -17,52 +17,54 @@ pytestmark = pytest.mark.service
 WITHIN_S = 30
 
 
-def test_a_message_is_stored_and_its_place_printed(run: Run, topic: str) -> None:
+def test_a_message_is_stored_and_its_place_printed(run: Run, call: Call, topic: str) -> None:
     done = run("produce", topic, "hello", "--tag", "A", "--key", "k1", "--key", "k2")
     assert (done.returncode, done.stderr) == (0, "")
     assert f" in {topic}/" in done.stdout
-    (message,) = consumed(run, topic)
+    (message,) = consumed(call, topic)
     assert message["body"] == "hello"
     assert (message["tag"], message["keys"]) == ("A", ["k1", "k2"])
     assert f"stored {message['message_id']} in" in done.stdout
 
 
-def test_json_says_the_same_to_programs(run: Run, topic: str) -> None:
-    done = run("produce", topic, "hello", "--json")
-    result = json.loads(done.stdout)
+def test_json_says_the_same_to_programs(call: Call, topic: str) -> None:
+    done = call("produce", topic, "hello", "--json")
+    result = json.loads(done.out)
     assert (result["topic"], result["queue_offset"], result["status"]) == (topic, 0, "OK")
 
 
-def test_many_messages_end_with_a_summary(run: Run, topic: str) -> None:
-    done = run("produce", topic, "--size", "100", "--count", "50", "--batch", "20")
-    assert done.returncode == 0
-    assert done.stdout.startswith("50 messages stored in ")
-    assert "\x1b" not in done.stderr
-    messages = consumed(run, topic)
+def test_many_messages_end_with_a_summary(call: Call, topic: str) -> None:
+    done = call("produce", topic, "--size", "100", "--count", "50", "--batch", "20")
+    assert done.code == 0
+    assert done.out.startswith("50 messages stored in ")
+    assert "\x1b" not in done.err
+    messages = consumed(call, topic)
     assert len(messages) == 50
     assert {len(str(message["body"])) for message in messages} == {100}
 
 
-def test_lines_of_a_file_and_of_stdin_become_messages(run: Run, topic: str, tmp_path: Path) -> None:
+def test_lines_of_a_file_and_of_stdin_become_messages(
+    call: Call, topic: str, tmp_path: Path
+) -> None:
     file = tmp_path / "lines"
     file.write_text("one\n\ntwo\r\nthree")
-    assert run("produce", topic, "--file", str(file)).returncode == 0
-    assert run("produce", topic, "--file", "-", given="four\n").returncode == 0
-    bodies = {message["body"] for message in consumed(run, topic)}
+    assert call("produce", topic, "--file", str(file)).code == 0
+    assert call("produce", topic, "--file", "-", given="four\n").code == 0
+    bodies = {message["body"] for message in consumed(call, topic)}
     assert bodies == {"one", "two", "three", "four"}
 
 
-def test_a_queue_may_be_chosen(run: Run, topic: str) -> None:
-    done = run("produce", topic, "x", "--count", "3", "--queue", "2", "--json")
-    assert {json.loads(line)["queue_id"] for line in done.stdout.splitlines()} == {2}
-    done = run("produce", topic, "x", "--queue", "99")
-    assert done.returncode == 2
-    assert "has queues 0 to 3, not 99" in done.stderr
+def test_a_queue_may_be_chosen(call: Call, topic: str) -> None:
+    done = call("produce", topic, "x", "--count", "3", "--queue", "2", "--json")
+    assert {json.loads(line)["queue_id"] for line in done.out.splitlines()} == {2}
+    done = call("produce", topic, "x", "--queue", "99")
+    assert done.code == 2
+    assert "has queues 0 to 3, not 99" in done.err
 
 
-def test_a_rate_spreads_messages_over_time(run: Run, topic: str) -> None:
-    done = run("produce", topic, "x", "--count", "6", "--rate", "10")
-    elapsed_s = float(done.stdout.split(" in ")[1].split(" s")[0])
+def test_a_rate_spreads_messages_over_time(call: Call, topic: str) -> None:
+    done = call("produce", topic, "x", "--count", "6", "--rate", "10")
+    elapsed_s = float(done.out.split(" in ")[1].split(" s")[0])
     assert elapsed_s >= 0.5
 
 
@@ -81,30 +83,30 @@ def test_a_rate_spreads_messages_over_time(run: Run, topic: str) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2(
-    run: Run, topic: str, arguments: tuple[str, ...], text: str
+    call: Call, topic: str, arguments: tuple[str, ...], text: str
 ) -> None:
-    done = run("produce", topic, *arguments)
-    assert done.returncode == 2
-    assert text in done.stderr
+    done = call("produce", topic, *arguments)
+    assert done.code == 2
+    assert text in done.err
 
 
-def test_what_can_never_be_sent_is_exit_code_2(run: Run) -> None:
-    done = run("produce", "no topic", "x")
-    assert done.returncode == 2
-    assert done.stderr.startswith("aerobee: topic 'no topic'")
-    assert len(done.stderr.splitlines()) == 1
+def test_what_can_never_be_sent_is_exit_code_2(call: Call) -> None:
+    done = call("produce", "no topic", "x")
+    assert done.code == 2
+    assert done.err.startswith("aerobee: topic 'no topic'")
+    assert len(done.err.splitlines()) == 1
 
 
-def test_nobody_there_is_exit_code_4_and_says_what_to_do(run: Run, topic: str) -> None:
-    done = run("produce", topic, "x", "-n", "127.0.0.1:1")
-    assert done.returncode == 4
-    assert "127.0.0.1:1" in done.stderr
-    assert "aerobee broker run" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_nobody_there_is_exit_code_4_and_says_what_to_do(call: Call, topic: str) -> None:
+    done = call("produce", topic, "x", "-n", "127.0.0.1:1")
+    assert done.code == 4
+    assert "127.0.0.1:1" in done.err
+    assert "aerobee broker run" in done.err
+    assert len(done.err.splitlines()) == 1
 
 
 def test_ctrl_c_ends_producing_with_what_was_sent(
-    start: Callable[..., Child], run: Run, topic: str
+    start: Callable[..., Child], call: Call, topic: str
 ) -> None:
     with start("produce", topic, "x", "--count", "100000", "--rate", "50", "--json") as child:
         child.read_line(within_s=WITHIN_S)
