@@ -486,6 +486,12 @@ class ReplicationStatus:
     """The number of the latest change of the master that it knows of; None of a Java broker."""
     shadow: bool = False
     """Whether it is a copy that no master counts."""
+    member: int | None = None
+    """Its number in a group that decides on its master by itself."""
+    sync_set: Sequence[int] = ()
+    """The members of that group that have every acknowledged message, as this one knows them."""
+    unclean_epoch: int = 0
+    """The last epoch of the group whose master was not one of them: messages were lost then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,11 @@ class Broker:
             feature.recovered(recovery)
         return recovery
 
+    def lacking(self) -> str | None:
+        """What sends lack to be answered with success, for the probes; None: nothing."""
+        lacking = None if self.failover is None else self.failover.trouble()
+        return lacking or self.replication.lacking()
+
     def scan(self) -> Iterator[None]:
         """Expire old entries in all features."""
         for feature in self.features:

@@ -178,7 +178,7 @@ class BrokerController(Server):
             serving=lambda: self.serving,
             stopping=self._why_not_ready,
             replication=self.broker.replication.trouble,
-            slaves=self.broker.replication.lacking,
+            slaves=self.broker.lacking,
             stats=core.stats,
             store=core.store,
             disk=core.disk,

@@ -114,6 +114,8 @@ CASES = {
     ),
     "AerobeeSlaveStopped": one("aerobee_replication_state", "1x60", f'{NODE},state="diverged"'),
     "AerobeeSlaveAlone": one("aerobee_replication_state", "1x60", f'{NODE},state="unreachable"'),
+    "AerobeeGroupWithoutMaster": one("aerobee_failover_master_known", "0x60"),
+    "AerobeeGroupOfFew": one("aerobee_failover_sync_set_members", "3x5 2x55"),
     "AerobeeTimersLate": one("rocketmq_timer_dequeue_latency_milliseconds", "60x60"),
     "AerobeeGroupFallsBehind": one("rocketmq_consumer_lag_latency_milliseconds", "600000x60", PAIR),
     "AerobeeGroupHasNoMembers": one("rocketmq_consumer_lag_messages", "7x60", PAIR),

@@ -29,6 +29,8 @@ STANDINGS = {
 
 
 MASTER_ALIVE, BEHIND, DIVERGED = "master-alive", "behind", "diverged"
+UNCLEAN = "unclean"
+"""The reason that an election in a group lets pass."""
 LOSSES = {
     MASTER_ALIVE: "two masters: what the old one acknowledges from now on is lost here",
     BEHIND: "what another member has and this one has not is lost",
@@ -168,6 +170,28 @@ def switch(
             "paused_s": made.paused_s,
         }
     )
+    return DONE
+
+
+@ha.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option(
+    "--unclean", is_flag=True, required=True, help="Accept that acknowledged messages are lost."
+)
+@yes_option
+@connection_options
+@output_options
+def elect(address: str, unclean: bool, yes: bool, connection: Connection, output: Output) -> int:
+    """Make the member at HOST:PORT the master of its group, though it may lack messages.
+
+    For a group with etcd none of whose sync set comes back: what only they had is lost. Nobody else
+    is the master then. The record says from then on that this was done.
+    """
+    with connection.admin() as admin:
+        if not yes:
+            confirm(f"make {address} the master? Acknowledged messages that it lacks are lost")
+        end = admin.promote(address, accepted=[UNCLEAN])
+    output.record({"address": address, "elected": True, "max_offset": end})
     return DONE
 
 
@@ -320,8 +344,16 @@ def row_of(
         "lag_bytes": lag,
         "lag_s": None if replica is None else replica.lag_s,
         "in_sync": (replica is not None and replica.in_sync) if slave else None,
+        "sync_set": in_set_of(status),
         "problem": problem_of(member, masters, replica) or None,
     }
+
+
+def in_set_of(status: ReplicationStatus | None) -> str | None:
+    """The members that a master waits for, in a group that decides by itself; else None."""
+    if status is None or status.member is None:
+        return None
+    return ",".join(map(str, status.sync_set)) or "none"
 
 
 def role_of(status: ReplicationStatus | None) -> str | None:
@@ -341,6 +373,8 @@ def problem_of(
     if status is None:
         return member.problem
     if status.is_master:
+        if status.unclean_epoch:
+            return f"epoch {status.unclean_epoch} began without the sync set: messages were lost"
         return "" if len(masters) < 2 else "the group has two masters"
     if status.state != FOLLOWS:
         return status.problem or status.state

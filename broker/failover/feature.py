@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.config.settings.failover import endpoint
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.failover.commands import GroupCommands
 from aerobee.broker.failover.etcd import Etcd
 from aerobee.broker.failover.etcd_calls import Keys
 from aerobee.broker.failover.member import Member
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.status import ha_address
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.bodies.statistics import GroupRecord
+from aerobee.remoting.wire.headers import admin as headers
 from aerobee.store.errors import StoreUnusable
 
 if TYPE_CHECKING:
@@ -53,6 +57,13 @@ class FailoverFeature(Feature):
             addresses=MasterAddress(core.address, ha_address(config)),
         )
         replication.known_master = self.member.master
+        commands = GroupCommands(core, self.member, connect)
+        self.routes = (
+            Route(headers.Follow, commands.follow, "admin"),
+            Route(headers.Promote, commands.promote, "admin"),
+            Route(headers.Switch, commands.switch, "admin"),
+        )
+        replication.status.record = self._record
         self.services = (self.member,)
 
     def recovered(self, recovery: Recovery) -> None:
@@ -62,6 +73,36 @@ class FailoverFeature(Feature):
         self.member.joined(membership)
         timeout_s = config.replication.slave_timeout_ms / 1000
         store.wait_for_group(membership.group, self.member.held, timeout_s)
+
+    def _record(self) -> GroupRecord | None:
+        """The record, as this member last heard of it."""
+        record = self.member.record
+        if record is None:
+            return None
+        return GroupRecord(
+            epoch=record.epoch,
+            master=record.master,
+            sync_set=list(record.sync_set),
+            set_epoch=record.set_epoch,
+            unclean_epoch=record.unclean_epoch,
+            held=self.member.sight is not None and self.member.sight.held,
+            member=self.member.id,
+            problem=self.member.problem,
+        )
+
+    def trouble(self) -> str | None:
+        """What is wrong with the group, as far as this member knows; None: nothing."""
+        member, record = self.member, self.member.record
+        if member.problem:
+            return f"etcd does not answer, so nobody can become the master: {member.problem}"
+        if member.sight is not None and not member.sight.held:
+            return f"nobody is the master of the group: {member.waits_because}"
+        if record is not None and record.unclean_epoch:
+            return (
+                f"epoch {record.unclean_epoch} began without the sync set: acknowledged messages"
+                " may be lost"
+            )
+        return None
 
     def begin_anew_by(self, begin_anew: Callable[[], None]) -> None:
         """What restarts this broker, once its log has to be cut."""

@@ -22,6 +22,7 @@ from aerobee.broker.failover.lease import Lease
 from aerobee.broker.failover.record import (
     RecordIllegal,
     elected,
+    elected_unclean,
     first_record,
     given_back,
     reached_at,
@@ -123,6 +124,10 @@ class Member:
         self._heir_since = (0, 0.0)
         """A version of the record that names an heir, and since when it is known."""
         self._leaving = False
+        self._unclean = False
+        """A person has asked for this master, whatever is lost."""
+        self._waiting = trio.CancelScope()
+        """Waits for news of the decider."""
         self._given_back = trio.Event()
         """The lease of this time was given back."""
         self._changing = trio.Lock()
@@ -172,14 +177,16 @@ class Member:
         wait_s = self._lease_s
         if known is not None and known.record is not None and known.record.heir:
             wait_s *= AGAIN
+        sight = None
         try:
-            sight = await self._decider.look(known, wait_s)
+            with trio.CancelScope() as self._waiting:
+                sight = await self._decider.look(known, wait_s)
         except UNSAID as error:
             if not self.problem:
                 log.warning("failover.decider_away", reason=str(error))
             self.problem = str(error) or type(error).__name__
             return None
-        if self.problem:
+        if self.problem and sight is not None:
             self.problem = ""
             log.info("failover.decider_back")
         return sight
@@ -202,6 +209,8 @@ class Member:
         """Why this member may not take the lease, in words; empty: it may."""
         membership, record = self.membership, sight.record
         assert membership is not None
+        if self._unclean:
+            return "the lease is held" if sight.held else ""
         damage = ""
         if membership.cut_at is not None:
             damage = f"the next start ends it at {membership.cut_at}"
@@ -249,6 +258,7 @@ class Member:
             await trio.sleep(self._lease_s * AGAIN)
             return
         lease.renewed(began)
+        self._unclean = False
         self._noted(taken)
         assert taken.record is not None
         log.warning(
@@ -274,11 +284,13 @@ class Member:
     def _record(self, record: Record | None, lease: str) -> Record:
         """The record with this member as the master."""
         least = self._config.min_in_sync_replicas
-        new = (
-            first_record(self.id, lease)
-            if record is None
-            else elected(record, self.id, lease, least)
-        )
+        if self._unclean:
+            assert self.membership is not None
+            new = elected_unclean(record, self.id, lease, self.membership.group.least)
+        elif record is None:
+            new = first_record(self.id, lease)
+        else:
+            new = elected(record, self.id, lease, least)
         return reached_at(new, self._addresses.address, self._addresses.ha_address)
 
     @property
@@ -450,6 +462,41 @@ class Member:
             self._names.become_slave(self.id)
         if not core.role.follows.is_on:
             core.role.follow_again()
+
+    # ── By people ──
+
+    @property
+    def record(self) -> Record | None:
+        """The decider's record, as it was last heard of."""
+        return None if self.sight is None else self.sight.record
+
+    @property
+    def known_epoch(self) -> int:
+        """That of the record; 0 without one."""
+        return 0 if self.record is None else self.record.epoch
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member is the master, for its slaves at least."""
+        return self.leadership is not None
+
+    def against_unclean(self) -> str:
+        """Why this member may not be made the master whatever is lost, in words; empty: it may."""
+        assert self.membership is not None
+        if self.leads:
+            return "this broker is the master"
+        if self.sight is None or self.problem:
+            return f"etcd does not answer: {self.problem}"
+        if self.sight.held:
+            return f"member {self.record.master if self.record else 0} is the master"
+        if self.membership.cut_at is not None:
+            return "the next start cuts its log: restart it first"
+        return ""
+
+    def elect_unclean(self) -> None:
+        """Take the lease as soon as nobody has it, whatever is lost."""
+        self._unclean = True
+        self._waiting.cancel()
 
     # ── Planned ──
 

@@ -89,9 +89,21 @@ def elected(record: Record, master: int, lease: str, least: int) -> Record:
     return _next(record, master, members, lease, record.unclean_epoch)
 
 
-def elected_unclean(record: Record, master: int, lease: str) -> Record:
-    """A person has made any member the master: what only the sync set had is lost."""
-    return _next(record, master, (master,), lease, record.epoch + 1)
+def elected_unclean(record: Record | None, master: int, lease: str, known: int = 0) -> Record:
+    """A person has made any member the master: what only the sync set had is lost.
+
+    Its epoch is above `known` as well, which the member has seen, where the decider has lost it.
+    """
+    epoch = max(known, 0 if record is None else record.epoch) + 1
+    set_epoch = max(epoch, 0 if record is None else record.set_epoch + 1)
+    return Record(
+        epoch=epoch,
+        master=master,
+        sync_set=(master,),
+        set_epoch=set_epoch,
+        lease=lease,
+        unclean_epoch=epoch,
+    )
 
 
 def _next(

@@ -56,6 +56,7 @@ class MetricsFeature(Feature):
             timers=timers,
             slaves=copies.slave_figures,
             slave_state=copies.slave_state,
+            group_record=copies.group_record,
             limits=limits,
         )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.metric import Metric
     from aerobee.broker.process.host import Build
     from aerobee.remoting.stats import RemotingStats
+    from aerobee.remoting.wire.bodies.statistics import GroupRecord
     from aerobee.store.files.machine import Space
     from aerobee.store.stats import StoreStats
 
@@ -155,6 +156,10 @@ class ReplicationFigures(Protocol):
         """How this slave stands to its master; empty of a master."""
         ...
 
+    def group_record(self) -> GroupRecord | None:
+        """What a member knows of its group; None of any other broker."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSources:
@@ -204,6 +209,8 @@ class Sources(ServerSources):
     """The slaves by their addresses."""
     slave_state: Callable[[], str]
     """How this slave stands to its master; empty of a master."""
+    group_record: Callable[[], GroupRecord | None]
+    """What a member knows of its group; None of any other broker."""
     read_backlog: Callable[[], Awaitable[Backlog]]
     """It takes a while, and others run meanwhile."""
     backlog: Backlog = field(default_factory=Backlog)

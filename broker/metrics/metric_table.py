@@ -21,6 +21,7 @@ from aerobee.broker.metrics.readings import (
     lag,
     limits,
     limits_used,
+    of_group,
     of_store,
     of_timers,
     per_group,
@@ -339,6 +340,34 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         "Of a slave, 1 for how it stands to its master: searching, unreachable, following, stuck or"
         " diverged.",
         slave_states,
+    ),
+    Metric(
+        "aerobee_failover_epoch",
+        "gauge",
+        (),
+        "Of a member of a group: how often the master has changed.",
+        of_group(lambda record: record.epoch),
+    ),
+    Metric(
+        "aerobee_failover_leads",
+        "gauge",
+        (),
+        "Of a member: 1 while it is the master, else 0.",
+        of_group(lambda record: record.held and record.master == record.member),
+    ),
+    Metric(
+        "aerobee_failover_master_known",
+        "gauge",
+        (),
+        "Of a member: 1 while etcd answers and some member has the lease, else 0.",
+        of_group(lambda record: record.held and not record.problem),
+    ),
+    Metric(
+        "aerobee_failover_sync_set_members",
+        "gauge",
+        (),
+        "Of a member: how many members have every acknowledged message.",
+        of_group(lambda record: len(record.sync_set)),
     ),
     Metric(
         "rocketmq_storage_message_reserve_time_milliseconds",

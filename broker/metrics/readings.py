@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.figures import PoolFigures, SlaveFigures, Sources, TimerFigures
     from aerobee.broker.metrics.metric import Reading
+    from aerobee.remoting.wire.bodies.statistics import GroupRecord
 
 REQUEST_CODES: Final = {int(code): code.name.lower() for code in RequestCode}
 RESPONSE_CODES: Final = {int(code): code.name.lower() for code in ResponseCode}
@@ -320,6 +321,17 @@ def per_slave(read: Callable[[SlaveFigures], float]) -> Callable[[Sources], Iter
             yield (host,), read(slave)
 
     return read_each
+
+
+def of_group(read: Callable[[GroupRecord], float]) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure of a member's group; nothing of any other broker."""
+
+    def read_it(sources: Sources) -> Iterator[Reading]:
+        record = sources.group_record()
+        if record is not None:
+            yield (), float(read(record))
+
+    return read_it
 
 
 SLAVE_STATES: Final = ("searching", "unreachable", "following", "stuck", "diverged")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.limits import LimitUses
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.remoting.wire.bodies.statistics import GroupRecord
 
 CONSUME_MODES: Final = {
     "CONSUME_ACTIVELY": "pull",
@@ -50,6 +51,7 @@ def make_sources(
     timers: TimerFigures | None,
     slaves: Callable[[], Mapping[str, SlaveFigures]],
     slave_state: Callable[[], str],
+    group_record: Callable[[], GroupRecord | None],
     limits: LimitUses,
 ) -> Sources:
     """The sources of the metrics."""
@@ -82,6 +84,7 @@ def make_sources(
         timers=timers,
         slaves=slaves,
         slave_state=slave_state,
+        group_record=group_record,
         read_backlog=backlog_reader(core, lags),
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,

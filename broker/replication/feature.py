@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aerobee.broker.replication.master_calls import Connect
     from aerobee.broker.replication.master_tables import Copies
     from aerobee.broker.replication.slaves_view import SlaveFigures
+    from aerobee.remoting.wire.bodies.statistics import GroupRecord
     from aerobee.store.results import Recovery
 
 
@@ -167,6 +168,10 @@ class ReplicationFeature(Feature):
         if self.following is None or not self._core.role.is_slave:
             return ""
         return str(self.following.state)
+
+    def group_record(self) -> GroupRecord | None:
+        """What a member knows of its group; None of any other broker."""
+        return self.status.record()
 
     def told(self) -> str:
         """How this broker stands, in a few words; empty of one that has nothing to do with slaves.

@@ -15,11 +15,14 @@ from aerobee.remoting.wire.bodies.statistics import (
 from aerobee.remoting.wire.headers import admin as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.core.core import Core
     from aerobee.broker.replication.following import Following
     from aerobee.broker.replication.slaves_view import SlavesView
     from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.wire.bodies.statistics import GroupRecord
     from aerobee.remoting.wire.command import Command
 
 
@@ -41,6 +44,8 @@ class StatusProcessor:
         self._now = slaves.now
         self.following: Following | None = None
         """Of a slave: what follows its master."""
+        self.record: Callable[[], GroupRecord | None] = _no_record
+        """Of a member of a group: what the decider has."""
         self.start_offset = 0
         """The end of the log at the start of this broker."""
 
@@ -72,6 +77,7 @@ class StatusProcessor:
             epoch=self._role.epoch,
             broker_id=self._role.number,
             ha_address=ha_address(self._config),
+            record=self.record(),
         )
         return Answer(body=status.to_bytes())
 
@@ -96,6 +102,7 @@ class StatusProcessor:
             broker_id=self._role.number,
             ha_address=ha_address(self._config),
             shadow=self._config.replication.shadow,
+            record=self.record(),
         )
 
     def exchange(
@@ -122,3 +129,8 @@ class StatusProcessor:
     ) -> Answer:
         """RESET_MASTER_FLUSH_OFFSET: a master has nothing to reset, and says yes as Java's does."""
         return Answer()
+
+
+def _no_record() -> GroupRecord | None:
+    """Of a broker whose master is named by people."""
+    return None

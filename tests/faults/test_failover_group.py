@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aerobee import blocking
+from aerobee.errors import AerobeeError, BrokerError
 from tests.kit.etcd import EtcdNode
 from tests.kit.failover_group import FailoverGroup, Ledger
 from tests.kit.replicas import SUCCESS
@@ -104,3 +106,50 @@ def test_without_etcd_nothing_is_acknowledged_and_it_comes_back_alone(tmp_path: 
         ledger.send(8, "after")
         group.until_complete()
         ledger.expect_everywhere()
+
+
+def test_people_switch_the_master_and_elect_one_whatever_is_lost(tmp_path: Path) -> None:
+    with running(tmp_path) as group, blocking.AdminClient(group.names.address) as admin:
+        ledger = Ledger(group)
+        first = ledger.send(8, "before")
+        second, third = (member for member in group.members if member != first)
+        addresses = {number: member.address for number, member in group.members.items()}
+        with pytest.raises(BrokerError, match="it is the master"):
+            admin.switch(addresses[first], addresses[first])
+        with pytest.raises(BrokerError, match="ask that one"):
+            admin.switch(addresses[second], addresses[third])
+        made = admin.switch(addresses[first], addresses[second])
+        assert made.epoch > 1
+        ledger.send(8, "switched")
+        group.until_complete()
+        ledger.expect_everywhere()
+        status = admin.replication_status(addresses[second])
+        assert (status.member, tuple(status.sync_set)) == (second, (1, 2, 3))
+        with pytest.raises(BrokerError, match="etcd says who is the master"):
+            admin.promote(addresses[third])
+        # The third one misses what the other two acknowledge, and these are lost.
+        group.members[third].kill()
+        group.until_set([first, second])
+        ledger.send(4, "lost")
+        group.members[first].kill()
+        group.members[second].kill()
+        group.members[third].start()
+        eventually(
+            lambda: elected(admin, addresses[third]),
+            within_s=WITHIN_S,
+            what="the lease of the dead is over",
+        )
+        assert group.record()["uncleanEpoch"] == group.record()["epoch"]
+        group.members[second].start()
+        group.until_set([second, third])
+        # What was lost is kept where it was cut.
+        assert list((group.members[second].data / "cut").iterdir())
+        Ledger(group).send(4, "again")
+
+
+def elected(admin: blocking.AdminClient, address: str) -> bool:
+    try:
+        admin.promote(address, accepted=["unclean"])
+    except AerobeeError:
+        return False
+    return True

@@ -146,6 +146,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "reset",
         ),
         "core": ("lists",),
+        "failover": ("commands",),
         "grpc": (
             "caller",
             "clients",

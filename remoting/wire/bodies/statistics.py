@@ -179,6 +179,22 @@ class HAConnectionInfo(msgspec.Struct, rename="camel", kw_only=True):
     """Ours: silent, follows, ahead or deleted; empty from a Java master."""
 
 
+class GroupRecord(msgspec.Struct, rename="camel", kw_only=True):
+    """Ours: who is the master of a group, as one of its members last heard of it."""
+
+    epoch: int
+    master: int
+    sync_set: list[int]
+    set_epoch: int
+    unclean_epoch: int = 0
+    held: bool = False
+    """Whether some member's lease lasts."""
+    member: int = 0
+    """The member that says so."""
+    problem: str = ""
+    """Why the decider does not answer; empty: it does."""
+
+
 class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     """Body of GET_BROKER_HA_STATUS; the connections are those of slaves."""
 
@@ -195,3 +211,5 @@ class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     """Ours: a copy that no master counts."""
     ha_address: str = ""
     """Ours: where the log of this broker is copied, once it is the master."""
+    record: GroupRecord | None = None
+    """Ours: of a member of a group that decides on its master by itself."""

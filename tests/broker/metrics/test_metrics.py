@@ -18,6 +18,7 @@ from aerobee.broker.replication.following import State
 from aerobee.remoting.latency import SUCCESS_RESULT
 from aerobee.remoting.stats import RemotingStats
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.statistics import GroupRecord
 from aerobee.store.files.machine import Space
 from aerobee.store.stats import Durations, StoreStats
 from tests.broker.peers import HandClock
@@ -30,6 +31,7 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 COMMON = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
 SCOPE = {"otel_scope_name": "broker-meter"}
+RECORD = GroupRecord(epoch=2, master=1, sync_set=[1, 2], set_epoch=3, held=True, member=1)
 DISK = {"storage_type": "local", "storage_medium": "disk"}
 
 
@@ -93,6 +95,7 @@ def make_sources() -> Sources:
         half_messages=list,
         slaves=dict,
         slave_state=str,
+        group_record=lambda: None,
         space=lambda: Space(2**41, 2**40, 2**39),
         refuses_puts=lambda: True,
         read_backlog=nothing_stored,
@@ -348,6 +351,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         backlog=Backlog([GroupLag("g", "orders", is_retry=False)], earliest_ms=2_000),
         slaves=lambda: {"10.0.0.2": OneSlave()},
         slave_state=lambda: "stuck",
+        group_record=lambda: RECORD,
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
@@ -534,3 +538,20 @@ def test_a_slave_shows_its_state_and_a_master_has_none(sources: Sources) -> None
     }
     assert shown == {str(state): float(state is State.STUCK) for state in State}
     assert not any(name == "aerobee_replication_state" for name, _ in scrape(sources))
+
+
+def test_a_member_shows_its_group_and_others_show_none(sources: Sources) -> None:
+    def shown(record: GroupRecord | None) -> dict[str, float]:
+        figures = scrape(replace(sources, group_record=lambda: record))
+        return {
+            name.removeprefix("aerobee_failover_"): value
+            for (name, _), value in figures.items()
+            if name.startswith("aerobee_failover_")
+        }
+
+    assert shown(None) == {}
+    assert shown(RECORD) == {"epoch": 2, "leads": 1, "master_known": 1, "sync_set_members": 2}
+    away = GroupRecord(
+        epoch=2, master=1, sync_set=[1], set_epoch=3, held=True, member=2, problem="no answer"
+    )
+    assert shown(away) == {"epoch": 2, "leads": 0, "master_known": 0, "sync_set_members": 1}

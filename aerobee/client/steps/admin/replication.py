@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aerobee.admin import NewMaster, ReplicaInfo, ReplicationStatus, RoleSwitch
 from aerobee.client.steps.admin.brokers import ask, one_broker
@@ -61,6 +61,7 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
             max_offset=told.master_commit_log_max_offset,
             replicas=replicas,
             epoch=told.epoch if told.epoch >= 0 else None,
+            **group_of(told),
         )
     # A slave's answer has no end of its log in RocketMQ.
     answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
@@ -76,7 +77,20 @@ def replication_status(routes: Routes, broker: str | None = None) -> Steps[Repli
         problem=problem_of(client),
         epoch=told.epoch if told.epoch >= 0 else None,
         shadow=told.shadow,
+        **group_of(told),
     )
+
+
+def group_of(told: HARuntimeInfo) -> dict[str, Any]:
+    """What a member says of its group; nothing of any other broker."""
+    record = told.record
+    if record is None:
+        return {}
+    return {
+        "member": record.member,
+        "sync_set": tuple(record.sync_set),
+        "unclean_epoch": record.unclean_epoch,
+    }
 
 
 def problem_of(client: HAClientRuntimeInfo) -> str:
@@ -89,7 +103,8 @@ def problem_of(client: HAClientRuntimeInfo) -> str:
 def promote(routes: Routes, broker: str, *, accepted: Iterable[str] = ()) -> Steps[int]:
     """Make a slave the master of its group; returns the end of its log at that moment.
 
-    `accepted`: reasons against it to let pass: master-alive, behind, diverged. The settings of the
+    `accepted`: reasons against it to let pass: master-alive, behind, diverged; in a group that
+    decides on its master by itself only `unclean`, for a sync set that is lost. The settings of the
     slave stay as they are: it remembers its role. Needs a slave that is an Aerobee broker.
     Raises: BrokerNotFoundError, BrokerError with the reason it refuses, TransportError.
     """
