@@ -490,6 +490,11 @@ class MessageStore:
         return self.commit_log.flushed if self._log_flush.groups else self.commit_log.max_offset
 
     @property
+    def waits_for_group(self) -> bool:
+        """Whether senders wait for what a group holds."""
+        return self._confirming is not None
+
+    @property
     def shows_confirmed(self) -> bool:
         """Whether all that consumers could see here is confirmed by the group."""
         group = self._confirming

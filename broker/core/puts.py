@@ -147,19 +147,23 @@ class Puts:
     async def durable(self, *, background: bool = True) -> None:
         """Wait until everything put so far is on disk; no client does, unless not in `background`.
 
-        Raises: OSError when the sync failed.
+        What a client waits for all of a group's sync set has then. Raises: OSError when that
+        failed.
         """
         done = trio.Event()
         on_disk = True
 
         def reached(durable: bool) -> None:
             nonlocal on_disk
-            on_disk = durable
+            on_disk = bool(durable)
             done.set()
 
         end = self._store.commit_log.max_offset
-        self._store.when_on_disk(end, reached, background=background)
+        if not background and self._store.waits_for_group:
+            self._store.when_durable(end, reached)
+        else:
+            self._store.when_on_disk(end, reached, background=background)
         self._store.dispatch()
         await done.wait()
         if not on_disk:
-            raise OSError("the log did not reach the disk in time")
+            raise OSError("the log did not reach the disk, or the sync set, in time")

@@ -57,7 +57,7 @@ class FailoverFeature(Feature):
             addresses=MasterAddress(core.address, ha_address(config)),
         )
         replication.known_master = self.member.master
-        commands = GroupCommands(core, self.member, connect)
+        commands = self.commands = GroupCommands(core, self.member, connect)
         self.routes = (
             Route(headers.Follow, commands.follow, "admin"),
             Route(headers.Promote, commands.promote, "admin"),

@@ -30,6 +30,7 @@ from aerobee.broker.failover.record import (
 )
 from aerobee.broker.failover.sync_set import NOTHING
 from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
+from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -66,6 +67,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 class Names(Protocol):
     """The part of the registration at name servers that knows the role."""
+
+    fenced: Callable[[], bool]
 
     def become_master(self) -> None: ...
     def become_slave(self, broker_id: int) -> None: ...
@@ -132,6 +135,7 @@ class Member:
         """The lease of this time was given back."""
         self._changing = trio.Lock()
         """One change of the record at a time."""
+        names.fenced = self.fenced
         following.may_follow = self.may_follow
         following.unknown = "nobody is the master of the group"
         following.again_s = self._lease_s * AGAIN
@@ -140,6 +144,10 @@ class Member:
         """The end of what may be acknowledged at this moment; −1: nothing may. Hot."""
         leadership = self.leadership
         return NOTHING if leadership is None else leadership.held()
+
+    def fenced(self) -> bool:
+        """Whether this member may be the master no more, whether it has noticed or not."""
+        return not self._lease.may_answer(self._core.clock.monotonic())
 
     def joined(self, membership: Membership) -> None:
         """The store is loaded, and a member."""
@@ -395,6 +403,10 @@ class Member:
         late_s = self._config.ha_max_time_slave_not_catchup_ms / 1000
         while True:
             await trio.sleep(late_s / LOOKS)
+            if self._store.flags.has(Flag.NOT_WRITEABLE):
+                self._lease.end()
+                await self._changed(given_back)
+                raise LeadOver(f"its disk has failed: {self._store.flags.fault}")
             wanted = sync.change(clock.monotonic(), late_s, leadership.ready())
             if wanted is None:
                 continue
@@ -435,6 +447,9 @@ class Member:
     def _after_refusal(self, seen: Sight, record: Record) -> Record:
         """The record that is there in place of the wanted one. Raises: LeadOver."""
         there = seen.record
+        if there == record:
+            self._noted(seen)
+            return record
         if there is None or there.epoch != record.epoch or not seen.held:
             raise LeadOver("the decider has another record, or the lease is over")
         self._noted(seen)

@@ -97,6 +97,9 @@ class Registration:
         self.links = [Link(self, address) for address in name_servers]
         self.leaving = False
         self.lame = False
+        self.fenced: Callable[[], bool] = lambda: False
+        """Whether this broker may be the master no more, though it has not noticed: then it does
+        not register as one."""
 
     @property
     def is_slave(self) -> bool:
@@ -272,6 +275,8 @@ class Link:
     async def register(self, server: NameServer, changed: Iterable[str] | None) -> None:
         """Register the whole table, or some topics. Raises: Rejected, RemotingError."""
         table = self.registrar.topics.configs
+        if not self.registrar.is_slave and self.registrar.fenced():
+            return
         if changed is None:
             if not await self.wants_all(server):
                 return

@@ -76,7 +76,8 @@ class SendBack:
         self._random_queue = random_queue
         # For the disk only, as in RocketMQ: a client that is told of a late slave would send the
         # message once more, and each of the two would be retried.
-        self._waits_for_disk = core.config.store.sync_flush
+        # A consumer goes on behind a message that it has sent back.
+        self._waits_for_disk = core.config.store.sync_flush or core.config.failover.is_on
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Caller

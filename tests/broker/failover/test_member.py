@@ -1,0 +1,279 @@
+"""One member with a decider in memory: it leads, is fenced, steps down, and is named by people."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from aerobee.broker.config.settings.failover import FailoverConfig
+from aerobee.broker.config.settings.replication import ReplicationConfig
+from aerobee.broker.core.role import OnShift
+from aerobee.broker.errors import Refusal
+from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
+from aerobee.broker.failover.record import Record
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import Promote, Switch
+from aerobee.store.flags import Flag
+from tests.broker.desk import open_desk, said
+from tests.broker.replication.pairs import SLAVE, until_true
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from tests.broker.desk import Desk
+
+pytestmark = pytest.mark.trio
+
+LEASE_S = 2
+NOBODY: Any = None
+BUSY, NOT_AVAILABLE = int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+class MemoryDecider:
+    """One record and one holder; a lease ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+        self.version = 0
+        self.holder = ""
+        self.leases = 0
+        self.silent = False
+        self.loses_answers = 0
+        """So many changes are made, and their answers are lost."""
+        self.asked: list[Record] = []
+        self._news = trio.Event()
+
+    def end_lease(self) -> None:
+        self.holder = ""
+        self.tell()
+
+    def tell(self) -> None:
+        self.version += 1
+        news, self._news = self._news, trio.Event()
+        news.set()
+
+    def sight(self) -> Sight:
+        return Sight(self.record, self.version, bool(self.holder), self.version)
+
+    async def heard(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.silent:
+            raise DeciderSilent("it is away")
+
+    async def look(self, known: Sight | None, wait_s: float) -> Sight:
+        await self.heard()
+        if known is not None and known.moment == self.version:
+            with trio.move_on_after(wait_s):
+                await self._news.wait()
+        await self.heard()
+        return self.sight()
+
+    async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
+        await self.heard()
+        if self.holder or sight.version != self.version:
+            raise ChangeRefused("another one has it")
+        self.leases += 1
+        self.holder = f"lease {self.leases}"
+        self.record = record_for(self.holder)
+        self.tell()
+        return self.sight()
+
+    async def renew(self, lease: str) -> bool:
+        await self.heard()
+        return lease == self.holder
+
+    async def change(self, sight: Sight, record: Record, lease: str) -> Sight:
+        self.asked.append(record)
+        await self.heard()
+        if lease != self.holder or sight.version != self.version:
+            raise ChangeRefused("it is another one")
+        self.record = record
+        if not record.lease:
+            self.holder = ""
+        self.tell()
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise DeciderSilent("the answer is lost")
+        return self.sight()
+
+
+class Names:
+    """What the name servers are told."""
+
+    def __init__(self) -> None:
+        self.fenced: Callable[[], bool] = lambda: False
+        self.told: list[int] = []
+
+    def become_master(self) -> None:
+        self.told.append(0)
+
+    def become_slave(self, broker_id: int) -> None:
+        self.told.append(broker_id)
+
+
+class Alone:
+    """A member that runs; its group may have others, which do not."""
+
+    def __init__(self, desk: Desk) -> None:
+        failover = desk.broker.failover
+        assert failover is not None
+        self.desk = desk
+        self.decider = MemoryDecider()
+        self.names = Names()
+        self.member, self.commands = failover.member, failover.commands
+        self.member._decider = self.decider
+        self.member._names = self.names
+        desk.topic()
+
+    async def until_leads(self) -> None:
+        await until_true(lambda: not self.desk.broker.core.role.is_slave)
+
+    async def until_follows(self) -> None:
+        await until_true(
+            lambda: (
+                self.desk.broker.core.role.is_slave and not self.desk.broker.core.role.works.is_on
+            )
+        )
+
+
+@asynccontextmanager
+async def alone(root: Path, *, least: int = 1, members: str = "1;2") -> AsyncIterator[Alone]:
+    group = FailoverConfig(
+        etcd_endpoints="http://127.0.0.1:1",
+        failover_members=members,
+        failover_lease_s=LEASE_S,
+        min_in_sync_replicas=least,
+    )
+    peers = ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1)
+    async with open_desk(root, failover=group, replication=peers, **SLAVE) as desk:
+        one = Alone(desk)
+        role = desk.broker.core.role
+        async with trio.open_nursery() as nursery:
+            await nursery.start(OnShift(role.follows, []).run)
+            await nursery.start(OnShift(role.works, []).run)
+            await nursery.start(one.member.run)
+            yield one
+            nursery.cancel_scope.cancel()
+
+
+async def test_the_founder_leads_and_is_the_master_at_the_name_servers(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+        assert one.names.told == [0]
+        record = one.decider.record
+        assert record is not None
+        assert (record.epoch, record.master, record.sync_set) == (1, 1, (1,))
+        assert record.address == one.desk.address
+
+
+async def test_too_few_members_serve_nobody(tmp_path: Path) -> None:
+    async with alone(tmp_path, least=2) as one:
+        await until_true(lambda: one.member.leads)
+        assert one.desk.broker.core.role.is_slave
+        assert (await one.desk.send()).code == BUSY
+
+
+async def test_without_renewals_nothing_is_acknowledged(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        one.decider.silent = True
+        await one.until_follows()
+        assert (await one.desk.send()).code == BUSY
+        assert one.names.told == [0, 1]
+        assert one.member.fenced()
+        # etcd is back, and its lease has ended meanwhile.
+        one.decider.silent = False
+        one.decider.end_lease()
+        await one.until_leads()
+        assert (await one.desk.send()).code == 0
+        assert one.decider.record is not None
+        assert one.decider.record.epoch == 2
+
+
+async def test_a_send_that_waits_is_told_that_the_lease_is_over(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        leadership = one.member.leadership
+        assert leadership is not None
+        leadership.sync.reported(2, 0, one.desk.clock.monotonic())
+        leadership.sync.propose(frozenset({1, 2}))
+        answers: list[Any] = []
+
+        async def send() -> None:
+            answers.append(await one.desk.send())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await until_true(lambda: bool(one.desk.store.replicas.senders))
+            one.decider.end_lease()
+        (answer,) = answers
+        assert answer.code == NOT_AVAILABLE
+        assert "may be the master of its group no more" in str(answer.remark)
+
+
+async def test_a_change_whose_answer_is_lost_is_asked_for_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        one.decider.loses_answers = 1
+        await one.member.give_back(heir=2)
+        assert len(one.decider.asked) == 2
+        assert one.decider.asked[0] == one.decider.asked[1]
+        assert one.decider.record is not None
+        assert (one.decider.record.lease, one.decider.record.heir) == ("", 2)
+        await one.until_follows()
+        await until_true(lambda: "member 2 is to be the master" in one.member.waits_because)
+        # The heir does not come: after a lease's time any other may.
+        await one.until_leads()
+        assert one.decider.record.epoch == 2
+
+
+async def test_a_master_whose_disk_has_failed_gives_its_lease_back(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        one.desk.store.flags.set(Flag.NOT_WRITEABLE, "a sync failed")
+        await one.until_follows()
+        assert not one.decider.holder
+        await until_true(lambda: "a sync failed" in one.member.waits_because)
+        one.desk.store.flags.clear(Flag.NOT_WRITEABLE)
+
+
+async def test_a_member_outside_of_the_sync_set_is_elected_by_name_only(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        with pytest.raises(Refusal, match="etcd says who is the master"):
+            await promote(one, None)
+        with pytest.raises(Refusal, match="this broker is the master"):
+            await promote(one, "unclean")
+        assert one.decider.record is not None
+        taken = Record(epoch=5, master=2, sync_set=(2,), set_epoch=9)
+        one.decider.record, one.decider.holder = taken, "another"
+        one.decider.tell()
+        await one.until_follows()
+        await until_true(lambda: one.member.known_epoch == 5)
+        with pytest.raises(Refusal, match="member 2 is the master"):
+            await promote(one, "unclean")
+        one.decider.end_lease()
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        assert said(await promote(one, "unclean"))["epoch"] == "6"
+        await one.until_leads()
+        record = one.decider.record
+        assert (record.epoch, record.sync_set, record.unclean_epoch) == (6, (1,), 6)
+
+
+async def test_only_a_master_switches(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        one.decider.silent = True
+        await one.until_follows()
+        header = Switch(to="127.0.0.1:1")
+        with pytest.raises(Refusal, match="ask that one"):
+            await one.commands.switch(header, NOBODY, NOBODY)
+
+
+async def promote(one: Alone, accepted: str | None) -> Any:
+    return await one.commands.promote(Promote(accepted=accepted), NOBODY, NOBODY)
