@@ -12,6 +12,7 @@ from aerobee.broker.config.conflicts import contradictions, oddities
 from aerobee.broker.config.members import member_objections
 from aerobee.broker.config.schema import SCHEMA, canon
 from aerobee.broker.config.settings.broker import BrokerRole
+from aerobee.broker.config.settings.failover import member_ids
 from aerobee.broker.config.settings.metrics import MetricsExporterType, labels_of
 from aerobee.broker.config.values import AUTO, BROKERS_MAX
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
@@ -221,7 +222,7 @@ def slave_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """What a member of a group lacks."""
     broker, replication, failover = config.broker, config.replication, config.failover
-    members = failover.member_ids
+    members = member_ids(failover.failover_members)
     if broker.broker_id not in members:
         listed = failover.failover_members or "none"
         yield (

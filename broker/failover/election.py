@@ -24,6 +24,17 @@ class Candidate(NamedTuple):
     """Whether its settings make it the first master of a group without a record."""
 
 
+def emptied(candidate: Candidate, record: Record | None, least: int) -> bool:
+    """Whether a member has lost what it had when it joined the sync set: its log has no epoch.
+
+    It is none until a master has taken it out of the set. The first master of all may have been
+    killed before it saved its epoch; with `least` copies of each message nothing is lost then.
+    """
+    if record is None or candidate.epoch or candidate.member not in record.sync_set:
+        return False
+    return record.set_epoch > 1 or least < 2
+
+
 def objection(candidate: Candidate, record: Record | None, *, held: bool) -> str:
     """Why this member may not take the lease now, in words; empty: it may.
 

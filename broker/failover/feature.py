@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from aerobee.broker.config.settings.failover import endpoint
+from aerobee.broker.config.settings.failover import endpoint, member_ids
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.failover.commands import GroupCommands
 from aerobee.broker.failover.etcd import Etcd
@@ -69,7 +69,8 @@ class FailoverFeature(Feature):
     def recovered(self, recovery: Recovery) -> None:
         """Join the group with the log as it is. Raises: StoreDamaged, OSError."""
         store, config = self._core.store, self._core.config
-        membership = store.join_group(self.member.id, config.failover.member_ids)
+        members = member_ids(config.failover.failover_members)
+        membership = store.join_group(self.member.id, members)
         self.member.joined(membership)
         timeout_s = config.replication.slave_timeout_ms / 1000
         store.wait_for_group(membership.group, self.member.held, timeout_s)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 import structlog
 import trio
 
+from aerobee.broker.config.settings.failover import member_ids
 from aerobee.broker.failover.decider import ChangeRefused, DeciderMisused, DeciderSilent, Sight
-from aerobee.broker.failover.election import Candidate, objection
+from aerobee.broker.failover.election import Candidate, emptied, objection
 from aerobee.broker.failover.leadership import Leadership
 from aerobee.broker.failover.lease import Lease
 from aerobee.broker.failover.record import (
@@ -127,6 +128,8 @@ class Member:
         self._heir_since = (0, 0.0)
         """A version of the record that names an heir, and since when it is known."""
         self._leaving = False
+        self._emptied: bool | None = None
+        """It is in the sync set, and has lost what it had; None: the decider was not heard yet."""
         self._unclean = False
         """A person has asked for this master, whatever is lost."""
         self._waiting = trio.CancelScope()
@@ -204,7 +207,13 @@ class Member:
         before, self.sight = self.master(), sight
         record = sight.record
         assert self.membership is not None
+        if self._emptied is None:
+            least = self._config.min_in_sync_replicas
+            candidate = Candidate(self.id, self.membership.group.last_epoch)
+            self._emptied = emptied(candidate, record, least)
         if record is not None:
+            if self.id not in record.sync_set:
+                self._emptied = False
             self.membership.group.know(record.epoch)
             self._core.role.epoch = self.membership.group.least
             if record.heir and self._heir_since[0] != sight.version:
@@ -222,9 +231,11 @@ class Member:
         damage = ""
         if membership.cut_at is not None:
             damage = f"the next start ends it at {membership.cut_at}"
+        elif self._emptied:
+            damage = "it was emptied while this member was in the sync set"
         elif self._store.flags.fault:
             damage = self._store.flags.fault
-        founder = self.id == min(self._config.member_ids)
+        founder = self.id == min(member_ids(self._config.failover_members))
         candidate = Candidate(self.id, membership.group.least, damage, founder)
         reason = objection(candidate, record, held=sight.held)
         if reason or record is None or record.heir in (0, self.id):

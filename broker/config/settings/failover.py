@@ -63,6 +63,11 @@ def members(text: str) -> str:
     return ";".join(map(str, numbers))
 
 
+def member_ids(text: str) -> tuple[int, ...]:
+    """The ids of all members, ascending, of a checked list."""
+    return tuple(int(part) for part in text.split(";") if part)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverConfig:
     """Where etcd is, who the members of the group are, and how soon another one is the master."""
@@ -112,8 +117,3 @@ class FailoverConfig:
     def is_on(self) -> bool:
         """Whether this broker is a member of a group."""
         return bool(self.etcd_endpoints)
-
-    @property
-    def member_ids(self) -> tuple[int, ...]:
-        """The ids of all members, ascending."""
-        return tuple(int(part) for part in self.failover_members.split(";") if part)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aerobee.broker.failover.election import Candidate, objection
+from aerobee.broker.failover.election import Candidate, emptied, objection
 from aerobee.broker.failover.record import Record
 
 RECORD = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=9)
@@ -30,3 +30,16 @@ def test_an_objection_says_why(
     reason = objection(candidate, record, held=held)
     assert bool(reason) == bool(said)
     assert said in reason
+
+
+def test_a_member_of_the_set_without_an_epoch_was_emptied() -> None:
+    assert emptied(Candidate(1, 0), RECORD, 2)
+    assert not emptied(Candidate(1, 2), RECORD, 2)
+    assert not emptied(Candidate(3, 0), RECORD, 2)
+    assert not emptied(Candidate(1, 0), None, 2)
+
+
+def test_a_first_master_that_was_killed_at_once_has_lost_nothing() -> None:
+    first = Record(epoch=1, master=1, sync_set=(1,), set_epoch=1, lease="a")
+    assert not emptied(Candidate(1, 0), first, 2)
+    assert emptied(Candidate(1, 0), first, 1)

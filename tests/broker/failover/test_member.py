@@ -141,16 +141,19 @@ class Alone:
 
 
 @asynccontextmanager
-async def alone(root: Path, *, least: int = 1, members: str = "1;2") -> AsyncIterator[Alone]:
+async def alone(
+    root: Path, *, least: int = 1, record: Record | None = None
+) -> AsyncIterator[Alone]:
     group = FailoverConfig(
         etcd_endpoints="http://127.0.0.1:1",
-        failover_members=members,
+        failover_members="1;2",
         failover_lease_s=LEASE_S,
         min_in_sync_replicas=least,
     )
     peers = ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1)
     async with open_desk(root, failover=group, replication=peers, **SLAVE) as desk:
         one = Alone(desk)
+        one.decider.record = record
         role = desk.broker.core.role
         async with trio.open_nursery() as nursery:
             await nursery.start(OnShift(role.follows, []).run)
@@ -263,6 +266,21 @@ async def test_a_member_outside_of_the_sync_set_is_elected_by_name_only(tmp_path
         await one.until_leads()
         record = one.decider.record
         assert (record.epoch, record.sync_set, record.unclean_epoch) == (6, (1,), 6)
+
+
+async def test_a_member_that_was_emptied_waits_until_it_has_left_the_sync_set(
+    tmp_path: Path,
+) -> None:
+    record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        assert one.decider.record == record
+        one.decider.record = Record(epoch=3, master=2, sync_set=(2,), set_epoch=6)
+        one.decider.tell()
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        one.decider.record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=7)
+        one.decider.tell()
+        await one.until_leads()
 
 
 async def test_only_a_master_switches(tmp_path: Path) -> None:

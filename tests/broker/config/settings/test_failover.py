@@ -4,9 +4,9 @@ import pytest
 
 from aerobee.broker.config.settings.failover import (
     Endpoint,
-    FailoverConfig,
     endpoint,
     endpoints,
+    member_ids,
     members,
 )
 
@@ -40,7 +40,7 @@ def test_endpoints_are_a_list_of_them() -> None:
 
 def test_members_are_numbers_in_order() -> None:
     assert members(" 10;2 ; 1") == "1;2;10"
-    assert FailoverConfig(failover_members="1;2;10").member_ids == (1, 2, 10)
+    assert member_ids("1;2;10") == (1, 2, 10)
 
 
 @pytest.mark.parametrize(
