@@ -234,18 +234,25 @@ class LogOut:
     async def _send(
         self, stream: trio.abc.Stream, follower: Follower, scope: trio.CancelScope
     ) -> None:
-        """Send pieces of the log, and heartbeats between them, until the connection breaks."""
+        """Send pieces of the log, and heartbeats between them, until the connection breaks.
+
+        A round that stored nothing wakes this as well, and is no reason to keep silent.
+        """
+        beat_at, sent = trio.current_time() + self.pace.heartbeat_s, -1
         try:
             while True:
                 follower.wanted = trio.Event()
                 if opening := follower.wire.opening(self._log.max_offset):
                     await stream.send_all(opening)
                 await self._send_all(stream, follower)
-                with trio.move_on_after(self.pace.heartbeat_s) as idle:
+                if sent != (sent := follower.transfer.next_offset):
+                    beat_at = trio.current_time() + self.pace.heartbeat_s
+                with trio.move_on_at(beat_at) as idle:
                     await follower.wanted.wait()
-                if idle.cancelled_caught and follower.transfer.standing is not Standing.SILENT:
-                    next_offset = max(0, follower.transfer.next_offset)
-                    await stream.send_all(follower.wire.heartbeat(next_offset))
+                if idle.cancelled_caught:
+                    beat_at = trio.current_time() + self.pace.heartbeat_s
+                    if follower.transfer.standing is not Standing.SILENT:
+                        await stream.send_all(follower.wire.heartbeat(max(0, sent)))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             scope.cancel()
         except OSError as error:

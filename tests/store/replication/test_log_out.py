@@ -135,6 +135,26 @@ async def test_heartbeats_name_the_next_offset_every_five_seconds(
 
 
 @pytest.mark.trio
+async def test_rounds_that_store_nothing_hold_back_no_heartbeat(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(tmp_path, Disk()) as store, slave_of(store) as slave:
+        await slave.report(0)
+        await wait_all_tasks_blocked()
+        end = put(store, 1)
+        assert await slave.frames()
+        await slave.report(end)
+        got = []
+        for _ in range(11):
+            # As the answer to a pull does.
+            store.dispatch()
+            await wait_all_tasks_blocked()
+            mock_clock.jump(1.0)
+            got += await slave.frames()
+        assert got == [Frame(end, b"")] * 2
+
+
+@pytest.mark.trio
 async def test_a_slave_that_has_not_reported_is_sent_nothing_and_left_after_twenty_seconds(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
