@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tests.kit.campaign import Cycle, Run
 
 IN_TURN = ("5.4.0", "4.9.7", "5.5.0")
-CYCLES_PER_PAIR = 8
+CYCLES_PER_PAIR = 2
+"""One of the master, one of the slave: six kills are about every version."""
 TOGETHER_WITHIN_S = 120.0
 """A Java slave learns where its master is when it registers, every ten seconds."""
 AS_JAVA: dict[str, object] = {

@@ -25,7 +25,7 @@ IDS: Final = (1, 2, 3)
 ETCD: Final = "etcd"
 CLIENTS: Final = ("c1", "c2")
 MACHINES: Final = (*(f"m{number}" for number in IDS), ETCD, *CLIENTS)
-WITHIN_S: Final = 90.0
+WITHIN_S: Final = 180.0
 
 
 class MachineGroup:
