@@ -79,12 +79,14 @@ def elected(record: Record, master: int, lease: str, least: int) -> Record:
     """A member of the sync set is the next master.
 
     Every member of the set has all that was acknowledged, so the set stays. A master whose lease
-    ran out is not waited for, unless fewer than `least` members would remain: too few acknowledge
-    nothing anyway, and one more may be the master after this one.
+    ran out is not waited for, and neither is one that gave it back as it stops, to no heir; unless
+    fewer than `least` members would remain: too few acknowledge nothing anyway, and one more may be
+    the master after this one.
     """
     assert master in record.sync_set, (master, record)
     members = record.sync_set
-    if record.lease and record.master != master and len(members) > least:
+    follows = not record.lease and record.heir
+    if not follows and record.master != master and len(members) > least:
         members = tuple(member for member in members if member != record.master)
     return _next(record, master, members, lease, record.unclean_epoch)
 

@@ -72,8 +72,9 @@ def test_it_stays_where_too_few_would_remain_to_acknowledge() -> None:
     assert elected(RECORD, 3, "b", 3).sync_set == (1, 2, 3)
 
 
-def test_a_master_that_gave_its_lease_back_stays_in_the_set() -> None:
-    assert elected(given_back(RECORD), 3, "b", 2).sync_set == (1, 2, 3)
+def test_a_master_that_gave_its_lease_back_stays_in_the_set_if_it_has_an_heir() -> None:
+    assert elected(given_back(RECORD, 3), 3, "b", 2).sync_set == (1, 2, 3)
+    assert elected(given_back(RECORD), 3, "b", 2).sync_set == (1, 3)
 
 
 def test_a_master_that_is_elected_again_stays_in_the_set() -> None:
