@@ -2,14 +2,17 @@
 
 A whole life of a broker without its sockets, with all of its services. What one service asks of
 the disk, in the loop or in a thread, fails with one error for some seconds, while clients send
-messages of every kind. Then nothing may have ended: the broker takes sends, delivers what was
-delayed, stops clean, and its directory is sound. Syncs are left out: the first that fails is final
+messages of every kind, leave transactions open and ask for keys. What is read lies on the disk, not
+in memory. Then nothing may have ended: the broker takes sends, delivers what was delayed, stops
+clean, and its directory is sound. Syncs are left out: the first that fails is final
 (`nth_failures` has them).
 """
 
 from __future__ import annotations
 
 import errno
+import inspect
+import itertools
 import os
 import shutil
 from collections import Counter
@@ -20,12 +23,14 @@ import trio
 from trio.testing import MockClock
 
 from aerobee.broker.broker import Broker
+from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.pop import PopMessage
+from aerobee.remoting.wire.headers.query import QueryMessage
 from aerobee.store.config import FlushDiskType
 from aerobee.store.format import properties
 from aerobee.store.format.record import read
 from aerobee.store.tools.verify import verify
-from tests.broker.desk import Desk, broker_config, send_header
+from tests.broker.desk import Caller, Desk, broker_config, send_header
 from tests.faults.nth_failures import SMALL, TOPIC, CrowdedDisk, Life
 from tests.kit.campaign import Campaign
 from tests.kit.running_store import TrioClock
@@ -40,11 +45,29 @@ if TYPE_CHECKING:
 
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.ESTALE, errno.ENOMEM)
 SYNCS: Final = frozenset({"fsync", "fdatasync"})
-OUTAGE_S: Final = 5.0
+USES_DISK: Final = (
+    "MessageStore",
+    "Saver",
+    "HalfMessages",
+    "Dedupe",
+    "Timers",
+    "Schedule",
+    "Revive",
+    "KeyQueries",
+)
+"""Services that ask the disk for something in such a life: a campaign fails each in turn."""
+AT_THE_START: Final = "Dedupe"
+"""It reads when it starts, and never again: it has its outage then, in a second life."""
+OUTAGE_S: Final = 12.0
 OVER_WITHIN_S: Final = 300.0
 SETTLE_S: Final = 0.003
 """How long the loop has nothing to do before the clock jumps: threads may be at work."""
 SENDS: Final = 6
+PREPARED: Final = 4
+"""The flag of a half message."""
+FOR_EVER_MS: Final = 1 << 60
+
+OUTAGES: Final = tuple(itertools.product(USES_DISK, ERRORS))
 
 working: ContextVar[str] = ContextVar("working", default="")
 """The service on whose behalf the disk is asked; threads inherit it."""
@@ -67,6 +90,9 @@ def whole_broker(root: Path, disk: CrowdedDisk) -> Broker:
         flush_disk_type=FlushDiskType.ASYNC_FLUSH,
         dedupe=f"{TOPIC}=KEYS@60s",
         recall_message_enable=True,
+        transaction_time_out_ms=1_000,
+        transaction_check_interval_ms=1_000,
+        access_message_in_memory_max_ratio_percent=0,
         **SMALL,
     )
     return Broker(config, disk=disk, clock=TrioClock())
@@ -107,6 +133,8 @@ class ServicesLife(Life):
     async def _run(self, *, work: bool = True) -> None:
         desk = Desk(whole_broker(self.root, self.disk), prepares=True)
         desk.load()
+        if self.service == AT_THE_START and self.acked:
+            self.disk.broken = self.service
         try:
             async with trio.open_nursery() as nursery:
                 for service in desk.broker.services:
@@ -123,9 +151,10 @@ class ServicesLife(Life):
     async def _work(self, desk: Desk) -> None:
         desk.topic(TOPIC, read_queue_nums=2, write_queue_nums=2)
         await desk.saver.save_all()
-        await self._traffic(desk, 0)
+        first = len(self.acked)
+        await self._traffic(desk, first)
         self.disk.broken = self.service
-        await self._traffic(desk, SENDS)
+        await self._traffic(desk, first + SENDS)
         await trio.sleep(OUTAGE_S)
         self.disk.broken = ""
         before = len(self.acked)
@@ -141,11 +170,18 @@ class ServicesLife(Life):
         assert not desk.store.flags.refusing, desk.store.flags
 
     async def _traffic(self, desk: Desk, first: int) -> None:
-        """Messages at once, after a delay, at a time; and pops that nobody acknowledges."""
+        """Messages at once, after a delay, at a time; a transaction that nobody ends, a query of
+        keys, and pops that nobody acknowledges.
+        """
         for number in range(first, first + SENDS):
             await self._send(desk, number)
             await self._delayed(desk, number)
             await trio.sleep(0.2)
+        half = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": f"H{first}"}
+        await desk.ask(
+            send_header("later", sys_flag=PREPARED, properties=properties.encode(half)), b"half"
+        )
+        await self._query(desk)
         with trio.move_on_after(2):
             await desk.ask(
                 PopMessage(
@@ -159,6 +195,19 @@ class ServicesLife(Life):
                     init_mode=0,
                 )
             )
+
+    async def _query(self, desk: Desk) -> None:
+        """For a key, on a connection of its own: its answer may be the error."""
+        peer = Caller("127.0.0.1:50001")
+        header = QueryMessage(
+            topic=TOPIC, key="k1", max_num=8, begin_timestamp=0, end_timestamp=FOR_EVER_MS
+        )
+        outcome = desk.handlers[header.code](header, Command(code=header.code), peer)
+        if inspect.isawaitable(outcome):
+            await outcome
+        with trio.fail_after(OVER_WITHIN_S):
+            while not peer.answers:  # noqa: ASYNC110 - nobody tells
+                await trio.sleep(0.1)
 
     async def _delayed(self, desk: Desk, number: int) -> None:
         """One by its level, one by its time; they come back in a topic of their own."""
@@ -182,10 +231,14 @@ def outage(root: Path, service: str, error: int) -> ServicesLife:
     """A life with that outage; its directory is sound and holds what was acknowledged."""
     life = ServicesLife(root, service, error)
     life.live()
+    if service == AT_THE_START:
+        assert life.clean
+        life.live()
     assert life.clean
+    assert life.disk.refused or service not in USES_DISK, "it asked the disk for nothing"
     check_directory(root)
-    found = verify(root)
-    assert found.sound, found.damage
+    report = verify(root)
+    assert report.sound, report.damage
     there = {
         (record.queue_id, record.queue_offset): bytes(record.body)
         for record in (read(data) for _, data in log_records(root))
@@ -197,11 +250,10 @@ def outage(root: Path, service: str, error: int) -> ServicesLife:
 
 
 def outages(run: Run) -> None:
-    """Every service, every error; few cycles are spread over all of them."""
-    names = run_names(run.directory / "names")
+    """Every service that uses the disk, every error; a short run begins anywhere among them."""
+    begin = run.rng.randrange(len(OUTAGES))
     for cycle in run.cycles():
-        place = run.rng.randrange(len(names) * len(ERRORS))
-        service, error = names[place // len(ERRORS)], ERRORS[place % len(ERRORS)]
+        service, error = OUTAGES[(begin + cycle.number) % len(OUTAGES)]
         folder = run.directory / f"{cycle.number}"
         try:
             life = outage(folder, service, error)
@@ -230,6 +282,6 @@ V1 = Campaign(
     title="the disk of one background service fails for a while: every service, every error",
     unit="outages",
     t1=2,
-    t2=200,
+    t2=len(OUTAGES),
     run=outages,
 )

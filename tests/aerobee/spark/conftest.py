@@ -102,14 +102,15 @@ def check_java() -> None:
     """Skip where no Java is that Spark would run on; with AEROBEE_CI set, fail."""
     program = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     if shutil.which(program) is None:
-        _unavailable(f"{program} is not there (Java {JAVA_NEEDED} or later is needed)")
+        unavailable(f"{program} is not there (Java {JAVA_NEEDED} or later is needed)")
     told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(\d+)', told.stderr)
     if version is None or int(version[1]) < JAVA_NEEDED:
-        _unavailable(f"{program} is older than Java {JAVA_NEEDED}: {told.stderr.strip()[:200]}")
+        unavailable(f"{program} is older than Java {JAVA_NEEDED}: {told.stderr.strip()[:200]}")
 
 
-def _unavailable(reason: str) -> NoReturn:
+def unavailable(reason: str) -> NoReturn:
+    """Skip with the reason; with AEROBEE_CI set, fail."""
     reason = f"spark: {reason}"
     if os.environ.get("AEROBEE_CI"):
         pytest.fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
