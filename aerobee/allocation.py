@@ -183,13 +183,13 @@ def machine_room_nearby(
 
 
 def _by_room(things: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    rooms: dict[str, list[T]] = {}
     for thing in things:
         room = room_of(thing)
         if not room:
             raise ConfigurationError(f"{thing} has no machine room")
-        found.setdefault(room, []).append(thing)
-    return found
+        rooms.setdefault(room, []).append(thing)
+    return rooms
 
 
 STRATEGIES: dict[str, Allocator] = {

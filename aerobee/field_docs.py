@@ -17,8 +17,8 @@ def meanings(cls: type[object]) -> dict[str, str]:
 
     Raises: OSError without the source.
     """
-    classes = [one for one in reversed(cls.__mro__) if one.__module__.partition(".")[0] == OURS]
-    return {name: text for one in classes for name, text in _below_fields(one)}
+    classes = [base for base in reversed(cls.__mro__) if base.__module__.partition(".")[0] == OURS]
+    return {name: text for base in classes for name, text in _below_fields(base)}
 
 
 def _below_fields(cls: type[object]) -> Iterator[tuple[str, str]]:

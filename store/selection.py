@@ -54,10 +54,10 @@ class SelectiveReader:
         store = self._store
         config = store.config
         scan = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
-        found = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
-        if found.status is not GetStatus.FOUND:
-            return found
-        if store.reader.is_hot(named_offset(found.views[0])):
+        got = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
+        if got.status is not GetStatus.FOUND:
+            return got
+        if store.reader.is_hot(named_offset(got.views[0])):
             byte_limit = config.max_transfer_bytes_on_message_in_memory
             count_limit = config.max_transfer_count_on_message_in_memory
         else:
@@ -67,27 +67,27 @@ class SelectiveReader:
             byte_limit = max_bytes
         if max_count is not None:
             count_limit = max_count
-        result = self._select(found, wanted, byte_limit, max(1, min(count_limit, max_messages)))
-        store.stats.messages_got -= found.count - result.count
-        store.stats.bytes_got -= found.size - result.size
+        result = self._select(got, wanted, byte_limit, max(1, min(count_limit, max_messages)))
+        store.stats.messages_got -= got.count - result.count
+        store.stats.bytes_got -= got.size - result.size
         return result
 
     def _select(
-        self, found: GetResult, wanted: PropertyFilter, byte_limit: int, count_limit: int
+        self, got: GetResult, wanted: PropertyFilter, byte_limit: int, count_limit: int
     ) -> GetResult:
         """Filter the records, up to the limits; adjacent ones share a view. Hot."""
         result = GetResult(
             GetStatus.NO_MATCHED_MESSAGE,
-            found.next_begin_offset,
-            found.min_offset,
-            found.max_offset,
-            suggest_slave=found.suggest_slave,
+            got.next_begin_offset,
+            got.min_offset,
+            got.max_offset,
+            suggest_slave=got.suggest_slave,
         )
         until = self._clock.monotonic() + SCAN_S
         run: memoryview | None = None
         begin = end = 0  # of the run: wanted records side by side, not yet in the views
         scanned = count = total = 0
-        for view, at, header in _records(found.views):
+        for view, at, header in _records(got.views):
             size = header.size
             full = count == count_limit or (count and total + size > byte_limit)
             if full or (scanned % STRIDE == STRIDE - 1 and self._clock.monotonic() > until):

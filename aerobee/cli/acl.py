@@ -163,15 +163,15 @@ def check(
     if not users:
         raise click.ClickException(f"there is no user {user}")
     rows = []
-    for one in users:
-        if not one.enabled:
+    for holder in users:
+        if not holder.enabled:
             allowed, why = False, "the user is disabled"
-        elif one.is_super:
+        elif holder.is_super:
             allowed, why = True, "a super user may do everything"
         else:
-            theirs = [entry for entry in rights if entry.broker == one.broker]
+            theirs = [entry for entry in rights if entry.broker == holder.broker]
             allowed, why = decision(theirs, action, resource, source)
-        rows.append({"broker": one.broker, "allowed": allowed, "because": why})
+        rows.append({"broker": holder.broker, "allowed": allowed, "because": why})
     output.rows(rows)
     if not all(row["allowed"] for row in rows):
         click.get_current_context().exit(REFUSED)

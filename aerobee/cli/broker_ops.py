@@ -56,7 +56,9 @@ def clean(
     with connection.admin() as admin:
         brokers = admin.cluster_info().brokers
         names = [
-            one.name for one in brokers if one.is_master and broker in (None, one.name, one.address)
+            known.name
+            for known in brokers
+            if known.is_master and broker in (None, known.name, known.address)
         ]
         if not names:
             there = ", ".join(broker.name for broker in brokers) or "none"

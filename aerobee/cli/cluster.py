@@ -144,9 +144,9 @@ def close(client: str, dry_run: bool, yes: bool, connection: Connection, output:
     with connection.admin() as admin:
         if dry_run:
             places = {
-                (one.broker, one.address)
-                for _, _, one in connected(admin, None)
-                if one.client_id == client
+                (place.broker, place.address)
+                for _, _, place in connected(admin, None)
+                if place.client_id == client
             }
             closed = Counter(broker for broker, _ in places)
         else:
@@ -181,16 +181,16 @@ def connected(
     from aerobee.errors import UnsupportedRequestError
 
     for name in [group] if group else admin.groups():
-        for one in admin.consumers(name).members:
-            yield "consumer", name, one
+        for member in admin.consumers(name).members:
+            yield "consumer", name, member
     if group:
-        for one in admin.producers(group):
-            yield "producer", group, one
+        for member in admin.producers(group):
+            yield "producer", group, member
         return
     try:
         for name, listed in admin.all_producers().items():
-            for one in listed:
-                yield "producer", name, one
+            for member in listed:
+                yield "producer", name, member
     except UnsupportedRequestError as error:
         if tell:
             complain(f"producers are left out: {error}")

@@ -56,10 +56,10 @@ def export(file: IO[bytes], kinds: tuple[str, ...], connection: Connection) -> N
     from aerobee.cli.definitions_file import KINDS
 
     with whole(connection).admin() as admin:
-        found = defined(admin, kinds or KINDS)
-    found.made_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    found.made_by = f"aerobee {__version__}"
-    document = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+        export = defined(admin, kinds or KINDS)
+    export.made_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    export.made_by = f"aerobee {__version__}"
+    document = msgspec.json.format(msgspec.json.encode(export), indent=2).decode()
     text = f"{json_text(document)}\n".encode()
     if file.name == "<stdout>":
         write_exactly(text)
@@ -155,28 +155,30 @@ def defined(admin: AdminClient, kinds: Iterable[str]) -> Definitions:
     from aerobee.cli.definitions_file import VERSION, Definitions
     from aerobee.errors import UnsupportedRequestError
 
-    found = Definitions(aerobee_definitions=VERSION)
+    definitions = Definitions(aerobee_definitions=VERSION)
     if "topics" in kinds:
-        found.topics = admin.topic_definitions()
+        definitions.topics = admin.topic_definitions()
     if "groups" in kinds:
-        found.groups = admin.group_definitions()
+        definitions.groups = admin.group_definitions()
     try:
         if "users" in kinds:
             for user in admin.users():
                 settings = {"super": user.is_super, "enabled": user.enabled}
-                found.users.setdefault(user.name, {})[user.broker] = settings
+                definitions.users.setdefault(user.name, {})[user.broker] = settings
         if "policies" in kinds:
-            for one in admin.acl():
+            for policy in admin.acl():
                 entry = {
-                    "allow": one.allow,
-                    "actions": sorted(one.actions),
-                    "sources": sorted(one.sources),
+                    "allow": policy.allow,
+                    "actions": sorted(policy.actions),
+                    "sources": sorted(policy.sources),
                 }
-                by_broker = found.policies.setdefault(one.user, {})
-                by_broker.setdefault(one.broker, {})[f"{one.resource} {one.policy}"] = entry
+                by_broker = definitions.policies.setdefault(policy.user, {})
+                by_broker.setdefault(policy.broker, {})[f"{policy.resource} {policy.policy}"] = (
+                    entry
+                )
     except UnsupportedRequestError as error:
         complain(f"users and policies are left out: {error}")
-    return found
+    return definitions
 
 
 def without_secret(changes: Iterable[Change], secrets: Mapping[str, str]) -> list[str]:

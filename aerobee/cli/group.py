@@ -139,18 +139,18 @@ def lag(
     """
     with connection.admin() as admin:
         look = leave_dead_out(admin)
-        found = admin.consumer_lag(name, topic)
-        if not look.masters and not found.queues and name not in admin.groups():
+        lag = admin.consumer_lag(name, topic)
+        if not look.masters and not lag.queues and name not in admin.groups():
             # A mistyped name must not look like a group without a backlog.
             raise GroupNotFoundError(f"no broker knows group {name}")
         past = admin.lag_history(name, topic) if history else None
     if past is None:
-        output.rows([*lag_rows(found), *(unknown_row(broker, topic) for broker in look.masters)])
+        output.rows([*lag_rows(lag), *(unknown_row(broker, topic) for broker in look.masters)])
     else:
         show_history(past, output)
     unsure = f", unknown at {', '.join(look.masters)}" if look.masters else ""
     least = "at least " if look.masters else ""
-    output.say(f"{least}{found.total} messages behind in {len(found.queues)} queues{unsure}")
+    output.say(f"{least}{lag.total} messages behind in {len(lag.queues)} queues{unsure}")
     end_with(look.dead)
 
 
@@ -173,7 +173,7 @@ def unknown_row(broker: str, topic: str | None) -> dict[str, Any]:
     return {"topic": topic, "broker": broker, **dict.fromkeys(names)}
 
 
-def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
+def lag_rows(lag: ConsumerLag) -> list[dict[str, Any]]:
     """One row per queue."""
     return [
         {
@@ -186,7 +186,7 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
             "in_flight": queue.in_flight,
             "last_consumed": queue.last_consumed_at,
         }
-        for queue in found.queues
+        for queue in lag.queues
     ]
 
 

@@ -44,11 +44,11 @@ def get(identity: str, topic: str | None, connection: Connection, output: Output
     aerobee message get Orders/broker-a/3@17
     """
     with connection.admin() as admin:
-        found = by_place(admin, identity) or admin.view_message(identity, topic)
+        received = by_place(admin, identity) or admin.view_message(identity, topic)
     if output.for_programs:
-        output.record(described_message(found))
+        output.record(described_message(received))
     else:
-        output.record(members(found))
+        output.record(members(received))
 
 
 def by_place(admin: AdminClient, identity: str) -> ReceivedMessage | None:
@@ -63,21 +63,21 @@ def by_place(admin: AdminClient, identity: str) -> ReceivedMessage | None:
     return admin.message_at(MessageQueue(topic, broker, queue_id), offset)
 
 
-def members(found: ReceivedMessage) -> dict[str, Any]:
+def members(message: ReceivedMessage) -> dict[str, Any]:
     """A message for people, member by member."""
-    own = {f"header {name}": value for name, value in sorted(found.properties.items())}
+    own = {f"header {name}": value for name, value in sorted(message.properties.items())}
     return {
-        "id": found.message_id,
-        "place": f"{found.queue}@{found.queue_offset}",
-        "offset id": found.offset_message_id,
-        "tag": found.tag,
-        "keys": list(found.keys),
-        "born": f"{local_time(found.born_at, 'milliseconds')} at {found.born_host}",
-        "stored": f"{local_time(found.stored_at, 'milliseconds')} at {found.store_host}",
-        "tries": found.reconsume_times,
+        "id": message.message_id,
+        "place": f"{message.queue}@{message.queue_offset}",
+        "offset id": message.offset_message_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "born": f"{local_time(message.born_at, 'milliseconds')} at {message.born_host}",
+        "stored": f"{local_time(message.stored_at, 'milliseconds')} at {message.store_host}",
+        "tries": message.reconsume_times,
         **own,
-        "bytes": len(found.body),
-        "body": escaped_bytes(found.body),
+        "bytes": len(message.body),
+        "body": escaped_bytes(message.body),
     }
 
 
@@ -134,8 +134,8 @@ def show(messages: Iterable[ReceivedMessage], style: str, output: Output) -> Non
         return
     write = message_writer(style)
     none = True
-    for one in messages:
-        write(one)
+    for message in messages:
+        write(message)
         none = False
     if none:
         echo("no message was found", err=True)
@@ -170,7 +170,7 @@ def tail(
             most = min(count, bound.end - start)
             if most:
                 messages += admin.read_messages(bound.queue, start, max_messages=most)
-                messages.sort(key=lambda one: (one.stored_at, one.commit_log_offset))
+                messages.sort(key=lambda message: (message.stored_at, message.commit_log_offset))
                 # No more stay in memory than are printed, however many queues there are.
                 del messages[:-count]
     show(messages, style, output)
@@ -210,7 +210,7 @@ def consume_directly(
     Exit code 1: its handler failed.
     """
     with connection.admin() as admin:
-        found = by_place(admin, identity) or admin.view_message(identity, topic)
-        done = admin.consume_directly(group, found, client_id=member)
+        received = by_place(admin, identity) or admin.view_message(identity, topic)
+        done = admin.consume_directly(group, received, client_id=member)
     output.record(plain(done))
     return DONE if done.succeeded else FAILED

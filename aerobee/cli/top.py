@@ -80,9 +80,9 @@ def top(
             live(admin, interval, chosen, hour)
             return
         look = leave_dead_out(admin)
-        brokers, found = broker_rows(look), ROWS[view](admin, look, hour)
-        check_column(sort, found)
-        rows = chosen.arranged(found)
+        brokers, looked = broker_rows(look), ROWS[view](admin, look, hour)
+        check_column(sort, looked)
+        rows = chosen.arranged(looked)
         if output.for_programs:
             output.record({"brokers": brokers, view: rows})
         else:

@@ -220,10 +220,10 @@ def alter(
         )
     if output.for_programs:
         output.rows({"topic": name, **described_config(config)} for config in changed)
-    for one in changed:
+    for there in changed:
         output.say(
-            f"topic {name} on {one.broker}: {one.read_queues} queues to read, "
-            f"{one.write_queues} to write, {PERM_NAMES.get(one.perm & 6, 'none')}"
+            f"topic {name} on {there.broker}: {there.read_queues} queues to read, "
+            f"{there.write_queues} to write, {PERM_NAMES.get(there.perm & 6, 'none')}"
         )
 
 

@@ -70,14 +70,14 @@ def row(user: User) -> dict[str, Any]:
 def show(name: str, broker: str | None, connection: Connection, output: Output) -> None:
     """Print user NAME on each broker, and what the user may do."""
     with connection.admin() as admin:
-        found = [row(user) for user in admin.users(name, broker) if user.name == name]
+        accounts = [row(user) for user in admin.users(name, broker) if user.name == name]
         rights = [acl_row(entry) for entry in admin.acl(name, broker=broker)]
-    if not found:
+    if not accounts:
         raise click.ClickException(f"there is no user {name}")
     if output.for_programs:
-        output.record({"name": name, "users": found, "acl": rights})
+        output.record({"name": name, "users": accounts, "acl": rights})
         return
-    output.rows(found)
+    output.rows(accounts)
     output.rows(rights)
 
 

@@ -81,10 +81,10 @@ def own_address(peer: str) -> str:
             )[0]
             with socket.socket(family, kind, proto) as probe:
                 probe.connect(address)
-                found = str(probe.getsockname()[0]).partition("%")[0]
+                address_here = str(probe.getsockname()[0]).partition("%")[0]
         except (OSError, ValueError):  # The latter for what is no name of a host.
             continue
-        return f"[{found}]" if ":" in found else found
+        return f"[{address_here}]" if ":" in address_here else address_here
     return "127.0.0.1"
 
 

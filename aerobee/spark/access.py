@@ -68,12 +68,12 @@ def account_in(file: str) -> Credentials:
     """
     try:
         with open(file, encoding="utf-8") as opened:
-            found = yaml.safe_load(opened)
+            credentials = yaml.safe_load(opened)
     except OSError as error:
         raise ConfigurationError(f"option credentialsFile: {error}") from error
     except (yaml.YAMLError, ValueError):
-        found = None
-    keys = found if isinstance(found, dict) else {}
+        credentials = None
+    keys = credentials if isinstance(credentials, dict) else {}
     access, secret, token = map(keys.get, ("accessKey", "secretKey", "securityToken"))
     if not access or not secret:
         raise ConfigurationError(

@@ -170,14 +170,14 @@ def _texts(name: str, value: str | Sequence[str] | None) -> dict[str, str]:
 def _times(since: Instant | None, until: Instant | None) -> dict[str, str]:
     now_ms = time.time_ns() // 1_000_000
     bounds = {"startingTimestamp": ("since", since), "endingTimestamp": ("until", until)}
-    found = {
+    times = {
         option: _ms(name, value, now_ms)
         for option, (name, value) in bounds.items()
         if value is not None
     }
-    if len(found) == 2 and found["startingTimestamp"] > found["endingTimestamp"]:
+    if len(times) == 2 and times["startingTimestamp"] > times["endingTimestamp"]:
         raise ConfigurationError(f"aerobee.arrow: since {since} is after until {until}; swap them")
-    return {option: str(ms) for option, ms in found.items()}
+    return {option: str(ms) for option, ms in times.items()}
 
 
 def _ms(name: str, value: Any, now_ms: int) -> int:

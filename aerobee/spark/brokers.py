@@ -125,15 +125,15 @@ class Cluster:
         `any` those of all in turns. A topic without read permission has no queues.
         Raises: RouteNotFoundError, BrokerNotFoundError, NoNameServerError.
         """
-        found: dict[Queue, tuple[str, ...]] = {}
+        queues: dict[Queue, tuple[str, ...]] = {}
         for route in self._fetch(topics):
-            for one in route.readable:
-                queue = Queue(*one)
+            for place in route.readable:
+                queue = Queue(*place)
                 addresses = self.routes.addresses(queue.broker)
                 if not addresses:
                     raise BrokerNotFoundError(f"{queue}: the route names no address of that broker")
-                found[queue] = preferred(addresses, read_from, queue)
-        return sorted(found.items())
+                queues[queue] = preferred(addresses, read_from, queue)
+        return sorted(queues.items())
 
     def has_master(self, queue: Queue) -> bool:
         """Whether the newest route with the queue's broker has its master."""

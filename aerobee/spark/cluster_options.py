@@ -125,8 +125,8 @@ def _fill_tls(given: dict[str, Any]) -> None:
 def _fill_from_environment(given: dict[str, Any], variables: Mapping[str, str]) -> None:
     for option in _cluster_options(variables):
         variable = variables[option.field]
-        if option.field not in given and (said := os.environ.get(variable)):
-            given[option.field] = values.value(variable, said, option.hint)
+        if option.field not in given and (text := os.environ.get(variable)):
+            given[option.field] = values.value(variable, text, option.hint)
 
 
 def _cluster_options(fields: Mapping[str, str]) -> list[values.OptionDeclaration]:

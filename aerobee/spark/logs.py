@@ -25,7 +25,7 @@ def set_up() -> None:
     ours = logging.getLogger("aerobee")
     there = (*ours.handlers, *logging.getLogger().handlers)
     # The library's own NullHandler does not count.
-    if any(not isinstance(one, logging.NullHandler) for one in there):
+    if any(not isinstance(handler, logging.NullHandler) for handler in there):
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
@@ -43,7 +43,7 @@ def of_query() -> str:
     context = TaskContext.get()
     if context is None:
         return ""
-    said = {name: context.getLocalProperty(key) for name, key in PROPERTIES}
-    known = [f"{name} {text[:SHORT]}" for name, text in said.items() if text]
+    texts = {name: context.getLocalProperty(key) for name, key in PROPERTIES}
+    known = [f"{name} {text[:SHORT]}" for name, text in texts.items() if text]
     known += [f"stage {context.stageId()}", f"partition {context.partitionId()}"]
     return f" [{', '.join(known)}]"

@@ -286,9 +286,9 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
     given = values_of(ReadOptions, raw)
     if stream and (endings := [name for key, name in ENDINGS.items() if key in given]):
         raise ConfigurationError(f"option {endings[0]}: a stream has no end; use it with read")
-    found = [name for key, name in SUBSCRIPTIONS.items() if key in given]
-    if len(found) != 1:
-        told = f"not {' and '.join(found)} together" if found else "none is given"
+    subscriptions = [name for key, name in SUBSCRIPTIONS.items() if key in given]
+    if len(subscriptions) != 1:
+        told = f"not {' and '.join(subscriptions)} together" if subscriptions else "none is given"
         raise ConfigurationError(
             f"options: exactly one of {', '.join(SUBSCRIPTIONS.values())} says what to read; {told}"
         )
@@ -416,6 +416,8 @@ def _check_assigned(name: str, position: Position, options: ReadOptions) -> None
         return
     missing = {queue for queue in options.assign if position.of(queue) is None}
     if wrong := missing | (set(position.offsets) - set(options.assign)):
-        one = min(wrong)
-        verb = "misses" if one in options.assign else "has an offset for a queue outside of assign:"
-        raise ConfigurationError(f"option {name}: {verb} {one}")
+        first = min(wrong)
+        verb = (
+            "misses" if first in options.assign else "has an offset for a queue outside of assign:"
+        )
+        raise ConfigurationError(f"option {name}: {verb} {first}")

@@ -24,15 +24,15 @@ def lag_of(progress: Any) -> dict[str, int]:
     Empty before the first batch, and with PySpark before 4.2, which does not query the ends.
     """
     told = progress if isinstance(progress, dict) else json.loads(progress.json)
-    found: dict[str, int] = {}
+    backlog: dict[str, int] = {}
     for source in told.get("sources", ()):
         ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
         for topic, brokers in latest.items():
             for broker, queues in brokers.items():
                 read = ends.get(topic, {}).get(broker, {})
                 waits = sum(max(0, most - read.get(at, 0)) for at, most in queues.items())
-                found[topic] = found.get(topic, 0) + waits
-    return found
+                backlog[topic] = backlog.get(topic, 0) + waits
+    return backlog
 
 
 def _offsets(told: Any) -> Mapping[str, Any]:

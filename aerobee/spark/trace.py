@@ -98,11 +98,11 @@ def _column(name: str, kind: str) -> Column:
 
 def _place(record: str, name: str, names: tuple[str, ...]) -> Column:
     """The field with this name; null if a record ends before it."""
-    found = sql.get("_fields", sql.lit(1 + names.index(name)))
+    field = sql.get("_fields", sql.lit(1 + names.index(name)))
     if record != "Pub" or name not in ("success", "offsetMsgId"):
-        return found
+        return field
     short = sql.get("_fields", sql.lit(SHORT_PUB - 1)) if name == "success" else sql.lit(None)
-    return sql.when(sql.size("_fields") == SHORT_PUB, short).otherwise(found)
+    return sql.when(sql.size("_fields") == SHORT_PUB, short).otherwise(field)
 
 
 def joined(parsed: DataFrame) -> DataFrame:

@@ -73,8 +73,8 @@ class ClientCalls:
         if not connections:
             name = quoted(header.client_id)
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no client with the id {name} is connected")
-        for one in connections:
-            one.close("an administrator asked for it")
+        for peer in connections:
+            peer.close("an administrator asked for it")
         changes = change(header.client_id, {"connections": len(connections)}, {"connections": 0})
         return ChangeAnswer(header=CloseClientResponse(closed=len(connections)), changes=changes)
 

@@ -73,7 +73,7 @@ def shared(
         return []
     if many > len(queues):
         return [queues[index % len(queues)]] if queues else []
-    found: dict[MessageQueue, None] = {}
+    assigned: dict[MessageQueue, None] = {}
     for step in range(share + 1):
-        found.update(dict.fromkeys(allocate(queues, many, (index + step) % many)))
-    return list(found)
+        assigned.update(dict.fromkeys(allocate(queues, many, (index + step) % many)))
+    return list(assigned)

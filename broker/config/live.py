@@ -89,5 +89,5 @@ def clashes(before: BrokerConfig, after: BrokerConfig) -> list[str]:
 def odd(before: BrokerConfig, after: BrokerConfig) -> list[str]:
     """The warnings about `after` that `before` does not have."""
     known = set(oddities(before.sources, before))
-    found = oddities(after.sources, after)
-    return [f"{name}: {text}" for name, text in found if (name, text) not in known]
+    present = oddities(after.sources, after)
+    return [f"{name}: {text}" for name, text in present if (name, text) not in known]

@@ -169,16 +169,16 @@ def overlay_entries(file: Path) -> tuple[list[Entry], list[str]]:
     """
     warnings: list[str] = []
     backup = file.with_name(f"{file.name}.bak")
-    for one, then in (
+    for damaged, then in (
         (file, "its backup stands in"),
         (backup, "what was changed while running is lost"),
     ):
         try:
-            return entries_of_yaml(one.read_bytes(), one), warnings
+            return entries_of_yaml(damaged.read_bytes(), damaged), warnings
         except FileNotFoundError:
             break
         except OSError as error:
-            warnings.append(f"{one}: {error.strerror or error}; {then}")
+            warnings.append(f"{damaged}: {error.strerror or error}; {then}")
         except ConfigurationError as error:
             warnings += [f"{problem}; {then}" for problem in error.problems]
     return [], warnings

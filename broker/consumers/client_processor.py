@@ -274,13 +274,13 @@ class ClientProcessor:
             return DONE
         if not self.options.enable_property_filter:
             raise PropertyFilterOff(subscription.expression_type)
-        found = filter_of(subscription.expression_type, subscription.sub_string)
-        if isinstance(found, SqlFilter) and found.ignored:
+        parsed = filter_of(subscription.expression_type, subscription.sub_string)
+        if isinstance(parsed, SqlFilter) and parsed.ignored:
             log.warning(
                 "filter.text_ignored",
                 group=request.group,
                 topic=subscription.topic,
-                ignored=found.ignored[:SHOWN_CHARACTERS],
+                ignored=parsed.ignored[:SHOWN_CHARACTERS],
             )
         return DONE
 

@@ -248,13 +248,13 @@ class ConsumerOffsetTable:
                 self.resets.pop((group, topic, queue_id), None)
             self.count -= len(queues)
             self.by_group[group] -= len(queues)
-            for names, one, other in (
+            for names, key, other in (
                 (self.topics_by_group, group, topic),
                 (self.groups_by_topic, topic, group),
             ):
-                names[one].discard(other)
-                if not names[one]:
-                    del names[one]
+                names[key].discard(other)
+                if not names[key]:
+                    del names[key]
             if group not in self.topics_by_group:
                 del self.by_group[group]
 

@@ -246,14 +246,14 @@ class Schedule:
             properties = message.properties
             target, reason = None, "it does not say where it goes"
             try:
-                found = target_of(properties)
+                goal = target_of(properties)
             except CONTENT_ERRORS as error:
-                found, reason = None, f"{type(error).__name__}: {error}"
-            if found is not None:
-                if is_deleted(found.topic, message):
-                    reason = f"{found.topic} was deleted"
+                goal, reason = None, f"{type(error).__name__}: {error}"
+            if goal is not None:
+                if is_deleted(goal.topic, message):
+                    reason = f"{goal.topic} was deleted"
                 else:
-                    target, reason = found, ""
+                    target, reason = goal, ""
             # As Copy(…) does it, in half of its time.
             copies.append(_new(Copy, (message, properties, target, reason)))
         return copies

@@ -210,9 +210,9 @@ class Coder:
         if first and second:
             test = f"compare({left_value}, {self.value(right)}, {reader}) {sign} 0"
             return f"({test})"
-        one, other = self.local(), self.local()
-        null = f"({one} := {left_value}) is None or ({other} := {self.value(right)}) is None"
-        return f"(None if {null} else compare({one}, {other}, {reader}) {sign} 0)"
+        mine, other = self.local(), self.local()
+        null = f"({mine} := {left_value}) is None or ({other} := {self.value(right)}) is None"
+        return f"(None if {null} else compare({mine}, {other}, {reader}) {sign} 0)"
 
     def between(self, node: Between) -> str:
         """Two comparisons with the same operand."""
@@ -258,9 +258,9 @@ def encoded(text: str) -> bytes:
 
 def split(properties: bytes) -> dict[bytes, bytes]:
     """All properties: the last of equal names, without empty values."""
-    found = {}
+    values = {}
     for piece in properties.split(CLOSE):
         name, _, value = piece.partition(IS)
         if name and value:
-            found[name] = value
-    return found
+            values[name] = value
+    return values

@@ -77,7 +77,7 @@ class Questions:
                 code=int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
                 remark=f"request {code} has no form for clients over gRPC",
             )
-        done, said = self._waiting[nonce] = (trio.Event(), [])
+        done, replies = self._waiting[nonce] = (trio.Event(), [])
         client.tell(question)
         client.context.shared.flush()
         try:
@@ -85,16 +85,16 @@ class Questions:
                 await done.wait()
         finally:
             del self._waiting[nonce]
-        if said:
-            return answered(said[0])
+        if replies:
+            return answered(replies[0])
         if client.closed:
             raise ChannelClosed(f"{client.address} closed while request {code} waited")
         raise CallTimedOut(f"{client.address} did not answer request {code} in {timeout_s:g} s")
 
     def answer(self, command: Any) -> None:
         """Take what a client answers; an unknown nonce is dropped."""
-        said = getattr(command, command.WhichOneof("command"))
-        waiting = self._waiting.get(said.nonce)
+        reply = getattr(command, command.WhichOneof("command"))
+        waiting = self._waiting.get(reply.nonce)
         if waiting is not None:
             waiting[1].append(command)
             waiting[0].set()
@@ -122,12 +122,12 @@ def answered(command: Any) -> Command:
         info = ConsumerRunningInfo(jstack=command.thread_stack_trace.thread_stack_trace)
         return Command(body=info.to_bytes())
     good = command.status.code in (Code.OK, Code.CODE_UNSPECIFIED)
-    said = ConsumeMessageDirectlyResult(
+    result = ConsumeMessageDirectlyResult(
         consume_result="CR_SUCCESS" if good else "CR_LATER",
         remark=command.status.message or None,
         spent_time_mills=0,
     )
-    return Command(body=said.to_bytes())
+    return Command(body=result.to_bytes())
 
 
 def stored_message(body: bytes) -> Any:

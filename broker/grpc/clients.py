@@ -169,11 +169,15 @@ class Clients:
     def leave(self, client: Client, group: str, then: Callable[[Answer], None]) -> None:
         """A client takes its leave. `group` is the consumer group that it names."""
         data = client.data
-        consumers = [one.group_name for one in data.consumer_data_set] if data else []
-        producers = [one.group_name for one in data.producer_data_set] if data else []
+        consumers = [entry.group_name for entry in data.consumer_data_set] if data else []
+        producers = [entry.group_name for entry in data.producer_data_set] if data else []
         left = [
-            *(UnregisterClient(client.client_id, None, one) for one in consumers or [group] if one),
-            *(UnregisterClient(client.client_id, one, None) for one in producers),
+            *(
+                UnregisterClient(client.client_id, None, name)
+                for name in consumers or [group]
+                if name
+            ),
+            *(UnregisterClient(client.client_id, name, None) for name in producers),
         ]
         for header in left[1:]:
             client.ask(header, lambda _: None)

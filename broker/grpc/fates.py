@@ -89,9 +89,9 @@ class Fates:
         number: int,
         group: str,
         entry: Any,
-        said: tuple[Code, str],
+        outcome: tuple[Code, str],
     ) -> None:
-        code, text = said
+        code, text = outcome
         if code is Code.OK:
             self.kept.drop(group, entry.receipt_handle)
         results[number] = messages.AckMessageResultEntry(
@@ -237,9 +237,9 @@ def change_of(group: str, topic: str, handle: Handle, hidden_ms: int) -> ChangeI
 
 def hidden_again(handle: Handle, answer: Answer) -> Handle:
     """The handle that a message has after a change."""
-    said = answer.header
-    assert isinstance(said, ChangeInvisibleTimeResponse)
-    return handle.hidden_again(said.pop_time, said.invisible_time, said.revive_qid)
+    header = answer.header
+    assert isinstance(header, ChangeInvisibleTimeResponse)
+    return handle.hidden_again(header.pop_time, header.invisible_time, header.revive_qid)
 
 
 def dead_letter(group: str, topic: str, handle: Handle, message_id: str) -> ConsumerSendMsgBack:

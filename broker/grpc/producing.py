@@ -157,24 +157,24 @@ class Producing:
 
 
 def _recalled(rpc: Rpc, answer: Answer) -> None:
-    said = answer.header
-    rpc.done(message_id=said.msg_id if isinstance(said, RecallMessageResponse) else "")
+    header = answer.header
+    rpc.done(message_id=header.msg_id if isinstance(header, RecallMessageResponse) else "")
 
 
 def entry_of(answer: Answer, header: SendMessageV2, message_id: str) -> Any:
     """The result of one send. Without a message id nothing is stored."""
     code, text = outcome(answer)
-    said = answer.header
-    if not isinstance(said, SendMessageResponse):
+    result = answer.header
+    if not isinstance(result, SendMessageResponse):
         return messages.SendResultEntry(status=status_of(code, text))
     transaction_id = message_id
     if header.sys_flag & TRANSACTION_PREPARED:
-        _, physical_offset = read_offset_id(said.msg_id)
-        transaction_id = TransactionId(physical_offset, said.queue_offset, message_id).text()
+        _, physical_offset = read_offset_id(result.msg_id)
+        transaction_id = TransactionId(physical_offset, result.queue_offset, message_id).text()
     return messages.SendResultEntry(
         status=status_of(code, OK_TEXT if code is Code.OK else text),
         message_id=message_id,
         transaction_id=transaction_id,
-        offset=said.queue_offset,
-        recall_handle=said.recall_handle or "",
+        offset=result.queue_offset,
+        recall_handle=result.recall_handle or "",
     )

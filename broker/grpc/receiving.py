@@ -129,13 +129,15 @@ class Receiving:
     # ── The answer ──
 
     def _answered(self, rpc: Rpc, wanted: Wanted, answer: Answer) -> None:
-        said = answer.header
-        if answer.code or not isinstance(said, PopMessageResponse):
+        header = answer.header
+        if answer.code or not isinstance(header, PopMessageResponse):
             self.end(rpc, *outcome(answer))
             return
-        popped = Popped.of(said, self._broker.broker_name)
+        popped = Popped.of(header, self._broker.broker_name)
         views = answer.body if not isinstance(answer.body, bytes | memoryview) else [answer.body]
-        deliverable = [one for one in received(views, popped) if self._is_for(rpc, wanted, one)]
+        deliverable = [
+            message for message in received(views, popped) if self._is_for(rpc, wanted, message)
+        ]
         if rpc.closed:
             handles = [message.handle for message in deliverable]
             self._fates.give_back(rpc, wanted.group, wanted.topic, handles)
@@ -147,35 +149,35 @@ class Receiving:
         else:
             self.end(rpc, Code.MESSAGE_NOT_FOUND, "no match message")
 
-    def _is_for(self, rpc: Rpc, wanted: Wanted, one: Received) -> bool:
+    def _is_for(self, rpc: Rpc, wanted: Wanted, message: Received) -> bool:
         """Whether a message is delivered; the others are dealt with."""
-        if wanted.tags and one.properties.get("TAGS") not in wanted.tags:
-            self._fates.acknowledge_silently(rpc, wanted.group, wanted.topic, one.handle)
+        if wanted.tags and message.properties.get("TAGS") not in wanted.tags:
+            self._fates.acknowledge_silently(rpc, wanted.group, wanted.topic, message.handle)
             return False
-        if one.attempt > wanted.attempts_max:
-            self._fates.bury(rpc, wanted.group, wanted.topic, one.handle)
+        if message.attempt > wanted.attempts_max:
+            self._fates.bury(rpc, wanted.group, wanted.topic, message.handle)
             return False
         return True
 
     def _keep(self, rpc: Rpc, wanted: Wanted, deliverable: list[Received]) -> None:
         if wanted.auto_renew:
             rpc.given = (wanted, [message.handle for message in deliverable])
-            for one in deliverable:
+            for given in deliverable:
                 self._fates.kept.keep(
-                    rpc.client_id, wanted.group, wanted.topic, one.handle, renewed=True
+                    rpc.client_id, wanted.group, wanted.topic, given.handle, renewed=True
                 )
 
     def go_on(self, rpc: Rpc) -> None:
         """Send messages for which there is room in the stream; the rest when there is again."""
         wanted, left = rpc.left
         while left:
-            one = left.popleft()
+            delivery = left.popleft()
             message = message_of(
-                one.record,
-                one.properties,
+                delivery.record,
+                delivery.properties,
                 wanted.resource,
-                handle=one.handle,
-                attempt=one.attempt,
+                handle=delivery.handle,
+                attempt=delivery.attempt,
             )
             if not rpc.call.send(answer_of(message=message)) and left:
                 rpc.wrote()

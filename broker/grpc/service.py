@@ -238,8 +238,8 @@ class MessagingService:
         def taken() -> None:
             client.settings = answer
             self._clients.entered(client)
-            said = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
-            client.tell(said)
+            command = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
+            client.tell(command)
 
         def not_taken(error: RpcRefused) -> None:
             client.data = before
@@ -328,6 +328,6 @@ class MessagingService:
 
     def _broker(self, request: Any) -> Any:
         """This broker at the endpoints that the client asked for."""
-        asked = request.endpoints
-        endpoints = asked if asked.addresses else endpoints_of(self._address)
+        wanted = request.endpoints
+        endpoints = wanted if wanted.addresses else endpoints_of(self._address)
         return broker_of(self._config.broker.broker_name, endpoints)

@@ -138,8 +138,10 @@ class LiveSettings:
                 if not difference.key.declaration.live
             ]
             taken = await self._take_over(wanted, SIGNAL)
-        for one in left:
-            log.warning("config.needs_restart", key=one.key.name, value=one.before, read=one.after)
+        for change in left:
+            log.warning(
+                "config.needs_restart", key=change.key.name, value=change.before, read=change.after
+            )
         for warning in read.warnings:
             log.warning("config.warning", text=warning)
         log.info("config.reloaded", changed=len(taken), need_restart=len(left))
@@ -161,13 +163,22 @@ class LiveSettings:
     async def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
         """Apply the values of `wanted`; returns the differences from the values before."""
         taken = list(differences(self.config, wanted))
-        for one in taken:
-            assert one.key.declaration.live, one.key.name
-            part, values = getattr(self.config, one.key.part), getattr(wanted, one.key.part)
-            for name in filter(None, (one.key.attribute, one.key.declaration.free)):
+        for difference in taken:
+            assert difference.key.declaration.live, difference.key.name
+            part, values = (
+                getattr(self.config, difference.key.part),
+                getattr(wanted, difference.key.part),
+            )
+            for name in filter(None, (difference.key.attribute, difference.key.declaration.free)):
                 # The dataclass is frozen for all other code, which holds this same object.
                 object.__setattr__(part, name, getattr(values, name))
-            log.info("config.changed", key=one.key.name, value=one.after, before=one.before, by=by)
+            log.info(
+                "config.changed",
+                key=difference.key.name,
+                value=difference.after,
+                before=difference.before,
+                by=by,
+            )
         for name in ("sources", "unknown", "without_effect", "warnings"):
             object.__setattr__(self.config, name, getattr(wanted, name))
         if taken:

@@ -204,11 +204,11 @@ def lag(field: str) -> Callable[[Sources], Iterator[Reading]]:
     """How far each group is behind in each topic, as this scrape has found it."""
 
     def read(sources: Sources) -> Iterator[Reading]:
-        for one in sources.backlog.lags:
-            value = getattr(one, field)
+        for lag in sources.backlog.lags:
+            value = getattr(lag, field)
             if value is not None:
-                system = is_system(sources, one.topic, one.group)
-                yield (one.topic, one.group, boolean(one.is_retry), system), value
+                system = is_system(sources, lag.topic, lag.group)
+                yield (lag.topic, lag.group, boolean(lag.is_retry), system), value
 
     return read
 

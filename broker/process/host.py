@@ -196,10 +196,10 @@ def ipv6_of(names: set[str]) -> list[str]:
 def resolved() -> list[str]:
     """Addresses of the host's own name, where interfaces cannot be listed."""
     try:
-        found = socket.getaddrinfo(host_name(), None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host_name(), None, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 # ── The build ──

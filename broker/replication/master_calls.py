@@ -141,12 +141,12 @@ async def _pages_of_one_version(
         page = table_of(answer.body)
         if version and page.get("dataVersion") != document["dataVersion"]:
             return None
-        found = mapping(page, table)
-        entries.update(found)
+        rows = mapping(page, table)
+        entries.update(rows)
         document = {**page, table: entries}
         count = answer.ext_fields().get(total)
         # The page has everything where its size is not known, as in 4.9.
-        if count is None or not found or len(entries) >= int(count):
+        if count is None or not rows or len(entries) >= int(count):
             return document
         version = msgspec.json.encode(page.get("dataVersion")).decode()
 

@@ -110,11 +110,11 @@ class Promotion:
             raise refused(f"the master's topics, groups and offsets are not here: {reason}")
 
     async def _objections(self, following: Following) -> list[tuple[str, str]]:
-        found = []
+        objections = []
         if following.state is State.DIVERGED:
-            found.append((DIVERGED, f"the logs differ: {following.problem}"))
+            objections.append((DIVERGED, f"the logs differ: {following.problem}"))
         if await self._master_answers(following):
-            found.append(
+            objections.append(
                 (
                     MASTER_ALIVE,
                     "the master answers, and would go on beside this one: what it acknowledges"
@@ -126,16 +126,16 @@ class Promotion:
             self._core.store.log_in.master_offset,
         )
         if following.state is State.STUCK:
-            found.append((BEHIND, f"messages are missing here: {following.problem}"))
+            objections.append((BEHIND, f"messages are missing here: {following.problem}"))
         elif announced > end:
-            found.append(
+            objections.append(
                 (
                     BEHIND,
                     f"{announced - end} bytes that the master had are not here: its last messages"
                     " are lost to this broker, those it acknowledged as well",
                 )
             )
-        return found
+        return objections
 
     async def _master_answers(self, following: Following) -> bool:
         """Whether somebody listens where the master was, and is no slave of ours."""
@@ -176,13 +176,13 @@ class Promotion:
                 core.role.follow_again()
         self._told()
         log.warning("replication.promoted", max_offset=role.offset, epoch=role.epoch)
-        said = change(
+        changes = change(
             core.config.broker.broker_name,
             {"brokerRole": str(BrokerRole.SLAVE)},
             {"brokerRole": role.broker_role},
         )
         told = PromoteResponse(max_offset=role.offset, epoch=role.epoch)
-        return ChangeAnswer(header=told, changes=said)
+        return ChangeAnswer(header=told, changes=changes)
 
     async def _end_copy(self) -> None:
         """Have on disk and in the queues what was copied. Raises: Refusal."""

@@ -104,11 +104,11 @@ class ReplyProcessor:
             store_timestamp=now_ms,
         )
         try:
-            said = await asking.connection.call(pushed.code, pushed, body, PUSH_TIMEOUT_S)
+            reply = await asking.connection.call(pushed.code, pushed, body, PUSH_TIMEOUT_S)
         except RemotingError as error:
             return f"push reply message to {client_id} fail. {error}"
-        if said.code != SUCCESS:
-            return f"push reply message to {client_id} fail. {said.remark or said.code}"
+        if reply.code != SUCCESS:
+            return f"push reply message to {client_id} fail. {reply.remark or reply.code}"
         return None
 
     def _keep(

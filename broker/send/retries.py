@@ -19,10 +19,10 @@ FIRST_LEVEL: Final = 3
 """The delay level of the first retry: 10 s."""
 
 
-def max_tries(group: SubscriptionGroupConfig, asked: int | None, client_version: int) -> int:
+def max_tries(group: SubscriptionGroupConfig, wanted: int | None, client_version: int) -> int:
     """How often a message is redelivered before it becomes a dead letter."""
-    if asked is not None and client_version >= KNOWS_TRIES:
-        return asked
+    if wanted is not None and client_version >= KNOWS_TRIES:
+        return wanted
     return group.retry_max_times
 
 

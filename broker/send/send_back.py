@@ -94,10 +94,10 @@ class SendBack:
         limit = max_tries(group, header.max_reconsume_times, command.version)
         look_up = partial(self._store.message, header.offset)
         try:
-            found = look_up()
+            record = look_up()
         except NotInMemory:
             return self._from_disk(look_up, header, topic, limit)
-        self._store_again(found, header, topic, limit)
+        self._store_again(record, header, topic, limit)
         return Begun(self._when_durable()) if self._waits_for_disk else DONE
 
     def _retry_topic(
@@ -164,11 +164,11 @@ class SendBack:
 
         TOO_LONG: its properties leave no room for a delay either.
         """
-        said = decode(record.properties)
-        full = returned(said, record.topic, _id(record), level)
+        properties = decode(record.properties)
+        full = returned(properties, record.topic, _id(record), level)
         status = self._puts.put(copy(draft), full, accepted=True).status
         if status is TOO_LONG:
-            bare = without_origin(said, level)
+            bare = without_origin(properties, level)
             status = self._puts.put(copy(draft), bare, accepted=True).status
         return status
 

@@ -174,7 +174,7 @@ class PageRequest(NamedTuple):
 
 def page_of(
     table: Mapping[str, T],
-    asked: PageRequest,
+    request: PageRequest,
     version: DataVersion,
     page: int,
 ) -> dict[str, T]:
@@ -182,8 +182,8 @@ def page_of(
 
     A client that names no page gets everything; one with an outdated data version starts again.
     """
-    first, data_version, wanted = asked
-    if asked == PageRequest():
+    first, data_version, wanted = request
+    if request == PageRequest():
         return dict(table)
     begin = max(0, first or 0)
     if begin and not same_version(data_version, version):

@@ -233,8 +233,8 @@ def late_end(half: Half, *, commit: bool) -> MessageDraft:
 
     An op record cannot say so: op records for halves before the open ones are forgotten.
     """
-    said = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
-    properties = encode(said | _half_offset(half)).encode()
+    notes = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
+    properties = encode(notes | _half_offset(half)).encode()
     draft = draft_again(half.record, GIVEN_UP_TOPIC, 0, properties)
     draft.body = b""
     return draft

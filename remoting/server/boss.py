@@ -94,8 +94,10 @@ class ConnectionLimits:
         source = max(opened, key=opened.__getitem__, default=None)
         if source is None or source == source_of(host) or 2 * opened[source] <= self.places:
             return None
-        theirs = (one for one in self._connections() if source_of(one.host) == source)
-        return min(theirs, key=lambda one: one.last_active, default=None)
+        theirs = (
+            connection for connection in self._connections() if source_of(connection.host) == source
+        )
+        return min(theirs, key=lambda connection: connection.last_active, default=None)
 
     def _displaced(self, connection: Newcomer | None, reason: str) -> str | None:
         """Close this connection for another one; the reason again where there is none."""

@@ -195,10 +195,10 @@ class Connection(Channel):
     def announce(self, command: Command) -> None:
         """On the first request: if it offers MSGPACK headers, mark its answer to grant them."""
         try:
-            asked = MSGPACK_OFFER in command.ext_fields().items()
+            offered = MSGPACK_OFFER in command.ext_fields().items()
         except HeaderError:
-            asked = False  # the typed decoder will refuse this request
-        if asked:
+            offered = False  # the typed decoder will refuse this request
+        if offered:
             self._announce = command.opaque
 
     @property

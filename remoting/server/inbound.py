@@ -88,7 +88,7 @@ class InboundBudget:
             self.leader = None
         self._choose(now)
         while self._beside_leader() > self.limit_bytes + CLOSES_BEYOND_BYTES:
-            others = (one for one in self.held if one is not self.leader)
+            others = (peer for peer in self.held if peer is not self.leader)
             self._close(max(others, key=self.held.__getitem__))
 
     def forget(self, connection: Peer, now: float) -> None:

@@ -201,8 +201,8 @@ def try_out(shown: Shown) -> tuple[float | None, str]:
                 except ssl.SSLWantReadError:
                     continue
     except ssl.SSLCertVerificationError as error:
-        said = {EXPIRED: "it has expired", NOT_YET_VALID: "it is not valid yet"}
-        problem = said.get(error.verify_code, error.verify_message)
+        reasons = {EXPIRED: "it has expired", NOT_YET_VALID: "it is not valid yet"}
+        problem = reasons.get(error.verify_code, error.verify_message)
         return None, f"tlsServerCertPath: {cert}: {problem}; clients will refuse it"
     except ssl.SSLError as error:
         raise CertificateUnusable(f"tlsServerCertPath: {cert}: {error.reason}") from None

@@ -258,7 +258,7 @@ class Handshakes:
         """Count one more, and end another where there are too many."""
         self._open[handshake] = None
         if len(self._open) > AT_ONCE:
-            idle = next((one for one in self._open if not one.busy), handshake)
+            idle = next((other for other in self._open if not other.busy), handshake)
             self._fail(idle, "crowded", f"more than {AT_ONCE} at the same time")
 
     def end(self, handshake: Handshake) -> None:
@@ -312,35 +312,39 @@ class Handshakes:
 
     def _settle(self, some: Iterable[Handshake]) -> None:
         """Send what the thread has made, then read on."""
-        for one in some:
-            if one.owner.closed:
+        for handshake in some:
+            if handshake.owner.closed:
                 continue
             try:
-                if not one.push():
-                    self._unsent.append(one)
+                if not handshake.push():
+                    self._unsent.append(handshake)
                     continue
             except OSError as error:
-                self._fail(one, "closed", error.strerror or "by the peer")
+                self._fail(handshake, "closed", error.strerror or "by the peer")
                 continue
-            if one.error is not None:
-                self._fail(one, _kind(one.error), one.error.reason or str(one.error))
+            if handshake.error is not None:
+                self._fail(
+                    handshake,
+                    _kind(handshake.error),
+                    handshake.error.reason or str(handshake.error),
+                )
                 continue
-            one.busy = False
-            if one.done:
-                self.end(one)
+            handshake.busy = False
+            if handshake.done:
+                self.end(handshake)
                 self._stats.tls_handshakes += 1
-                one.owner.encrypt(one.encrypted(self._stats))
-            one.owner.watch()
+                handshake.owner.encrypt(handshake.encrypted(self._stats))
+            handshake.owner.watch()
 
-    def _fail(self, one: Handshake, kind: str, reason: str) -> None:
-        self.end(one)
-        self.note_failure(one.owner, kind, reason)
-        one.owner.close(f"TLS handshake: {reason}")
+    def _fail(self, handshake: Handshake, kind: str, reason: str) -> None:
+        self.end(handshake)
+        self.note_failure(handshake.owner, kind, reason)
+        handshake.owner.close(f"TLS handshake: {reason}")
 
 
 def _steps(some: list[Handshake], context: ssl.SSLContext) -> None:
-    for one in some:
-        one.step(context)
+    for handshake in some:
+        handshake.step(context)
 
 
 def _kind(error: ssl.SSLError) -> str:

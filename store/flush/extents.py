@@ -70,8 +70,8 @@ class ExtentSaves:
 
     async def _save(self, queues: list[ConsumeQueue], wanted: list[ConsumeQueue]) -> None:
         for some in slices_of(wanted):
-            found = [(queue, queue.take_extent()) for queue in some]
-            takes = [(queue, take) for queue, take in found if take is not None]
+            pairs = [(queue, queue.take_extent()) for queue in some]
+            takes = [(queue, take) for queue, take in pairs if take is not None]
             extents = await self._disk.in_thread(self._take, [take for _, take in takes])
             for (queue, _), extent in zip(takes, extents, strict=True):
                 queue.extent = extent

@@ -25,12 +25,12 @@ def decode(properties: str | bytes) -> dict[str, str]:
     """Names and values; the last of equal names wins, pieces without name or value are dropped."""
     if isinstance(properties, bytes):
         properties = properties.decode("utf-8", "replace")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for piece in properties.split(_END):
         name, _, value = piece.partition(_IS)
         if name and value:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def encode(properties: Mapping[str, str]) -> str:

@@ -34,14 +34,14 @@ def number_fault(expected: int | None, queue_offset: int) -> str:
 
 
 def unit_fault(
-    topic: str, wanted: Unit, found: Unit, *, stored_ms: int = 0, extended: bool = False
+    topic: str, wanted: Unit, unit: Unit, *, stored_ms: int = 0, extended: bool = False
 ) -> str:
     """The fault of a message's unit; `wanted` has the hash of its tags.
 
     `stored_ms` is when it was stored; `extended`: codes may be addresses in consumequeue_ext.
     """
-    if (found.physical_offset, found.size) == (wanted.physical_offset, wanted.size):
-        code = found.tags_code
+    if (unit.physical_offset, unit.size) == (wanted.physical_offset, wanted.size):
+        code = unit.tags_code
         fine = (
             code == wanted.tags_code
             or (extended and code <= EXT_ADDRESS_MAX)
@@ -49,17 +49,17 @@ def unit_fault(
             or (topic == SCHEDULE_TOPIC and is_due_time(code) and code >= stored_ms)
         )
         return END if fine else CQ_TAG_MISMATCH
-    if found.size <= 0 or is_blank(found.physical_offset, found.size):
+    if unit.size <= 0 or is_blank(unit.physical_offset, unit.size):
         return CQ_MISSING
     return CQ_MISMATCH
 
 
-def unit_detail(kind: str, wanted: Unit, found: Unit) -> str:
+def unit_detail(kind: str, wanted: Unit, unit: Unit) -> str:
     """A finding of `unit_fault` in words."""
     if kind == CQ_TAG_MISMATCH:
-        return f"the unit says {found.tags_code}, the tags of the message {wanted.tags_code}"
+        return f"the unit says {unit.tags_code}, the tags of the message {wanted.tags_code}"
     if kind == CQ_MISSING:
-        return "no unit" if found.size <= 0 else "filled over"
-    there = f"{found.size} bytes at {found.physical_offset}"
+        return "no unit" if unit.size <= 0 else "filled over"
+    there = f"{unit.size} bytes at {unit.physical_offset}"
     wants = f"{wanted.size} bytes at {wanted.physical_offset}"
     return f"the unit says {there}, the message has {wants}"

@@ -273,8 +273,8 @@ class CommitLog:
             if not known or not 0 < size <= there:
                 return None
         data = read(file, position, min(there, size))
-        found = parse(data, 0, physical_offset)
-        return None if isinstance(found, NoRecord) or found.size != size else data
+        header = parse(data, 0, physical_offset)
+        return None if isinstance(header, NoRecord) or header.size != size else data
 
     def store_time(self, physical_offset: int, read: ReadLog | None = None) -> int:
         """Store time of the record there, in ms; −1 when it cannot be read.
@@ -312,8 +312,8 @@ class CommitLog:
         file = self.queue.find(physical_offset)
         if file is None:
             return None
-        found = self.parse_at(file, physical_offset)
-        return None if isinstance(found, NoRecord) else found
+        header = self.parse_at(file, physical_offset)
+        return None if isinstance(header, NoRecord) else header
 
     def head_crc(self, physical_offset: int) -> int:
         """The CRC of the fixed fields of the record there, whole or not; 0 outside the log.

@@ -107,14 +107,14 @@ class ColdReads:
                 pieces = miss.pieces
             self._stats.cold_reads += len(pieces)
             try:
-                found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
+                contents = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
             except FileNotFoundError:
                 # Deleted since the call: the next one sees that, or the file is lost.
                 if pieces == lost:
                     raise
                 lost = pieces
                 continue
-            for piece, data in zip(pieces, found, strict=True):
+            for piece, data in zip(pieces, contents, strict=True):
                 known.setdefault(piece.path, []).append((piece.position, data))
         raise NotRepeatable(f"the call was made {REPEATS_MAX} times and still reads from the disk")
 
@@ -143,14 +143,14 @@ class ColdReads:
 
     def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
         """Read pieces through handles of its own, which nobody closes under the thread."""
-        found = []
+        contents = []
         for path, position, size in pieces:
             with self._disk.open(path, writable=False) as handle:
                 data = handle.pread(size, position)
             if len(data) < size:
                 raise OSError(errno.EIO, f"ends before byte {position + size}", str(path))
-            found.append(data)
-        return found
+            contents.append(data)
+        return contents
 
     # ── Consume queues ──
 
@@ -222,10 +222,10 @@ class ColdReads:
 def _neighbours(ranges: Iterable[ByteRange]) -> list[list[ByteRange]]:
     """Groups that are worth one read each."""
     groups: list[list[ByteRange]] = []
-    for one in ranges:
+    for piece in ranges:
         last = groups[-1][-1] if groups else None
-        if last and last.file is one.file and 0 <= one.begin - last.end <= GAP_BYTES:
-            groups[-1].append(one)
+        if last and last.file is piece.file and 0 <= piece.begin - last.end <= GAP_BYTES:
+            groups[-1].append(piece)
         else:
-            groups.append([one])
+            groups.append([piece])
     return groups

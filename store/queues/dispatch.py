@@ -274,10 +274,10 @@ class Dispatcher:
         units, physical = request.run.units, request.physical_offset
         end = physical + request.size
         if not request.queue.extend(request.queue_offset, physical, end, units):
-            for one in request.each():
-                unit = one.queue_offset, one.physical_offset, one.size, one.tags_code
-                if one.queue.append(*unit) is _GAP:
-                    self._stop_queue(one)
+            for single in request.each():
+                unit = single.queue_offset, single.physical_offset, single.size, single.tags_code
+                if single.queue.append(*unit) is _GAP:
+                    self._stop_queue(single)
         for follower in self.run_followers:
             follower(request)
         self.last_position = UNIT.read(units, len(units) - UNIT_SIZE).physical_offset
@@ -289,14 +289,14 @@ class Dispatcher:
         Returns whether somebody still does.
         """
         queue = run.queue
-        for one in run.each():
-            queue_offset = one.queue_offset
-            told = queue_offset + 1, one.tags_code, one.store_timestamp, one.properties
+        for message in run.each():
+            queue_offset = message.queue_offset
+            told = queue_offset + 1, message.tags_code, message.store_timestamp, message.properties
             try:
                 if arrival(queue.topic, queue.queue_id, *told):
                     return False
             except CONTENT_ERRORS as error:
-                at = one.physical_offset
+                at = message.physical_offset
                 location = Location(queue.topic, queue.queue_id, queue_offset, at)
                 self.aside.take("dispatch", location, error)
         return True

@@ -225,8 +225,8 @@ def sound_end(
     leaves one that is not whole, the last; a power cut may lose any page. `before` begins the
     record in front of them, `last` the last one before `end`.
     """
-    found = log.header_at(last)
-    if killed and (found is None or is_closed(found.properties)):
+    tail = log.header_at(last)
+    if killed and (tail is None or is_closed(tail.properties)):
         return end, last
     for position, header in log.walk(begin, end):
         if not is_closed(header.properties) and (position == last or not killed):

@@ -42,12 +42,12 @@ class LastStop(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, log: CommitLog, queues: ConsumeQueues, index_file: str | None) -> LastStop:
         """The state of queues that are completely in their files."""
-        found: dict[str, dict[int, QueueEnds]] = {}
+        topics: dict[str, dict[int, QueueEnds]] = {}
         for (topic, queue_id), queue in queues.table.items():
             if queue.end_offset:
                 ends = QueueEnds(queue.min_offset, queue.end_offset)
-                found.setdefault(topic, {})[queue_id] = ends
-        return cls(log.min_offset, log.max_offset, found, index_file)
+                topics.setdefault(topic, {})[queue_id] = ends
+        return cls(log.min_offset, log.max_offset, topics, index_file)
 
 
 class _Document(msgspec.Struct):

@@ -287,5 +287,9 @@ class LogOut:
 
     async def _bytes(self, piece: Piece) -> memoryview | None:
         """The bytes of a piece, from memory or from the disk; None when it is deleted."""
-        found = self._reader.reading_piece(*piece)
-        return found if found is None or isinstance(found, memoryview) else await found
+        piece_read = self._reader.reading_piece(*piece)
+        return (
+            piece_read
+            if piece_read is None or isinstance(piece_read, memoryview)
+            else await piece_read
+        )

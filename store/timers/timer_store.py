@@ -339,14 +339,14 @@ class TimerStore:
             self.log.cut(0)
             self.queue_offset = queue.start
             return
-        said, there = check.flushed_position, self.log.end
+        flushed, there = check.flushed_position, self.log.end
         check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
         begin_ms = check.last_read_time_ms
         self._keep_precision(self._precision_of_slots(begin_ms))
         believable = self.wheel.load(begin_ms, self.log.may_be_unit, self.log.unit)
         believable = believable and self._set_back(check)
         self.log.cut(check.flushed_position)
-        lost = there < said or (said > 0 and self.log.last_unit() is None)
+        lost = there < flushed or (flushed > 0 and self.log.last_unit() is None)
         if lost:
             self._cut_behind_units()
         if lost or not believable:

@@ -72,8 +72,8 @@ class TimerWheel:
     def slot(self, time_ms: int) -> WheelSlot | None:
         """The chain of that time; None when there is none. Hot."""
         step = time_ms // self.precision_ms
-        found = _unpack(self._memory, step % self.slots * SLOT_BYTES)
-        return WheelSlot(*found) if found[0] == step else None
+        slot = _unpack(self._memory, step % self.slots * SLOT_BYTES)
+        return WheelSlot(*slot) if slot[0] == step else None
 
     def empty_to(self, time_ms: int, end_ms: int) -> int:
         """A later time up to which there is no chain from an empty slot's time on: at least the

@@ -233,21 +233,21 @@ class _FileCheck:
         end_stored: int | None,
     ) -> None:
         head, before = self._head, self._check.before
-        asked = head._replace(hash_slot_count=self._shape.slots - self._slots.count(0))
+        expected = head._replace(hash_slot_count=self._shape.slots - self._slots.count(0))
         if first is not None and last is not None:
-            asked = asked._replace(
+            expected = expected._replace(
                 begin_physical_offset=first.physical_offset,
                 end_physical_offset=last.physical_offset,
                 begin_timestamp=head.begin_timestamp if begin_stored is None else begin_stored,
                 end_timestamp=head.end_timestamp if end_stored is None else end_stored,
             )
-        if head != asked:
-            self._report(f"the head says {_shown(head)}, its entries {_shown(asked)}")
+        if head != expected:
+            self._report(f"the head says {_shown(head)}, its entries {_shown(expected)}")
         elif before is not None and head.begin_physical_offset < before.end_physical_offset:
             self._check.pending(
                 self._handle, "begins in front of the end of the file before it: built again"
             )
-        self._check.before = asked
+        self._check.before = expected
 
     def _compare_slots(self) -> None:
         slots = self._slots

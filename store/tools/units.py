@@ -148,12 +148,12 @@ class QueueCheck:
 
     def _differ(self, there: bytes) -> None:
         pairs = zip(UNIT.iter_unpack(self.expected), UNIT.iter_unpack(there), strict=True)
-        for queue_offset, (wanted, found) in enumerate(pairs, self.base):
-            if wanted != found:
-                self._judge(queue_offset, Unit(*wanted), Unit(*found))
+        for queue_offset, (wanted, unit) in enumerate(pairs, self.base):
+            if wanted != unit:
+                self._judge(queue_offset, Unit(*wanted), Unit(*unit))
 
-    def _judge(self, queue_offset: int, wanted: Unit, found: Unit) -> None:
-        kind = unit_fault(self.queue.topic, wanted, found, extended=self.rules.extended)
+    def _judge(self, queue_offset: int, wanted: Unit, unit: Unit) -> None:
+        kind = unit_fault(self.queue.topic, wanted, unit, extended=self.rules.extended)
         if kind == END:
             return
         if self.rules.pending(wanted.physical_offset):

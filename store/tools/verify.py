@@ -112,12 +112,12 @@ class _Run:
     def __init__(
         self,
         directory: Directory,
-        found: Verification,
+        verification: Verification,
         read_json: ReadJson,
         progress: Callable[[int, int], None],
     ) -> None:
         self.directory = directory
-        self.found = found
+        self.found = verification
         self.read_json = read_json
         self.topics: Mapping[str, Any] | None = None
         last_stop = LastStopFile(directory.disk, directory.root / LAST_STOP)
@@ -125,8 +125,8 @@ class _Run:
         total = sum(file.size for file in directory.log.queue.files)
         self.passage = Passage(
             directory,
-            found,
-            closer=FieldCheck(found),
+            verification,
+            closer=FieldCheck(verification),
             progress=lambda at: progress(at - self.passage.begin, total),
         )
         settled = directory.clean
@@ -142,14 +142,14 @@ class _Run:
 
     def run(self) -> None:
         """Run all checks, causes before consequences."""
-        found, directory = self.found, self.directory
-        found.live, found.clean_stop = directory.live, directory.clean
-        found.log_path = str(directory.log.queue.directory)
-        found.segments = len(directory.log.queue.files)
-        found.min_offset = self.passage.begin
+        verification, directory = self.found, self.directory
+        verification.live, verification.clean_stop = directory.live, directory.clean
+        verification.log_path = str(directory.log.queue.directory)
+        verification.segments = len(directory.log.queue.files)
+        verification.min_offset = self.passage.begin
         self._read_config()
         self._walk()
-        found.end_offset = self.passage.end
+        verification.end_offset = self.passage.end
         self._finish_queues()
         self._check_reach()
         self._check_end()
@@ -164,7 +164,7 @@ class _Run:
 
     def _walk(self) -> None:
         """Check all records. Hot: millions of records per GiB."""
-        checks, found = self.checks, self.found
+        checks, verification = self.checks, self.found
         safe_until = self.directory.checkpoint.min_timestamp
         messages = log_bytes = last = position = 0
         rules = self.rules
@@ -188,8 +188,12 @@ class _Run:
             check.expected += _pack(position, size, tags_code_of(properties))
             if len(check.expected) >= COMPARE_BYTES:
                 check.compare()
-        found.messages, found.log_bytes, found.last_store_timestamp = messages, log_bytes, last
-        found.safe_end = position if self.directory.clean else self.directory.safe_end
+        verification.messages, verification.log_bytes, verification.last_store_timestamp = (
+            messages,
+            log_bytes,
+            last,
+        )
+        verification.safe_end = position if self.directory.clean else self.directory.safe_end
 
     def _new_check(self, topic: str, queue_id: int) -> QueueCheck:
         directory = self.directory
@@ -265,27 +269,29 @@ class _Run:
     # ── Queues ──
 
     def _finish_queues(self) -> None:
-        found = self.found
+        verification = self.found
         pending = 0
         for key in self.directory.queues:
             if key not in self.checks:
                 self._new_check(*key)
-        found.queues = len(self.checks)
+        verification.queues = len(self.checks)
         for (topic, queue_id), check in sorted(self.checks.items()):
             name = f"{topic}-{queue_id}"
             if topic.startswith(LIGHT_MESSAGE_QUEUES):
-                found.noted("skipped", name, "is a light queue: not compared with the log")
+                verification.noted("skipped", name, "is a light queue: not compared with the log")
                 continue
             if not check.queue.starts and self._is_deleted(topic, queue_id):
-                found.noted("deleted", name, "messages of a topic that was deleted")
+                verification.noted("deleted", name, "messages of a topic that was deleted")
                 continue
             check.finish(self.passage.end)
             self._report(name, check)
             pending += check.pending
-            found.lost_messages += check.lost + check.behind
+            verification.lost_messages += check.lost + check.behind
             self.behind += check.behind
         if pending:
-            found.noted("pending", "consumequeue", f"{pending} units are still to be written")
+            verification.noted(
+                "pending", "consumequeue", f"{pending} units are still to be written"
+            )
 
     def _is_deleted(self, topic: str, queue_id: int) -> bool:
         """Whether the messages of a queue without files are from before a deletion of its topic.

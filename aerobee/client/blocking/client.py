@@ -268,8 +268,8 @@ class Client:
 
         def forget() -> None:
             wanted.clear()
-            for one in begun:
-                one()
+            for job in begun:
+                job()
 
         # Connecting takes seconds if the peer is silent, and must not block other jobs.
         threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
@@ -318,9 +318,9 @@ class Client:
             # The response goes back over the connection of the request, or not at all.
             channel = self._connections.known(address)
 
-            def answer(said: Answer | None) -> None:
-                if channel is not None and said is not None:
-                    channel.answer(request, said)
+            def answer(reply: Answer | None) -> None:
+                if channel is not None and reply is not None:
+                    channel.answer(request, reply)
 
             self._background.spawn(outcome, answer)
             return None

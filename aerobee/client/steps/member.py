@@ -312,7 +312,7 @@ class Member:
     def properties(self) -> dict[str, str]:
         """The consumer's options, and the properties that tools expect."""
         client = self.instance.config
-        options = {one.name: getattr(self.config, one.name) for one in fields(self.config)}
+        options = {field.name: getattr(self.config, field.name) for field in fields(self.config)}
         plain = {
             name: str(value.value if isinstance(value, Enum) else value)
             for name, value in options.items()

@@ -341,7 +341,7 @@ class Popper:
             offsets[message.topic, receipt._replace(offset="")].append(int(receipt.offset))
         acks = [
             BatchAck(
-                bits=bit_set(found, int(pop.start_offset)),
+                bits=bit_set(popped, int(pop.start_offset)),
                 group=self.config.group,
                 invisible_time=int(pop.invisible),
                 pop_time=int(pop.pop_time),
@@ -351,7 +351,7 @@ class Popper:
                 start_offset=int(pop.start_offset),
                 topic=topic,
             )
-            for (topic, pop), found in offsets.items()
+            for (topic, pop), popped in offsets.items()
         ]
         body = BatchAckRequest(acks=acks, broker_name=name).to_bytes()
         yield from self._ask(name, address, BatchAckMessage(), body)

@@ -170,22 +170,22 @@ class Traces(Hook):
         request_id, began_s = cast("tuple[str, float]", consume.notes[self])
         cost_ms = self._cost_ms(began_s) // len(consume.messages)
         failed = {message.queue_offset for message in consume.failed}
-        for one in self._traced(consume):
+        for traced in self._traced(consume):
             outcome = consume.outcome
-            if one.queue_offset not in failed:
+            if traced.queue_offset not in failed:
                 outcome = ConsumeOutcome.SUCCESS
             text = record(
                 "SubAfter",
                 request_id,
-                one.message_id,
+                traced.message_id,
                 cost_ms,
                 outcome is ConsumeOutcome.SUCCESS,
-                " ".join(one.keys),
+                " ".join(traced.keys),
                 outcome.value,
                 self.clock.wall_ms(),
                 self.group,
             )
-            self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
+            self.add(Trace(traced.original_topic, text, [traced.message_id, *traced.keys]))
 
     def _traced(self, consume: ConsumeContext) -> list[ReceivedMessage]:
         """The messages to trace: not those with tracing switched off, nor trace messages."""

@@ -126,7 +126,7 @@ def archive(spark: SparkSession, task: Archive) -> Outcome:
             run.clear()
         segments = segments_of(task.store)
         missing = run.missing(segments)
-        tail = [one for one in missing if one == segments[-1]]
+        tail = [segment for segment in missing if segment == segments[-1]]
         work = deque(grouped(missing[: len(missing) - len(tail)], task.segments_per_write))
         if task.tail and tail:
             work.append(tail)
@@ -161,24 +161,24 @@ class Run:
         task = self.task
         self.known = self.manifest.load()
         told = id_of_store(task.store, task.log_id, self.known, task.output)
-        found = compared(segments, self.known, told, task.output)
+        matches = compared(segments, self.known, told, task.output)
         self.log_id = id_of_log(told, self.known)
         if task.marks:
             keep_id(task.store, self.log_id)
         return [
             segment
             for segment in segments
-            if segment.start not in found
-            or not self.is_archived(segment, self.known[segment.start], found[segment.start])
+            if segment.start not in matches
+            or not self.is_archived(segment, self.known[segment.start], matches[segment.start])
         ]
 
-    def is_archived(self, segment: Segment, entry: Entry, found: SegmentMatch) -> bool:
+    def is_archived(self, segment: Segment, entry: Entry, match: SegmentMatch) -> bool:
         """Whether a segment is archived already; a missing mark is written.
 
         Raises: AerobeeError, if the archive has another segment of that name.
         """
         task = self.task
-        same = found is SegmentMatch.SAME
+        same = match is SegmentMatch.SAME
         if same and (not entry.sealed or not task.marks or marked(task.store, entry)):
             return entry.sealed
         if same and (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):
@@ -200,15 +200,15 @@ class Run:
         from pyspark.sql import functions as sql
 
         there = set(self.place.names()) if self.place is not None else set()
-        for one in group:
-            if one.start in self.known or f"{SEGMENT}={one.start}" not in there:
+        for segment in group:
+            if segment.start in self.known or f"{SEGMENT}={segment.start}" not in there:
                 continue
-            rows = self.kind.read(self.spark, self.task.output, [one.start])
+            rows = self.kind.read(self.spark, self.task.output, [segment.start])
             rows = rows.withColumn("storeTimestamp", sql.unix_millis("storeTimestamp"))
             row = rows.orderBy("commitLogOffset").select("commitLogOffset", *OF_A_RECORD).first()
-            if row is not None and not holds(one, row.asDict()):
+            if row is not None and not holds(segment, row.asDict()):
                 raise AerobeeError(
-                    f"{self.task.output} has rows of segment {one.name} that no entry of "
+                    f"{self.task.output} has rows of segment {segment.name} that no entry of "
                     f"{self.task.manifest_path} knows, and that are not of this store: give each "
                     "store its own --output, or remove them"
                 )
@@ -225,7 +225,7 @@ class Run:
                 done += self.group(group, sealed=group[-1] != last)
             except (AerobeeError, PySparkException, OSError) as error:
                 if len(group) > 1:
-                    work.extendleft([one] for one in reversed(group))
+                    work.extendleft([segment] for segment in reversed(group))
                 else:
                     told = error if isinstance(error, AerobeeError) else plain(str(error))
                     failed[group[0].name] = str(told)
@@ -234,15 +234,15 @@ class Run:
     def group(self, group: Sequence[Segment], *, sealed: bool) -> list[Entry]:
         """Archive adjacent segments. Raises: AerobeeError, PySparkException, OSError."""
         task = self.task
-        starts = [one.start for one in group]
+        starts = [segment.start for segment in group]
         self.refuse_unknown(group)
         self.kind.write(self.rows(group, sealed=sealed), task.output, starts)
         written = self.kind.read(self.spark, task.output, starts)
-        found = {row[SEGMENT]: row for row in counted(written)}
+        counts = {row[SEGMENT]: row for row in counted(written)}
         entries = []
-        for one in group:
-            check(one, found.get(one.start), sealed=sealed)
-            entries.append(entry_of(one, found[one.start], task.job, self.log_id, sealed=sealed))
+        for part in group:
+            check(part, counts.get(part.start), sealed=sealed)
+            entries.append(entry_of(part, counts[part.start], task.job, self.log_id, sealed=sealed))
         self.make_durable(starts)
         for entry in entries:
             self.manifest.put(entry)
@@ -268,9 +268,9 @@ class Run:
             options["brokerName"] = self.task.broker_name
         rows = self.spark.read.format("aerobee.store").options(**options).load()
         segment = sql.lit(group[-1].start)
-        for one in reversed(group[:-1]):
-            at = sql.lit(one.start)
-            segment = sql.when(rows["commitLogOffset"] < one.end, at).otherwise(segment)
+        for earlier in reversed(group[:-1]):
+            at = sql.lit(earlier.start)
+            segment = sql.when(rows["commitLogOffset"] < earlier.end, at).otherwise(segment)
         return rows.withColumn(SEGMENT, segment.cast("bigint"))
 
     def make_durable(self, starts: Sequence[int]) -> None:
@@ -321,26 +321,26 @@ def counted(rows: DataFrame) -> list[Any]:
     )
 
 
-def check(segment: Segment, found: Any, *, sealed: bool) -> None:
+def check(segment: Segment, counts: Any, *, sealed: bool) -> None:
     """Compare the table with the file, whose records follow each other without gaps up to its end.
 
     All records are there exactly once if there are as many distinct offsets as rows, if the sizes
     add up to the distance from the first offset to the end of the last record, and if only a blank
     follows. Raises: AerobeeError.
     """
-    if found is None:
+    if counts is None:
         raise AerobeeError(f"segment {segment.name}: nothing of it was written")
     problems = []
-    if found["places"] != found["records"]:
-        problems.append(f"{found['records']} rows for {found['places']} records")
-    if found["first"] != segment.start or found["bytes"] != found["end"] - segment.start:
+    if counts["places"] != counts["records"]:
+        problems.append(f"{counts['records']} rows for {counts['places']} records")
+    if counts["first"] != segment.start or counts["bytes"] != counts["end"] - segment.start:
         problems.append(
-            f"records of {found['bytes']} bytes between {found['first']} and {found['end']}"
+            f"records of {counts['bytes']} bytes between {counts['first']} and {counts['end']}"
         )
-    if found["spoilt"]:
-        problems.append(f"{found['spoilt']} bodies that do not fit their CRC")
-    if sealed and not ends_at(segment, found["end"]):
-        problems.append(f"a segment that goes on behind {found['end']}")
+    if counts["spoilt"]:
+        problems.append(f"{counts['spoilt']} bodies that do not fit their CRC")
+    if sealed and not ends_at(segment, counts["end"]):
+        problems.append(f"a segment that goes on behind {counts['end']}")
     if problems:
         raise AerobeeError(f"segment {segment.name}: read back were {', '.join(problems)}")
 
@@ -356,21 +356,21 @@ def ends_at(segment: Segment, end: int) -> bool:
     return len(head) == START.size and START.unpack_from(head) == (rest, BLANK_MAGIC)
 
 
-def entry_of(segment: Segment, found: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
+def entry_of(segment: Segment, counts: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
     """The manifest entry of a segment that was read back. Raises: OSError."""
-    first, last = ends_of(segment, found["last"])
+    first, last = ends_of(segment, counts["last"])
     return Entry(
         segment=segment_name(segment.start),
-        bytes=segment.size if sealed else found["bytes"],
-        records=found["records"],
+        bytes=segment.size if sealed else counts["bytes"],
+        records=counts["records"],
         crc32=crc_of_file(segment.path) if sealed else 0,
         job=job,
         sealed=sealed,
-        min_store_timestamp=found["oldest"],
-        max_store_timestamp=found["newest"],
+        min_store_timestamp=counts["oldest"],
+        max_store_timestamp=counts["newest"],
         log=log_id,
         first_crc32=first,
-        last_offset=found["last"],
+        last_offset=counts["last"],
         last_crc32=last,
     )
 

@@ -22,12 +22,12 @@ NO_DAMAGE = ("tail",)
 """Kinds of findings that a running broker, or its next start, repairs."""
 
 
-def summary(found: DataFrame) -> DataFrame:
+def summary(findings: DataFrame) -> DataFrame:
     """Findings per kind and topic: their number, the first and the last location."""
     from pyspark.sql import functions as sql
 
     return (
-        found.groupBy("kind", "topic")
+        findings.groupBy("kind", "topic")
         .agg(
             sql.count("*").alias("findings"),
             sql.min("physicalOffset").alias("firstPhysicalOffset"),
@@ -58,15 +58,15 @@ def command(
     options = {"path": directory, "mode": "audit"} | pairs(option, "--option")
     with session.opened("audit") as spark:
         output.check(spark)
-        found = spark.read.format("aerobee.store").options(**options).load()
+        findings = spark.read.format("aerobee.store").options(**options).load()
         # Computed once, although it is counted and shown.
-        found = found.persist()
+        findings = findings.persist()
         try:
-            damage = found.where(~found.kind.isin(*NO_DAMAGE)).count()
+            damage = findings.where(~findings.kind.isin(*NO_DAMAGE)).count()
             order = ("segment", "physicalOffset", "topic", "queueId", "queueOffset")
-            output.deliver(summary(found) if wants_summary else found.orderBy(*order))
+            output.deliver(summary(findings) if wants_summary else findings.orderBy(*order))
         finally:
-            found.unpersist()
+            findings.unpersist()
     click.echo(f"{damage} findings of damage" if damage else "sound", err=True)
     return STORE_REFUSED if damage else DONE
 

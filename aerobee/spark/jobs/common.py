@@ -58,13 +58,13 @@ JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PA
 
 def pairs(words: Sequence[str], option: str) -> dict[str, str]:
     """Parse `KEY=VALUE` words to a dict. Raises: ConfigurationError."""
-    found = {}
+    pairs = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise ConfigurationError(f"{option} {word!r}: write KEY=VALUE")
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 def instant_ms(text: str | None, option: str) -> int | None:
@@ -228,12 +228,12 @@ class Source:
         since_ms = instant_ms(self.since, "--since")
         until_ms = instant_ms(self.until, "--until")
         wanted = dict.fromkeys([*columns, "storeTimestamp"])
-        found = self._loaded(spark, tuple(wanted), since_ms, until_ms)
+        messages = self._loaded(spark, tuple(wanted), since_ms, until_ms)
         if since_ms is not None:
-            found = found.where(f"storeTimestamp >= timestamp_millis({since_ms})")
+            messages = messages.where(f"storeTimestamp >= timestamp_millis({since_ms})")
         if until_ms is not None:
-            found = found.where(f"storeTimestamp < timestamp_millis({until_ms})")
-        return found.select(*columns)
+            messages = messages.where(f"storeTimestamp < timestamp_millis({until_ms})")
+        return messages.select(*columns)
 
     def check(self) -> None:
         """Refuse wrong options before Spark is started. Raises: ConfigurationError."""
@@ -289,10 +289,10 @@ class Source:
         return {name.lower(): text for name, text in both.items()}
 
     def _archived(self, spark: SparkSession) -> DataFrame:
-        found = spark.read.parquet(str(self.archive))
+        messages = spark.read.parquet(str(self.archive))
         if self.topics:
-            found = found.where(found.topic.isin(*self.topics))
-        return found.where(found.topic.rlike(self.pattern)) if self.pattern else found
+            messages = messages.where(messages.topic.isin(*self.topics))
+        return messages.where(messages.topic.rlike(self.pattern)) if self.pattern else messages
 
     @staticmethod
     def _bounds(since_ms: int | None, until_ms: int | None) -> dict[str, str]:

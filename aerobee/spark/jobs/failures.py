@@ -74,10 +74,10 @@ def plain(text: str) -> AerobeeError:
 def _cause(text: str) -> str:
     """The first failure, of Python or of Java, else the first line."""
     first = text.strip().partition("\n")[0] or "Spark failed and said nothing"
-    found = RAISED_BY_OTHERS.findall(text) if "Traceback" in text else []
-    if not found and first.startswith(CALLED):
-        found = RAISED_BY_JAVA.findall(text)
-    return str(found[-1]) if found else first
+    causes = RAISED_BY_OTHERS.findall(text) if "Traceback" in text else []
+    if not causes and first.startswith(CALLED):
+        causes = RAISED_BY_JAVA.findall(text)
+    return str(causes[-1]) if causes else first
 
 
 def with_code(text: str) -> AerobeeError:

@@ -72,12 +72,12 @@ class Manifest:
 
     def load(self) -> dict[int, Entry]:
         """All entries by the starts of their segments. Raises: AerobeeError for an invalid one."""
-        found = {}
+        entries = {}
         for name in self.place.names():
             start = segment_start(name.removesuffix(SUFFIX))
             if name.endswith(SUFFIX) and start is not None:
-                found[start] = self._read(name)
-        return dict(sorted(found.items()))
+                entries[start] = self._read(name)
+        return dict(sorted(entries.items()))
 
     def put(self, entry: Entry) -> None:
         """Add or replace an entry, durably."""
@@ -112,8 +112,8 @@ def mark(store: Path, entry: Entry) -> None:
     directory = make_marks(store)
     path = directory / mark_name(entry.start)
     draft = path.with_name(temporary_name(path.name))
-    said = Mark(entry.segment, entry.bytes, entry.records, entry.crc32, entry.job)
-    draft.write_bytes(msgspec.json.encode(said) + b"\n")
+    mark = Mark(entry.segment, entry.bytes, entry.records, entry.crc32, entry.job)
+    draft.write_bytes(msgspec.json.encode(mark) + b"\n")
     sync(draft)
     draft.chmod(FILE_MODE)
     give(draft, store)

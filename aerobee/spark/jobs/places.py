@@ -60,7 +60,9 @@ class Place:
         """The names in it, sorted; empty if it does not exist."""
         if not self._files.exists(self._path):
             return []
-        return sorted(str(one.getPath().getName()) for one in self._files.listStatus(self._path))
+        return sorted(
+            str(status.getPath().getName()) for status in self._files.listStatus(self._path)
+        )
 
     def read(self, name: str) -> bytes:
         """Read all bytes of a (small) file."""

@@ -159,13 +159,13 @@ def counted(rows: DataFrame) -> list[dict[str, Any]]:
     """
     from pyspark.sql import functions as sql
 
-    found = rows.groupBy("topic").agg(
+    plan = rows.groupBy("topic").agg(
         sql.count("*").alias("messages"),
         sql.sum(sql.length("body").cast("bigint")).alias("bodyBytes"),
         (sql.max("queueId") + 1).alias("queues"),
         sql.count(DUE).alias("waiting"),
     )
-    return [row.asDict() for row in found.orderBy("topic").collect()]
+    return [row.asDict() for row in plan.orderBy("topic").collect()]
 
 
 def restore(
@@ -209,11 +209,11 @@ def check_topics(topics: Sequence[str], to_topic: str | None) -> None:
 
 def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:
     """The number of queues that each target topic needs."""
-    found: dict[str, int] = {}
+    queues: dict[str, int] = {}
     for row in plan:
         name = to_topic or row["topic"]
-        found[name] = max(found.get(name, 0), row["queues"])
-    return found
+        queues[name] = max(queues.get(name, 0), row["queues"])
+    return queues
 
 
 def make_topic(name_server: str, name: str, queues: int) -> None:

@@ -77,28 +77,28 @@ def compared(
     `log_id` is that of `id_of_store`; `archive` is the name of the archive in errors.
     Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
     """
-    found = {
+    matches = {
         segment.start: _compared(segment, known[segment.start], is_last=segment == segments[-1])
         for segment in segments
         if segment.start in known
     }
-    if known and segments and not found:
+    if known and segments and not matches:
         _check_goes_on(segments[0], list(known.values()), log_id, archive)
-    if found and all(one is SegmentMatch.FOREIGN for one in found.values()):
-        start = min(found)
+    if matches and all(match is SegmentMatch.FOREIGN for match in matches.values()):
+        start = min(matches)
         raise AerobeeError(
             f"{archive} is of another log: segment {known[start].segment} there, by "
             f"{known[start].job}, begins with another record than the one of this store. Give each "
             "store its own --output"
         )
-    for start, one in found.items():
-        if one is SegmentMatch.SHORTER:
+    for start, kind in matches.items():
+        if kind is SegmentMatch.SHORTER:
             raise AerobeeError(
                 f"{archive} has more of segment {known[start].segment} than this store: an older "
                 "copy, or a log that lost its end. What is archived is not replaced by less; "
                 "archive what the store has in another --output"
             )
-    return found
+    return matches
 
 
 def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> SegmentMatch:
@@ -166,17 +166,17 @@ def holds(segment: Segment, row: Mapping[str, Any]) -> bool:
     from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
-        found = file.header_at(row["commitLogOffset"])
-    if found is None:
+        header = file.header_at(row["commitLogOffset"])
+    if header is None:
         return False
-    said = (
-        found.size,
-        found.topic,
-        found.queue_id,
-        found.queue_offset,
-        found.store_timestamp,
+    here = (
+        header.size,
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        header.store_timestamp,
     )
-    return said == tuple(row[name] for name in OF_A_RECORD)
+    return here == tuple(row[name] for name in OF_A_RECORD)
 
 
 # ── The id ──

@@ -202,10 +202,10 @@ def not_sent_yet(
     # Of messages that wait again, the timers are in a topic of the broker.
     holders = (WHEEL_TOPIC,) if DUE in messages.columns else ()
     there = set(cluster_at(name_server).topics())
-    found = sorted(there.intersection((*targets, *holders)))
-    if not found:
+    present = sorted(there.intersection((*targets, *holders)))
+    if not present:
         return messages
-    options = {"nameServer": name_server, "subscribe": ",".join(found), "columns": "properties"}
+    options = {"nameServer": name_server, "subscribe": ",".join(present), "columns": "properties"}
     try:
         began = datetime.strptime(run, RUN_FORMAT).replace(tzinfo=UTC)
     except ValueError:
@@ -237,8 +237,8 @@ def send(rows: DataFrame, name_server: str, options: Mapping[str, str]) -> DataF
     writer = rows.observe(amount, *_amount()).write.format("aerobee").mode("append")
     writer.option("nameServer", name_server).options(**options).save()
     sent = amount.get
-    found = [(sent["messages"], sent["bodyBytes"])]
-    return rows.sparkSession.createDataFrame(found, "messages bigint, bodyBytes bigint")
+    total = [(sent["messages"], sent["bodyBytes"])]
+    return rows.sparkSession.createDataFrame(total, "messages bigint, bodyBytes bigint")
 
 
 def _amount() -> tuple[Column, Column]:

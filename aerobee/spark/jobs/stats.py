@@ -119,15 +119,15 @@ def rates(sizes: DataFrame, window: str) -> DataFrame:
     """`amounts` per window of store time and topic, and per second."""
     from pyspark.sql import functions as sql
 
-    found = amounts(sizes, sql.window("storeTimestamp", window).alias("_window"), "topic")
+    totals = amounts(sizes, sql.window("storeTimestamp", window).alias("_window"), "topic")
     start, end = sql.col("_window.start"), sql.col("_window.end")
     seconds = (sql.unix_millis(end) - sql.unix_millis(start)) / sql.lit(1000.0)
     first = ("topic", "messages", "bytes")
-    return found.select(
+    return totals.select(
         *(start.alias("windowStart"), end.alias("windowEnd"), *first),
         (sql.col("messages") / seconds).alias("messagesPerSecond"),
         (sql.col("bytes") / seconds).alias("bytesPerSecond"),
-        *(name for name in found.columns if name not in ("_window", *first)),
+        *(name for name in totals.columns if name not in ("_window", *first)),
     ).orderBy("windowStart", "topic")
 
 
@@ -168,12 +168,12 @@ def level_ms(levels: str) -> list[int]:
 
 def window_of(text: str) -> str:
     """Convert a length such as `10s` or `1 hour` for Spark. Raises: ConfigurationError."""
-    found = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+)\s*", text)
-    word = found[2].lower() if found else ""
+    parts = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+)\s*", text)
+    word = parts[2].lower() if parts else ""
     unit = WINDOW_UNITS.get(word) or WINDOW_UNITS.get(word.removesuffix("s"))
-    if found is None or unit is None or int(found[1]) == 0:
+    if parts is None or unit is None or int(parts[1]) == 0:
         raise ConfigurationError(f"--window {text!r}: write 10s, 5m, 1h, 1d or 500ms")
-    return f"{int(found[1])} {unit}"
+    return f"{int(parts[1])} {unit}"
 
 
 def _places(array: str, names: Sequence[str]) -> list[Column]:

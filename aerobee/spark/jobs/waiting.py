@@ -52,24 +52,26 @@ def waiting(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
-    said = _said()
-    told = records.withColumns({"_topic": said.topic, "_queue": said.queue, "_timer": said.timer})
+    delay = _said()
+    told = records.withColumns(
+        {"_topic": delay.topic, "_queue": delay.queue, "_timer": delay.timer}
+    )
     held = told.where(sql.col("topic").isin(*HOLDERS) & sql.col("_topic").isNotNull())
-    left = told.where(_has_left(said)).groupBy(*KEY).agg(sql.count("*").alias("_left"))
-    deleted = held.where(said.deletes.isNotNull()).select(
-        "_topic", "_timer", _deleted_id(said).alias("msgId")
+    left = told.where(_has_left(delay)).groupBy(*KEY).agg(sql.count("*").alias("_left"))
+    deleted = held.where(delay.deletes.isNotNull()).select(
+        "_topic", "_timer", _deleted_id(delay).alias("msgId")
     )
     order = Window.partitionBy(*KEY).orderBy("commitLogOffset")
-    messages = held.where(said.deletes.isNull()).withColumn("_turn", sql.row_number().over(order))
+    messages = held.where(delay.deletes.isNull()).withColumn("_turn", sql.row_number().over(order))
     same = [sql.col(f"_m.{name}").eqNullSafe(sql.col(f"_l.{name}")) for name in KEY]
-    found = (
+    waiting = (
         messages.alias("_m")
         .join(left.alias("_l"), same, "left")
         .where("_m._turn > coalesce(_l._left, 0)")
         .select("_m.*")
         .join(deleted, ["_topic", "_timer", "msgId"], "left_anti")
     )
-    due = found.withColumn(DUE, _due(levels_ms))
+    due = waiting.withColumn(DUE, _due(levels_ms))
     own = {"topic": sql.col("_topic"), "queueId": sql.col("_queue")}
     return due.select(*(own.get(name, sql.col(name)).alias(name) for name in records.columns), DUE)
 
@@ -77,45 +79,45 @@ def waiting(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
 def _said() -> _DelayColumns:
     from pyspark.sql import functions as sql
 
-    said = sql.col("properties")
+    properties = sql.col("properties")
     return _DelayColumns(
-        said["REAL_TOPIC"],
-        said["REAL_QID"].try_cast("int"),
-        said["TIMER_OUT_MS"].isNotNull(),
-        said["TIMER_ROLL_TIMES"].try_cast("int"),
-        said["TIMER_DEL_UNIQKEY"],
+        properties["REAL_TOPIC"],
+        properties["REAL_QID"].try_cast("int"),
+        properties["TIMER_OUT_MS"].isNotNull(),
+        properties["TIMER_ROLL_TIMES"].try_cast("int"),
+        properties["TIMER_DEL_UNIQKEY"],
     )
 
 
-def _has_left(said: _DelayColumns) -> Column:
+def _has_left(delay: _DelayColumns) -> Column:
     """Whether a record is the later copy of one that waited: delivered, or put back to wait on."""
     from pyspark.sql import functions as sql
 
-    delivered = (sql.col("topic") == said.topic) & (sql.col("queueId") == said.queue)
-    return delivered | ((sql.col("topic") == WHEEL_TOPIC) & (said.rolls > 0))
+    delivered = (sql.col("topic") == delay.topic) & (sql.col("queueId") == delay.queue)
+    return delivered | ((sql.col("topic") == WHEEL_TOPIC) & (delay.rolls > 0))
 
 
-def _deleted_id(said: _DelayColumns) -> Column:
+def _deleted_id(delay: _DelayColumns) -> Column:
     """The id of the timer that a record takes back, which may stand behind its topic and a `+`."""
     from pyspark.sql import functions as sql
 
-    prefix = sql.concat(said.topic, sql.lit("+"))
-    rest = sql.substring(said.deletes, sql.length(prefix) + 1, sql.length(said.deletes))
-    return sql.when(said.deletes.startswith(prefix), rest).otherwise(said.deletes)
+    prefix = sql.concat(delay.topic, sql.lit("+"))
+    rest = sql.substring(delay.deletes, sql.length(prefix) + 1, sql.length(delay.deletes))
+    return sql.when(delay.deletes.startswith(prefix), rest).otherwise(delay.deletes)
 
 
 def _due(levels_ms: Sequence[int]) -> Column:
     """The time at which a message is due: that of its timer, or the store time and its level's."""
     from pyspark.sql import functions as sql
 
-    said = sql.col("properties")
+    properties = sql.col("properties")
     timer = sql.coalesce(
-        said["TIMER_DELIVER_MS"].try_cast("bigint"),
-        said["TIMER_OUT_MS"].try_cast("bigint") + PRECISION_MS,
+        properties["TIMER_DELIVER_MS"].try_cast("bigint"),
+        properties["TIMER_OUT_MS"].try_cast("bigint") + PRECISION_MS,
     )
     delays = sql.array(*map(sql.lit, levels_ms or [UNKNOWN_LEVEL_MS]))
     delay = sql.coalesce(
-        sql.get(delays, said["DELAY"].try_cast("int") - 1), sql.lit(UNKNOWN_LEVEL_MS)
+        sql.get(delays, properties["DELAY"].try_cast("int") - 1), sql.lit(UNKNOWN_LEVEL_MS)
     )
     level = sql.unix_millis("storeTimestamp") + delay
     return sql.timestamp_millis(sql.when(sql.col("topic") == WHEEL_TOPIC, timer).otherwise(level))

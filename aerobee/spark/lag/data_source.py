@@ -54,7 +54,7 @@ class LagSource(DataSource):
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         for name, kind in kinds.items():
             if COLUMNS.get(name) != kind:
-                known = ", ".join(f"{one} {COLUMNS[one]}" for one in COLUMNS)
+                known = ", ".join(f"{column} {COLUMNS[column]}" for column in COLUMNS)
                 raise ConfigurationError(f"schema: no column {name} {kind} here; known: {known}")
         options = lag_options(read_later(self.options, schema, REQUIRED))
         return LagReader(options, tuple(kinds))

@@ -102,7 +102,7 @@ def is_system_group(name: str) -> bool:
 
 
 def lags(
-    group: str, found: Iterable[Progress], topics: Collection[str], snapshot_ms: int
+    group: str, progresses: Iterable[Progress], topics: Collection[str], snapshot_ms: int
 ) -> list[Lag]:
     """The lag of a group in each queue, of these topics only if there are any.
 
@@ -112,24 +112,24 @@ def lags(
     return [
         Lag(
             group,
-            one.topic,
-            one.broker,
-            one.queue_id,
-            one.broker_offset,
-            one.consumer_offset,
-            one.broker_offset - one.consumer_offset,
-            one.last_timestamp_ms or None,
-            _time_lag_ms(one, snapshot_ms),
+            progress.topic,
+            progress.broker,
+            progress.queue_id,
+            progress.broker_offset,
+            progress.consumer_offset,
+            progress.broker_offset - progress.consumer_offset,
+            progress.last_timestamp_ms or None,
+            _time_lag_ms(progress, snapshot_ms),
             snapshot_ms,
         )
-        for one in found
-        if not topics or one.topic in topics
+        for progress in progresses
+        if not topics or progress.topic in topics
     ]
 
 
-def _time_lag_ms(one: Progress, snapshot_ms: int) -> int | None:
-    if one.broker_offset <= one.consumer_offset:
+def _time_lag_ms(progress: Progress, snapshot_ms: int) -> int | None:
+    if progress.broker_offset <= progress.consumer_offset:
         return 0
-    if not one.last_timestamp_ms:
+    if not progress.last_timestamp_ms:
         return None
-    return max(0, snapshot_ms - one.last_timestamp_ms)
+    return max(0, snapshot_ms - progress.last_timestamp_ms)

@@ -61,7 +61,7 @@ def check(options: LagOptions) -> None:
         known = cluster.topics()
         for topic in options.topics:
             if topic not in known:
-                users = [one for one in known if not is_system(one)]
+                users = [name for name in known if not is_system(name)]
                 raise ConfigurationError(
                     f"option topics: no broker knows a topic {topic}; {_some(users)}"
                 )
@@ -120,7 +120,7 @@ def _check_groups(cluster: Cluster, masters: Sequence[str], groups: Sequence[str
     for group in groups:
         if group in known or any(_progress(cluster, address, group) for address in masters):
             continue
-        users = [one for one in known if not one.startswith(SYSTEM_GROUPS)]
+        users = [name for name in known if not name.startswith(SYSTEM_GROUPS)]
         raise ConfigurationError(
             f"option groups: no broker knows a consumer group {group}; {_some(users)}"
         )

@@ -125,8 +125,8 @@ class Decoder:
     def _batch(self, view: memoryview, starts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         rows = Rows(view, starts)
         if self.tags is not None:
-            found = pc.is_in(rows.properties.value_of(b"TAGS"), value_set=self.tags)
-            keep = found.to_numpy(zero_copy_only=False)
+            matches = pc.is_in(rows.properties.value_of(b"TAGS"), value_set=self.tags)
+            keep = matches.to_numpy(zero_copy_only=False)
             if not keep.all():
                 starts = starts[keep]
                 if not len(starts):
@@ -156,8 +156,8 @@ def _walk(view: memoryview, at: int, end: int) -> Iterator[NDArray[np.int64]]:
     size_at, view = _size, view[:end]
     while at < end:
         stop = min(end, at + WALK_BYTES)
-        found: list[int] = []
-        keep = found.append
+        places: list[int] = []
+        keep = places.append
         try:
             while at < stop:
                 keep(at)
@@ -165,15 +165,15 @@ def _walk(view: memoryview, at: int, end: int) -> Iterator[NDArray[np.int64]]:
         except struct.error:
             at = BEYOND
         keep(at)
-        starts = np.array(found)
+        starts = np.array(places)
         bad = np.diff(starts) < record.FIXED_BYTES
         bad[-1] |= at > end
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
-            if not _is_blank(view, found[first]):
-                raise damaged(view, found[first])
+            if not _is_blank(view, places[first]):
+                raise damaged(view, places[first])
             starts, at = starts[: first + 1], end
-        elif _is_blank(view, found[-2]):
+        elif _is_blank(view, places[-2]):
             starts, at = starts[:-1], end
         if len(starts) > 1:
             yield starts[:-1]

@@ -71,8 +71,8 @@ class Properties:
 
     def value_of(self, name: bytes) -> Any:
         """The value of one property in each row, null if it is absent. Name: ≤ 8 bytes."""
-        found = self._named(name)
-        names, ends = self._names[found], self._ends[found]
+        slots = self._named(name)
+        names, ends = self._names[slots], self._ends[slots]
         filled = ends - names > 1
         if not filled.all():
             names, ends = names[filled], ends[filled]
@@ -143,8 +143,8 @@ class Properties:
         """The little-endian words at these positions of the padded bytes."""
         count = len(self._padded) - 2 * WORD + 1
         words = np.ndarray((count,), "<u8", self._padded.data, offset=WORD, strides=(1,))
-        found: NDArray[np.uint64] = words[places]
-        return found
+        picked: NDArray[np.uint64] = words[places]
+        return picked
 
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
@@ -159,10 +159,10 @@ class Properties:
         same = (self._words & MASKS[len(whole)]) == np.frombuffer(whole.ljust(WORD, b"\0"), "<u8")[
             0
         ]
-        found = np.flatnonzero(same)
+        slots = np.flatnonzero(same)
         if len(name) == WORD:
-            found = found[self._lengths[found] == WORD]
-        return found
+            slots = slots[self._lengths[slots] == WORD]
+        return slots
 
     def _picked(self, ends: Ints) -> Any:
         """The slot of each row's value, or null; of several the last one. `ends` is ascending."""

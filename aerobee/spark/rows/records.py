@@ -104,7 +104,7 @@ class Rows:
         try:
             return raw.cast(pa.string())
         except pa.ArrowInvalid:
-            return pa.array([one.decode("utf-8", "replace") for one in raw.to_pylist()])
+            return pa.array([text.decode("utf-8", "replace") for text in raw.to_pylist()])
 
     @cached_property
     def properties(self) -> Properties:
@@ -123,7 +123,7 @@ class Rows:
         packed = np.flatnonzero(flags & COMPRESSED)
         if not len(packed):
             return stored
-        found = []
+        bodies = []
         for row in packed.tolist():
             try:
                 body = unpacked(stored[row].as_buffer(), int(flags[row]))
@@ -132,9 +132,9 @@ class Rows:
             room -= len(body)
             if room < 0 and self.count > 1:
                 raise ChunkTooLarge(max(1, row))
-            found.append(body)
+            bodies.append(body)
         mask = pa.array((flags & COMPRESSED).astype(np.bool_))
-        return pc.replace_with_mask(stored, mask, pa.array(found, pa.binary()))
+        return pc.replace_with_mask(stored, mask, pa.array(bodies, pa.binary()))
 
     def hosts(self, name: str) -> Any:
         """Hosts as `address:port`, IPv6 in brackets."""
@@ -145,7 +145,7 @@ class Rows:
             packed = pa.Array.from_buffers(
                 pa.binary(width), len(raw), [None, pa.py_buffer(raw.view(np.uint8))]
             ).dictionary_encode()
-            texts = pa.array([_host(one) for one in packed.dictionary.to_pylist()], pa.string())
+            texts = pa.array([_host(host) for host in packed.dictionary.to_pylist()], pa.string())
             parts.append((rows, texts.take(packed.indices)))
         return self._merged(parts)
 

@@ -91,7 +91,7 @@ def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> di
     `topic` and `order_by` are the options: with the first the table needs no topic column, the
     second names the column whose text stands for `shardingKey`. Raises: ConfigurationError.
     """
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     ordering = -1
     for place, field in enumerate(schema):
         name = _BY_NAME.get(field.name.lower())
@@ -105,23 +105,23 @@ def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> di
                 continue
         if name is None:
             raise ConfigurationError(_unknown(field.name))
-        if name in found:
-            first = schema[found[name]].name
+        if name in places:
+            first = schema[places[name]].name
             raise ConfigurationError(f"columns {first} and {field.name} both say the {name}")
         _check_type(field, SINK_COLUMNS[name])
-        found[name] = place
-    if "body" not in found:
+        places[name] = place
+    if "body" not in places:
         raise ConfigurationError(
             "a write needs a column body (binary or string); there are: "
             + (", ".join(schema.names) or "none")
         )
-    if topic is None and "topic" not in found:
+    if topic is None and "topic" not in places:
         raise ConfigurationError("where to? Give the option topic or a column topic")
     if order_by is not None:
         if ordering < 0:
             raise ConfigurationError(f"option orderBy: there is no column {order_by}")
-        found["shardingKey"] = ordering
-    return found
+        places["shardingKey"] = ordering
+    return places
 
 
 def _check_type(field: Any, column: SinkColumn) -> None:
@@ -176,11 +176,11 @@ def arrow_schema(fields: Iterable[tuple[str, str]]) -> Any:
 
     Raises: ConfigurationError for a type that no column of a message has.
     """
-    found = []
+    columns = []
     for name, kind in fields:
         text = kind.startswith(("string", "char", "varchar"))
         arrow = pa.string() if text else ARROW_TYPES.get(kind)
         if arrow is None:
             raise ConfigurationError(f"column {name} is {kind}: no column of a message is")
-        found.append(pa.field(name, arrow))
-    return pa.schema(found)
+        columns.append(pa.field(name, arrow))
+    return pa.schema(columns)

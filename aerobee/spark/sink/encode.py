@@ -255,14 +255,14 @@ class Encoder:
             topics = [topics] * count
         wishes: dict[tuple[str, str | None, int | None, Any], int] = {}
         codes: dict[Target, int] = {}
-        found = np.empty(count, np.int64)
+        chosen = np.empty(count, np.int64)
         for row, wish in enumerate(zip(topics, brokers, queue_ids, keys, strict=True)):
             code = wishes.get(wish)
             if code is None:
                 target = self._target(*wish, row, place)
                 code = wishes[wish] = codes.setdefault(target, len(codes))
-            found[row] = code
-        return found, list(codes)
+            chosen[row] = code
+        return chosen, list(codes)
 
     def _target(
         self,
@@ -287,9 +287,9 @@ class Encoder:
         if len(exact) == 1:
             return Target(topic, exact[0])
         there = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in queues)
-        asked = f"{broker or 'any broker'}/{'any' if queue_id is None else queue_id}"
+        wanted = f"{broker or 'any broker'}/{'any' if queue_id is None else queue_id}"
         wrong = "is on several brokers: say which in brokerName" if exact else "cannot be written"
-        raise ConfigurationError(f"{place(row)}: queue {asked} {wrong}; there are {there}")
+        raise ConfigurationError(f"{place(row)}: queue {wanted} {wrong}; there are {there}")
 
 
 # ── Rows, put together ──

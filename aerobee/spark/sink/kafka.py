@@ -55,12 +55,12 @@ class KafkaConversion:
         return NAMES.get((column or "").lower(), column) if self.applies else column
 
     def _converted(self, columns: Sequence[Any]) -> pa.RecordBatch:
-        found = {}
+        columns_by_name = {}
         for place, name in self._plan:
-            found[name] = _as_column(name, columns[place])
+            columns_by_name[name] = _as_column(name, columns[place])
         if self._tags_of is not None:
-            found["tags"] = _tags_in(columns[self._tags_of])
-        return pa.record_batch(found)
+            columns_by_name["tags"] = _tags_in(columns[self._tags_of])
+        return pa.record_batch(columns_by_name)
 
 
 def _as_column(name: str, column: Any) -> Any:

@@ -145,13 +145,13 @@ def with_room(texts: Any) -> Any:
     long = byte_lengths(texts) > PROPERTIES_BYTES_MAX - BROKER_BYTES
     if not long.any():
         return texts
-    found = texts.to_pylist()
+    shortened = texts.to_pylist()
     for row in np.flatnonzero(long).tolist():
         for name in GIVE_WAY:
-            if len(found[row].encode()) > PROPERTIES_BYTES_MAX - BROKER_BYTES:
-                pairs = found[row].split(END)
-                found[row] = END.join(pair for pair in pairs if not pair.startswith(name + IS))
-    return pa.array(found, texts.type)
+            if len(shortened[row].encode()) > PROPERTIES_BYTES_MAX - BROKER_BYTES:
+                pairs = shortened[row].split(END)
+                shortened[row] = END.join(pair for pair in pairs if not pair.startswith(name + IS))
+    return pa.array(shortened, texts.type)
 
 
 def is_good_name(name: str) -> bool:
@@ -167,7 +167,7 @@ def as_text(column: Any, *, keep_empty: bool = False) -> Any:
     """A column as strings: lists joined by spaces, empty strings as null unless `keep_empty`."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         if column.flatten().null_count:
-            rows = [row and [one for one in row if one is not None] for row in column.to_pylist()]
+            rows = [row and [key for key in row if key is not None] for row in column.to_pylist()]
             column = pa.array(rows, column.type)
         column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     if not pa.types.is_string(column.type):
@@ -200,11 +200,11 @@ def check_keys(column: Any, place: Place) -> None:
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return
     keys = column.flatten()
-    found = pc.index(pc.match_substring(keys, " "), True).as_py()
-    if found >= 0:
-        row = pc.list_parent_indices(column)[found].as_py()
+    spaced = pc.index(pc.match_substring(keys, " "), True).as_py()
+    if spaced >= 0:
+        row = pc.list_parent_indices(column)[spaced].as_py()
         raise ConfigurationError(
-            f"{place(row)}: key {keys[found].as_py()!r} has a space, which separates keys"
+            f"{place(row)}: key {keys[spaced].as_py()!r} has a space, which separates keys"
         )
 
 

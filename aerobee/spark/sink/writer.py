@@ -290,23 +290,23 @@ def checked(options: Mapping[str, str]) -> WriteOptions:
     from aerobee.client.message import check_text, check_topic
     from aerobee.spark.sink.commit_marker import group_of
 
-    found = write_options(options)
-    compression.check(found.codec)
-    check_text("option tags", found.tags or "")
-    if "||" in (found.tags or ""):
+    parsed = write_options(options)
+    compression.check(parsed.codec)
+    check_text("option tags", parsed.tags or "")
+    if "||" in (parsed.tags or ""):
         raise ConfigurationError(
-            f"option tags: {found.tags!r} is not the tag of one message; || separates those of a "
+            f"option tags: {parsed.tags!r} is not the tag of one message; || separates those of a "
             "subscription"
         )
-    if found.topic is not None:
-        check_topic(found.topic)
-    if found.dedupe == "fence":
-        group_of(found.sink_id or "", None)
-        if found.topic is None:
+    if parsed.topic is not None:
+        check_topic(parsed.topic)
+    if parsed.dedupe == "fence":
+        group_of(parsed.sink_id or "", None)
+        if parsed.topic is None:
             raise ConfigurationError(
                 "dedupe=fence needs the option topic: it keeps its marks there"
             )
-    return found
+    return parsed
 
 
 def row_schema(schema: StructType) -> pa.Schema:
@@ -329,11 +329,11 @@ def id_maker(name_server: str) -> Callable[[int], list[str]]:
 
     def new_ids(count: int) -> list[str]:
         now_ms = time.time_ns() // 1_000_000
-        found: list[str] = []
-        while len(found) < count:
-            found += made.many(now_ms, min(IDS_PER_MS, count - len(found)))
+        ids: list[str] = []
+        while len(ids) < count:
+            ids += made.many(now_ms, min(IDS_PER_MS, count - len(ids)))
             now_ms += 1
-        return found
+        return ids
 
     return new_ids
 

@@ -93,10 +93,10 @@ class AerobeeSource(DataSource):
 
     def _of_table(self, schema: StructType) -> dict[str, str]:
         """The options of a read. Raises: ConfigurationError for a table that has lost them."""
-        found = read_later(self.options, schema, SUBSCRIPTIONS)
-        if not found:
+        parsed = read_later(self.options, schema, SUBSCRIPTIONS)
+        if not parsed:
             raise ConfigurationError(TABLE_WITH_COLUMNS)
-        return found
+        return parsed
 
     def _read_options(self) -> ReadOptions:
         """Parse the options of either kind of read: Spark does not say yet which one it will be."""

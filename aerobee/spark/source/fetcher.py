@@ -210,14 +210,12 @@ class _Puller:
         """Pull the rest of a fetch; a failure arrives as its outcome."""
         self._tickets += 1
         ticket = fetch.ticket = self._tickets
-        asked = Ask(
-            address=self._addresses[0], header=self._header(fetch), timeout_s=self._timeout_s
-        )
+        ask = Ask(address=self._addresses[0], header=self._header(fetch), timeout_s=self._timeout_s)
 
         def done(answer: Command | None, error: RemotingError | None) -> None:
-            self._outcomes.put(Outcome(fetch, ticket, asked, answer, error))
+            self._outcomes.put(Outcome(fetch, ticket, ask, answer, error))
 
-        channel.begin(asked.header, b"", done, self._timeout_s)
+        channel.begin(ask.header, b"", done, self._timeout_s)
 
     def _dial(self) -> None:
         """Connect and send all open pulls; if that fails, switch to the next address."""
@@ -322,9 +320,9 @@ class _Puller:
             self._refused(fetch, outcome.asked, answer)
         self._ask_all()
 
-    def _refused(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
+    def _refused(self, fetch: Fetch, ask: Ask, answer: Command) -> None:
         """Retry after a temporary refusal, or at another address. Raises: BrokerError."""
-        error: BrokerError = error_of(asked, answer, self._what.broker)
+        error: BrokerError = error_of(ask, answer, self._what.broker)
         if error.retryable:
             self._elsewhere(str(error))
             return
@@ -343,19 +341,17 @@ class _Puller:
 
     # ── Responses ──
 
-    def _keep(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
+    def _keep(self, fetch: Fetch, ask: Ask, answer: Command) -> None:
         """Process a response with messages. Raises: TransportError, the errors of the decoder."""
         body = answer.body
         self._largest = max(self._largest, len(body))
         try:
             starts = starts_of(body)
         except RecordDamagedError as error:
-            what = f"{asked.address}, asked for offset {fetch.next}, sent {error}"
+            what = f"{ask.address}, asked for offset {fetch.next}, sent {error}"
             raise RecordDamagedError(f"{self._place()}: {what}") from error
         if not starts:
-            raise TransportError(
-                f"{self._place()}: {asked.address} answered FOUND without messages"
-            )
+            raise TransportError(f"{self._place()}: {ask.address} answered FOUND without messages")
         read = QUEUE_OFFSET.unpack_from
         first: int = read(body, starts[0] + QUEUE_OFFSET_AT)[0]
         last: int = read(body, starts[-1] + QUEUE_OFFSET_AT)[0]
@@ -367,7 +363,7 @@ class _Puller:
             self._keep_some(fetch, body, starts)
         next_offset = last + 1
         if not self._how.dense:
-            next_offset = header_of(asked, answer, PullMessageResponse).next_begin_offset
+            next_offset = header_of(ask, answer, PullMessageResponse).next_begin_offset
         fetch.next = max(fetch.next, last + 1, next_offset)
 
     def _keep_some(self, fetch: Fetch, body: bytes | memoryview, starts: list[int]) -> None:
@@ -399,9 +395,9 @@ class _Puller:
         fetch.parts.append(chunk)
         self._held_bytes += len(chunk.buffer)
 
-    def _go_on(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
+    def _go_on(self, fetch: Fetch, ask: Ask, answer: Command) -> None:
         """Process a response without messages: the next offset, and whether a gap precedes it."""
-        header = header_of(asked, answer, PullMessageResponse)
+        header = header_of(ask, answer, PullMessageResponse)
         at, least, most = header.next_begin_offset, header.min_offset, header.max_offset
         if not least <= fetch.next < most:
             self._absent(fetch, least, most)
@@ -412,14 +408,14 @@ class _Puller:
             fetch.next = at
         else:
             # A reset of the group, or files that are being deleted: pull again.
-            self._elsewhere(f"{asked.address} answered {answer.code}: {answer.remark}")
+            self._elsewhere(f"{ask.address} answered {answer.code}: {answer.remark}")
 
     def _absent(self, fetch: Fetch, least: int, most: int) -> None:
         """Note the offsets that this address has: a gap, once no other address has this one."""
         self._has[self._addresses[0]] = least, most
         known = self._has.values()
-        asked = self._has.keys() >= set(self._addresses)
-        if not asked or any(first <= fetch.next < last for first, last in known):
+        everywhere = self._has.keys() >= set(self._addresses)
+        if not everywhere or any(first <= fetch.next < last for first, last in known):
             self._hang_up(f"{self._addresses[0]} has offsets {least} to before {most} only")
             return
         if later := [first for first, _ in known if first > fetch.next]:

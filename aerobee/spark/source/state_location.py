@@ -129,17 +129,17 @@ class StateLocation:
 
     def _parsed(self, text: bytes) -> Start:
         try:
-            said = json.loads(text)
-            if said["version"] != VERSION:
-                raise ValueError(f"version {said['version']}")
+            document = json.loads(text)
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']}")
             offsets: Nested = {
                 topic: {
                     broker: {str(int(queue)): int(offset) for queue, offset in queues.items()}
                     for broker, queues in brokers.items()
                 }
-                for topic, brokers in said["offsets"].items()
+                for topic, brokers in document["offsets"].items()
             }
-            return Start(said["source"], said["starting"], offsets)
+            return Start(document["source"], document["starting"], offsets)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 f"stateLocation: {self.place} is not what this source writes ({error}); "
@@ -149,10 +149,10 @@ class StateLocation:
 
 def _shown(location: str) -> str:
     """A path, or a URI without its credentials and settings."""
-    said = urlsplit(location)
-    if not said.scheme:
+    parts = urlsplit(location)
+    if not parts.scheme:
         return location
-    return urlunsplit((said.scheme, said.netloc.rpartition("@")[2], said.path, "", ""))
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _opened(location: str) -> tuple[FileSystem, str]:

@@ -158,10 +158,10 @@ class StreamReader(DataSourceStreamReader):
         if end == begin and not notes:
             self._idle_at = self._at.clock()
             return start
-        found = {**to_nested(end), **notes}
+        position = {**to_nested(end), **notes}
         if renewed:
-            self._renewal = found
-        return found
+            self._renewal = position
+        return position
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  (Spark's name)
         """The ends of the queues at the last `latestOffset`, without new requests."""
@@ -177,14 +177,14 @@ class StreamReader(DataSourceStreamReader):
             return []
         begin = from_nested(end.get(STARTED, start), "offsets of the checkpoint")
         begin |= self._begun_again(begin, end)
-        found = checked(
+        plan = checked(
             *self._to_read(begin, from_nested(end, "offsets of the checkpoint")),
             fail=self.options.fail_on_data_loss,
         )
-        for loss in found.losses:
+        for loss in plan.losses:
             log.warning("%s; skipped", loss)
         planned = partitions_of(
-            ranges_of(found.start, found.end, self._at.addresses),
+            ranges_of(plan.start, plan.end, self._at.addresses),
             self.options.min_partitions,
             self.options.max_records_per_partition,
         )
@@ -294,13 +294,15 @@ class StreamReader(DataSourceStreamReader):
         if not limitless:
             waiting = [queue for queue in latest if begin.get(queue, 0) < latest[queue]]
             minima = self._at.asked(waiting, self._at.cluster.min_offsets)
-        found = checked(begin, latest, minima, latest, fail=options.fail_on_data_loss)
+        ranges = checked(begin, latest, minima, latest, fail=options.fail_on_data_loss)
         end = carried(begin, latest)
         if not limitless:
-            mean = None if max_bytes is None else self._at.mean_record_bytes(found.start, found.end)
+            mean = (
+                None if max_bytes is None else self._at.mean_record_bytes(ranges.start, ranges.end)
+            )
             count = limit_of(max_rows, max_bytes, mean)
             assert count is not None
-            end = limited(found.start, found.end, count)
+            end = limited(ranges.start, ranges.end, count)
         if end != begin:
             self._last_batch_at = now
         return end

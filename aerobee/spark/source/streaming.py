@@ -75,14 +75,14 @@ class StreamCluster:
         if not (old or strict or anew):
             return True
         try:
-            found = queues_of(self.cluster, self.options, None if strict else self._gone)
+            queues = queues_of(self.cluster, self.options, None if strict else self._gone)
         except AerobeeError as error:
             if strict:
                 raise
             self._complain("queues", f"cannot be listed, the known ones stay: {error}")
             return False
-        self.routed = tuple(found)
-        self.addresses |= found
+        self.routed = tuple(queues)
+        self.addresses |= queues
         self._routed_at = now
         return True
 
@@ -113,8 +113,8 @@ class StreamCluster:
         except AerobeeError as error:
             self._complain("brokers", f"cannot be listed to search for deleted topics: {error}")
             return
-        asked = [queue for queue in missing if queue.broker in there]
-        ends = self.asked(asked, self.cluster.max_offsets)
+        reachable = [queue for queue in missing if queue.broker in there]
+        ends = self.asked(reachable, self.cluster.max_offsets)
         self._note_deleted(queue for queue, end in ends.items() if end < begin[queue])
 
     def _note_deleted(self, queues: Iterable[Queue]) -> None:
@@ -140,9 +140,9 @@ class StreamCluster:
         for queue in queues:
             by_broker.setdefault(queue.broker, []).append(queue)
         answers: Offsets = {}
-        for broker, asked in by_broker.items():
+        for broker, its_queues in by_broker.items():
             try:
-                answers |= ask(asked)
+                answers |= ask(its_queues)
             except AerobeeError as error:
                 self._complain(f"broker {broker}", f"does not tell its offsets: {error}")
         return answers
@@ -153,8 +153,8 @@ class StreamCluster:
         A deleted topic ends at 0 while its route is cached, and a slave whose master is down may be
         behind.
         """
-        found = self.asked(queues, self.cluster.max_offsets)
-        if back := [queue for queue, end in found.items() if end < begin.get(queue, 0)]:
+        ends = self.asked(queues, self.cluster.max_offsets)
+        if back := [queue for queue, end in ends.items() if end < begin.get(queue, 0)]:
             listed = self.look_up(anew=True)
             known = set(self.routed) if listed else set()
             self._note_deleted(queue for queue in back if listed and queue not in known)
@@ -163,8 +163,8 @@ class StreamCluster:
                     of = f"the master of broker {queue.broker}"
                     self._complain(of, "is down and its slave is behind; the stream waits for it")
                 if queue not in known or not self.cluster.has_master(queue):
-                    del found[queue]
-        return found
+                    del ends[queue]
+        return ends
 
     def tell(self, offsets: Offsets) -> None:
         """Commit the changed offsets to the brokers if the options ask for it.

@@ -62,12 +62,12 @@ class AuditPiece(NamedTuple):
 
 def plan_audit(options: StoreOptions) -> list[AuditPiece]:
     """Plan the parts of the log that the options choose. Raises: as `store_read.plan`."""
-    found = log_of(options)
+    log = log_of(options)
     pieces = []
-    for number, part in enumerate(found.parts):
-        behind = found.parts[number + 1].segment if number + 1 < len(found.parts) else None
-        ends = part.segment.end == found.end and options.ending_physical_offset is None
-        splits = splits_in(part, found, options)
+    for number, part in enumerate(log.parts):
+        behind = log.parts[number + 1].segment if number + 1 < len(log.parts) else None
+        ends = part.segment.end == log.end and options.ending_physical_offset is None
+        splits = splits_in(part, log, options)
         if part.fault is not None and part.limit == part.segment.start:
             # The segment has nothing but damage.
             splits = [Split(part.segment, part.limit, part.limit, part.limit)]
@@ -133,8 +133,8 @@ class _Audit:
             first = split.limit if first is None else first
             end = EVERYTHING
         if first is not None:
-            for found in self._queues.dangling(first, end):
-                yield Finding(self._segment, *found)
+            for finding in self._queues.dangling(first, end):
+                yield Finding(self._segment, *finding)
 
     # ── Damage ──
 
@@ -181,24 +181,24 @@ class _Audit:
                 codes[rows],
                 heads.stored[rows],
             )
-            for found in self._queues.compare(topic, queue_id, of_queue):
-                yield Finding(self._segment, *found)
+            for finding in self._queues.compare(topic, queue_id, of_queue):
+                yield Finding(self._segment, *finding)
 
     def _look_behind(self, at: int | None) -> Iterator[Finding]:
         """Check that store times do not decrease after this part of the log."""
         split, following = self._piece.split, self._piece.following
         name = self._segment
         if at is not None and split.end <= at < split.limit and not split.last:
-            found = self._file.header_at(at)
+            header = self._file.header_at(at)
         elif following is not None:
             at, name = following.start, following.name
-            found = self._others.header_at(at)
+            header = self._others.header_at(at)
         else:
             return
-        if found is not None and found.store_timestamp < self._stored:
-            detail = _backwards(self._stored, found.store_timestamp)
+        if header is not None and header.store_timestamp < self._stored:
+            detail = _backwards(self._stored, header.store_timestamp)
             yield Finding(
-                name, at, TIME_BACKWARDS, found.topic, found.queue_id, found.queue_offset, detail
+                name, at, TIME_BACKWARDS, header.topic, header.queue_id, header.queue_offset, detail
             )
 
 

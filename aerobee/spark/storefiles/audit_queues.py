@@ -168,22 +168,22 @@ class QueueAudit:
             if kind != END:
                 yield _finding(state, kind, run, at, detail)
 
-    def _judged(self, state: QueueState, run: QueueRows, at: int, found: Unit) -> tuple[str, str]:
+    def _judged(self, state: QueueState, run: QueueRows, at: int, unit: Unit) -> tuple[str, str]:
         """Kind and detail of a wrong queue entry; END if it has no fault that counts."""
         stored = int(run.stored[at])
         if stored > self._pending_after:
             return END, ""
         wanted = Unit(int(run.places[at]), int(run.sizes[at]), int(run.codes[at]))
-        kind = unit_fault(state.key[0], wanted, found, stored_ms=stored, extended=self._extended)
+        kind = unit_fault(state.key[0], wanted, unit, stored_ms=stored, extended=self._extended)
         gone = kind == CQ_MISSING and (
             self._of_earlier_topic(state, run, at) or self._is_deleted(state, run, at)
         )
         again = kind == CQ_MISMATCH and self._is_again(
-            state, int(run.offsets[at]), found.physical_offset, wanted.physical_offset
+            state, int(run.offsets[at]), unit.physical_offset, wanted.physical_offset
         )
         if kind == END or gone or again:
             return END, ""
-        return kind, unit_detail(kind, wanted, found)
+        return kind, unit_detail(kind, wanted, unit)
 
     def _of_earlier_topic(self, state: QueueState, run: QueueRows, at: int) -> bool:
         """Whether the topic was created anew after this record."""
@@ -214,10 +214,10 @@ class QueueAudit:
         """Whether the entry leads to a later message of this offset: the topic was created anew."""
         if place <= old:
             return False
-        found = self._files.header_at(place)
-        if found is None:
+        header = self._files.header_at(place)
+        if header is None:
             return False
-        return (found.topic, found.queue_id, found.queue_offset) == (*state.key, queue_offset)
+        return (header.topic, header.queue_id, header.queue_offset) == (*state.key, queue_offset)
 
     # ── From queues to log ──
 

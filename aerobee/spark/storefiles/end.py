@@ -82,14 +82,14 @@ def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
     end = file.segment.end
     size = min(store_files.FIRST_WINDOW_BYTES, store_files.WINDOW_BYTES)
     while at < end:
-        asked = min(size, end - at)
-        data = file.read(at, at + asked)
+        length = min(size, end - at)
+        data = file.read(at, at + length)
         walked = records_in(data, at, end)
         if walked.names:
             stored = int(walked.heads.stored[-1])
         stop = walked.stop
         at = stop.physical_offset
-        if stop.kind not in (MORE, END) or len(data) < asked:
+        if stop.kind not in (MORE, END) or len(data) < length:
             return at, stored, stop.kind == BLANK
         size = max(stop.size, min(2 * size, store_files.WINDOW_BYTES))
     return at, stored, True

@@ -97,8 +97,8 @@ class SegmentFile:
     def header_at(self, position: int) -> RecordHeader | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
         data = self._claimed(position)
-        found = parse(data, 0, position) if len(data) >= FIXED_BYTES else None
-        return found if isinstance(found, RecordHeader) else None
+        header = parse(data, 0, position) if len(data) >= FIXED_BYTES else None
+        return header if isinstance(header, RecordHeader) else None
 
     def fault(self, position: int) -> Fault:
         """Describe the bytes at a physical offset without a whole record. Raises: OSError."""
@@ -124,9 +124,9 @@ class SegmentFile:
         """The first whole record that begins in [begin, end). Raises: OSError."""
         start = self.segment.start
         for position in candidates_in(self._file, begin - start, end - start, start):
-            found = self.header_at(position)
-            if found is not None:
-                return position, found
+            header = self.header_at(position)
+            if header is not None:
+                return position, header
         return None
 
     def used_behind(self, begin: int) -> int:
@@ -174,8 +174,8 @@ class Passage:
         size = WINDOW_BYTES
         while self.at is not None and self.at < split.end:
             at = self.at
-            asked = min(size, split.limit - at)
-            data = self._file.read(at, at + asked)
+            length = min(size, split.limit - at)
+            data = self._file.read(at, at + length)
             walked = records_in(data, at, split.segment.end, until=min(split.end - at, len(data)))
             if walked.names:
                 yield Fragment(data, walked.heads, walked.heads.starts + at, walked.names)
@@ -184,7 +184,7 @@ class Passage:
             size = max(stop.size, min(2 * size, WINDOW_BYTES))
             if stop.kind == BLANK:
                 self.at = None
-            elif stop.kind not in (MORE, END) or at + stop.size > split.limit or len(data) < asked:
+            elif stop.kind not in (MORE, END) or at + stop.size > split.limit or len(data) < length:
                 self._pass_over(at)
                 size = min(FIRST_WINDOW_BYTES, WINDOW_BYTES)
         if self.at is not None and self.at < split.limit and not split.last:
@@ -198,8 +198,8 @@ class Passage:
             return begin
         sure = split.limit < segment.end or begin <= segment.end - BLANK_WITHIN
         if sure and not split.first:
-            found = self._file.next_whole(begin, split.end)
-            return None if found is None else found[0]
+            place = self._file.next_whole(begin, split.end)
+            return None if place is None else place[0]
         # Before it there may be a blank, after which a reused segment has old whole records; or
         # damage that no other split reports.
         low = max(begin - BLANK_WITHIN, segment.start)
@@ -345,5 +345,5 @@ def first_store_time(segment: Segment) -> int | None:
     Raises: FileNotFoundError, OSError.
     """
     with SegmentFile(segment) as file:
-        found = file.header_at(segment.start)
-        return None if found is None else found.store_timestamp
+        header = file.header_at(segment.start)
+        return None if header is None else header.store_timestamp

@@ -44,12 +44,12 @@ class Folders:
 
     def sizes(self, path: str) -> dict[str, int]:
         """The names of the files in a directory, sorted, with their sizes."""
-        found = {}
+        sizes = {}
         for entry in _entries(path):
             # A broker has deleted it since the listing, like the log that it leads to.
             with suppress(FileNotFoundError):
-                found[entry.name] = entry.stat().st_size
-        return dict(sorted(found.items()))
+                sizes[entry.name] = entry.stat().st_size
+        return dict(sorted(sizes.items()))
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:
@@ -73,8 +73,8 @@ def batched_topics(root: str) -> list[str]:
 
 def queues_of(root: str, wanted: Callable[[str], bool]) -> list[Queue]:
     """The queues of the wanted topics, sorted. Raises: OSError."""
-    found = queue_reader.queues_below(f"{root}/{CONSUME_QUEUE}", Folders(), wanted)
-    return [queue for queue, _ in found]
+    queues = queue_reader.queues_below(f"{root}/{CONSUME_QUEUE}", Folders(), wanted)
+    return [queue for queue, _ in queues]
 
 
 def has_files(queue: Queue) -> bool:

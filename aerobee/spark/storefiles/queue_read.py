@@ -184,17 +184,17 @@ class _Records:
     def of(self, queue_offsets: Ints, units: Units) -> Iterator[Fragment]:
         """Read the records of these entries, as many at a time as fit into a window."""
         pieces: list[bytes] = []
-        found: list[tuple[int, int, int]] = []
+        records: list[tuple[int, int, int]] = []
         room = WINDOW_BYTES
         for queue_offset, place, size, data in self._read(queue_offsets, units):
             if len(data) > room and pieces:
-                yield from self._checked(pieces, found)
-                pieces, found, room = [], [], WINDOW_BYTES
+                yield from self._checked(pieces, records)
+                pieces, records, room = [], [], WINDOW_BYTES
             pieces.append(data)
-            found.append((queue_offset, place, size))
+            records.append((queue_offset, place, size))
             room -= len(data)
         if pieces:
-            yield from self._checked(pieces, found)
+            yield from self._checked(pieces, records)
 
     def _read(self, queue_offsets: Ints, units: Units) -> Iterator[tuple[int, int, int, bytes]]:
         """Queue offset, physical offset, size and bytes of each record."""
@@ -234,8 +234,8 @@ class _Records:
         head = self._bytes(segment, place, place + 4)
         if head is None:
             return None
-        said = int.from_bytes(head, "big", signed=True)
-        if place + size > segment.end or size < FIXED_BYTES or said != size:
+        own_size = int.from_bytes(head, "big", signed=True)
+        if place + size > segment.end or size < FIXED_BYTES or own_size != size:
             detail = f"queue offset {queue_offset}: no record of {size} bytes is there"
             self._damage.report_fault(Fault(CQ_MISMATCH, place, detail))
             return None
@@ -249,11 +249,11 @@ class _Records:
             return None
 
     def _checked(
-        self, pieces: list[bytes], found: list[tuple[int, int, int]]
+        self, pieces: list[bytes], records: list[tuple[int, int, int]]
     ) -> Iterator[Fragment]:
         """The whole records that are of this queue and at this queue offset."""
         data = b"".join(pieces)
-        numbers, places, sizes = np.array(found, np.int64).T
+        numbers, places, sizes = np.array(records, np.int64).T
         ends = np.cumsum(sizes)
         heads = heads_of(data, ends - sizes, ends, places)
         queue, starts = self._queue, ends - sizes

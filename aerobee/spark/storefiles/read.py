@@ -73,12 +73,12 @@ def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
     Raises: ConfigurationError for a directory that is not a store, DataLossError,
     RecordDamagedError, OSError.
     """
-    found = log_of(options)
+    log = log_of(options)
     if options.via == "consumequeue":
-        low = max(found.begin, found.parts[0].segment.start) if found.parts else 0
-        high = min(found.end, found.parts[-1].limit) if found.parts else 0
+        low = max(log.begin, log.parts[0].segment.start) if log.parts else 0
+        high = min(log.end, log.parts[-1].limit) if log.parts else 0
         return queue_pieces(options, low, high)
-    return [split for part in found.parts for split in splits_in(part, found, options)]
+    return [split for part in log.parts for split in splits_in(part, log, options)]
 
 
 def tasks(options: StoreOptions) -> list[tuple[Split | QueuePiece, ...]]:
@@ -89,27 +89,27 @@ def tasks(options: StoreOptions) -> list[tuple[Split | QueuePiece, ...]]:
     return [*splits, *tiny_together(queues, lambda piece: piece.size)]
 
 
-def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
+def splits_in(part: Part, log: Log, options: StoreOptions) -> list[Split]:
     """The splits of the selected range of a part."""
-    return splits_of(part.segment, found.begin, found.end, part.limit, options.split_bytes)
+    return splits_of(part.segment, log.begin, log.end, part.limit, options.split_bytes)
 
 
 def log_of(options: StoreOptions) -> Log:
     """The segments with selected records, each with the end of its data. Raises: as `plan`."""
     segments = _segments(options.path)
-    asked = options.starting_physical_offset
-    begin = asked or 0
+    start = options.starting_physical_offset
+    begin = start or 0
     last = segments[-1] if segments else None
     end = options.ending_physical_offset
-    if segments and asked is not None and asked < segments[0].start:
+    if segments and start is not None and start < segments[0].start:
         text = f"startingPhysicalOffset {begin}: the log in {options.path} begins at"
         data_lost(options, f"{text} {segments[0].start}, older segments are deleted")
     end = end if end is not None else (last.end if last else 0)
     chosen = [segment for segment in segments if segment.end > begin and segment.start < end]
-    for one, two in holes_between(segments):
-        if begin < two.start and one.end < end:
-            text = f"{options.path}: bytes {one.end} to {two.start} of the log are missing between"
-            data_lost(options, f"{text} {one.name} and {two.name}")
+    for left, two in holes_between(segments):
+        if begin < two.start and left.end < end:
+            text = f"{options.path}: bytes {left.end} to {two.start} of the log are missing between"
+            data_lost(options, f"{text} {left.name} and {two.name}")
     parts = [
         part
         for segment in _of_times(chosen, options)

@@ -66,7 +66,7 @@ def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: i
 
 def holes_between(segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment]]:
     """Adjacent pairs of the list with a missing segment between them."""
-    return ((one, two) for one, two in pairwise(segments) if one.end != two.start)
+    return ((left, two) for left, two in pairwise(segments) if left.end != two.start)
 
 
 def within_times(

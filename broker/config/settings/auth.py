@@ -74,9 +74,9 @@ def request_codes(text: str) -> str:
     """Check request codes, separated by commas. Raises: ValueError."""
     codes = [code.strip() for code in text.split(",") if code.strip()]
     known = {str(int(code)) for code in RequestCode}
-    for one in codes:
-        if one not in known:
-            raise ValueError(f"{one:.20} is not a request code")
+    for word in codes:
+        if word not in known:
+            raise ValueError(f"{word:.20} is not a request code")
     return ",".join(codes)
 
 

@@ -120,7 +120,11 @@ class KeptHandles:
 
     def of_client(self, client_id: str) -> list[KeptHandle]:
         """Those that are hidden again for a client."""
-        return [one for one in self._kept.values() if one.renewed and one.client_id == client_id]
+        return [
+            handle
+            for handle in self._kept.values()
+            if handle.renewed and handle.client_id == client_id
+        ]
 
     def delete_group(self, group: str) -> None:
         """Forget those of a deleted group."""

@@ -46,15 +46,15 @@ class Popped(NamedTuple):
     """Of an orderly pop: how often a message, or all of a queue, were handed out before."""
 
     @classmethod
-    def of(cls, said: PopMessageResponse, broker: str) -> Popped:
+    def of(cls, header: PopMessageResponse, broker: str) -> Popped:
         """Read the header of an answer."""
         return cls(
-            said.pop_time,
-            said.invisible_time,
-            said.revive_qid,
+            header.pop_time,
+            header.invisible_time,
+            header.revive_qid,
             broker,
-            numbers(said.start_offset_info),
-            numbers(said.order_count_info),
+            numbers(header.start_offset_info),
+            numbers(header.order_count_info),
         )
 
     def handle(self, record: Record, receipt: str | None) -> Handle:
@@ -105,13 +105,13 @@ class Received(NamedTuple):
 
 def numbers(text: str | None) -> dict[str, int]:
     """What stands behind each name in `0 <name> <number>;…`, for the topic itself."""
-    found = {}
+    numbers = {}
     for entry in (text or "").split(";"):
         retry, _, rest = entry.partition(SPACE)
         name, _, number = rest.partition(SPACE)
         if retry == "0" and number.isdigit():
-            found[name] = int(number)
-    return found
+            numbers[name] = int(number)
+    return numbers
 
 
 def received(views: Sequence[bytes | memoryview], popped: Popped) -> Iterator[Received]:

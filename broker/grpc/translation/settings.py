@@ -100,9 +100,9 @@ def set_policy(policy: Any, group: SubscriptionGroupConfig | None) -> None:
     """When messages that were not consumed are delivered again: the policy of the group."""
     policy.ClearField("strategy")
     policy.max_attempts = attempts_of(group)
-    said = {} if group is None else group.group_retry_policy
-    exponential = said.get("exponentialRetryPolicy")
-    if said.get("type") == "EXPONENTIAL":
+    declared = {} if group is None else group.group_retry_policy
+    exponential = declared.get("exponentialRetryPolicy")
+    if declared.get("type") == "EXPONENTIAL":
         numbers = exponential if isinstance(exponential, dict) else {}
         names = ("initial", "max", "multiplier")
         given = (numbers.get(name) for name in names)
@@ -112,7 +112,7 @@ def set_policy(policy: Any, group: SubscriptionGroupConfig | None) -> None:
         )
         set_backoff(policy.exponential_backoff, *chosen)
         return
-    customized = said.get("customizedRetryPolicy")
+    customized = declared.get("customizedRetryPolicy")
     listed = customized.get("next") if isinstance(customized, dict) else None
     waits: Sequence[Any] = listed if isinstance(listed, list) and listed else CUSTOMIZED_MS
     for wait_ms in waits:

@@ -155,12 +155,12 @@ def masters(
     """
     info = yield from cluster_info(routes)
     chosen = [
-        Broker(one.name, one.address, one.cluster)
-        for one in info.brokers
-        if one.broker_id == MASTER_ID
-        and cluster in (None, one.cluster)
-        and broker in (None, one.name, one.address)
-        and (broker or one.address not in routes.left_out)
+        Broker(known.name, known.address, known.cluster)
+        for known in info.brokers
+        if known.broker_id == MASTER_ID
+        and cluster in (None, known.cluster)
+        and broker in (None, known.name, known.address)
+        and (broker or known.address not in routes.left_out)
     ]
     if not chosen:
         there = ", ".join(f"{broker.name} ({broker.cluster})" for broker in info.brokers) or "none"

@@ -145,18 +145,18 @@ def all_producers(routes: Routes) -> Steps[dict[str, list[ClientConnection]]]:
     for target in (yield from masters(routes)):
         answered = yield from ask(routes, target, GetAllProducerInfo())
         for group, listed in answered.body(ProducerTableInfo).data.items():
-            for one in listed:
+            for producer in listed:
                 member = ClientConnection(
-                    client_id=one.client_id,
-                    address=one.remote_ip.removeprefix("/"),
-                    language=one.language,
-                    version=describe(one.version),
+                    client_id=producer.client_id,
+                    address=producer.remote_ip.removeprefix("/"),
+                    language=producer.language,
+                    version=describe(producer.version),
                     broker=target.name,
                 )
-                members.setdefault(group, {}).setdefault(one.client_id, member)
+                members.setdefault(group, {}).setdefault(producer.client_id, member)
     return {
-        group: [found[client_id] for client_id in sorted(found)]
-        for group, found in sorted(members.items())
+        group: [by_id[client_id] for client_id in sorted(by_id)]
+        for group, by_id in sorted(members.items())
     }
 
 

@@ -58,9 +58,9 @@ def explain_message(
         raise ConfigurationError("a message id is not empty")
     placed = yield from copy_at_place(routes, message_id)
     if placed is not None:
-        one = placed.message
-        place = topic or own_topic(one, routes.config.namespace)
-        return (yield from explained(routes, one.message_id, place, [placed]))
+        message = placed.message
+        place = topic or own_topic(message, routes.config.namespace)
+        return (yield from explained(routes, message.message_id, place, [placed]))
     if topic is not None:
         return (yield from explained(routes, message_id, topic))
     targets = yield from masters(routes)
@@ -73,8 +73,8 @@ def explain_message(
                 "look for it in: name its topic"
             )
         known = yield from copies_of(routes, targets, message_id, names)
-    found = own_topic(known[-1].message, routes.config.namespace) if known else None
-    return (yield from explained(routes, message_id, found, known))
+    own = own_topic(known[-1].message, routes.config.namespace) if known else None
+    return (yield from explained(routes, message_id, own, known))
 
 
 def explain_messages(

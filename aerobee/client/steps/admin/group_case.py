@@ -67,15 +67,15 @@ class Case:
 def members_of(look: GroupLook) -> list[MemberState]:
     """The members of the group, each once."""
     states: dict[str, MemberState] = {}
-    for _, one in look.members():
-        info = look.infos.get(one.client_id)
+    for _, member in look.members():
+        info = look.infos.get(member.client_id)
         properties = {} if info is None else info.properties
         started = whole_number(properties.get(STARTED, ""))
-        states[one.client_id] = MemberState(
-            client_id=one.client_id,
-            address=one.client_addr.removeprefix("/"),
-            language=one.language,
-            version=describe(one.version),
+        states[member.client_id] = MemberState(
+            client_id=member.client_id,
+            address=member.client_addr.removeprefix("/"),
+            language=member.language,
+            version=describe(member.version),
             answered=info is not None,
             orderly=properties.get(ORDERLY) == "true",
             strategy=properties.get("strategy") or strategy_of(properties.get(STRATEGY)),
@@ -98,10 +98,10 @@ def queues_of(look: GroupLook) -> list[QueueState]:
     owners: dict[MessageQueue, list[str]] = defaultdict(list)
     accounts: dict[MessageQueue, RunningQueue] = {}
     for client_id in sorted(look.infos):
-        for one in look.infos[client_id].queues:
-            if not one.dropped:
-                owners[one.queue].append(client_id)
-                accounts.setdefault(one.queue, one)
+        for share in look.infos[client_id].queues:
+            if not share.dropped:
+                owners[share.queue].append(client_id)
+                accounts.setdefault(share.queue, share)
     queues = []
     for queue in sorted(look.bounds):
         bounds, progress, account = look.bounds[queue], look.offsets.get(queue), accounts.get(queue)

@@ -80,10 +80,10 @@ def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
         yield GroupState.RETRYING, text, last.due_at
         return
     landed = [retry for retry in retries if retry.message.queue in view.retry_offsets]
-    for one in landed[-1:]:
-        place = f"{one.message.queue}@{one.message.queue_offset}"
-        offset = view.retry_offsets[one.message.queue]
-        if offset is None or offset <= one.message.queue_offset:
+    for newest in landed[-1:]:
+        place = f"{newest.message.queue}@{newest.message.queue_offset}"
+        offset = view.retry_offsets[newest.message.queue]
+        if offset is None or offset <= newest.message.queue_offset:
             text = f"failed {number} times; the next try lies at {place} and is not done"
             yield GroupState.RETRYING, text, None
         else:

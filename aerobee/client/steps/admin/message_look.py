@@ -244,11 +244,11 @@ def is_wanted(
         return False
     if answer.code != ResponseCode.SUCCESS:
         return None
-    for one in received(answer.body, message.queue.broker_name, routes.config.namespace):
+    for there in received(answer.body, message.queue.broker_name, routes.config.namespace):
         # Brokers compare hashes of tags.
         tags = {part.strip() for part in expression.split("||")} - {"", "*"}
-        same = one.queue_offset == message.queue_offset
-        return same and (kind != "TAG" or not tags or one.tag in tags)
+        same = there.queue_offset == message.queue_offset
+        return same and (kind != "TAG" or not tags or there.tag in tags)
     return False
 
 
@@ -281,15 +281,15 @@ def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
     message = stored.message
     wheel = MessageQueue(WHEEL_TOPIC, message.queue.broker_name, 0)
     begin_ms = int(message.stored_at.timestamp() * 1000)
-    for one in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)) or ():
+    for popped in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)) or ():
         try:
-            record = PopRecord.from_bytes(one.body)
+            record = PopRecord.from_bytes(popped.body)
         except BodyError:
             continue
         record.topic = plain(record.topic, routes.config.namespace)
         record.group = plain(record.group, routes.config.namespace)
         if (record.topic, record.queue_id) == (message.topic, message.queue.queue_id):
-            look.handed.append((wheel.broker_name, one.tag or "", record))
+            look.handed.append((wheel.broker_name, popped.tag or "", record))
 
 
 def scanned(

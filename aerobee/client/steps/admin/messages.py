@@ -208,18 +208,18 @@ def read_messages(
 
     Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
     """
-    found: list[ReceivedMessage] = []
-    while len(found) < max_messages:
-        most = min(PULL_AT_ONCE, max_messages - len(found))
+    collected: list[ReceivedMessage] = []
+    while len(collected) < max_messages:
+        most = min(PULL_AT_ONCE, max_messages - len(collected))
         following, messages = yield from pulled(routes, queue, offset, most, tag)
         for message in messages:
             if before is not None and message.stored_at >= before:
-                return found
-            found.append(message)
+                return collected
+            collected.append(message)
         if following is None or following <= offset:
             break
         offset = following
-    return found
+    return collected
 
 
 def find_messages(

@@ -44,10 +44,10 @@ def committed_offsets(
     Raises: RouteNotFoundError, BrokerError, TransportError.
     """
     offsets = Offsets(routes, group)
-    found: dict[MessageQueue, int | None] = {}
+    committed: dict[MessageQueue, int | None] = {}
     for queue in (yield from queues_of(routes, topic)):
-        found[queue] = yield from offsets.committed(queue, zero=False)
-    return found
+        committed[queue] = yield from offsets.committed(queue, zero=False)
+    return committed
 
 
 def offsets_for_time(routes: Routes, topic: str, at: datetime) -> Steps[dict[MessageQueue, int]]:
@@ -57,10 +57,10 @@ def offsets_for_time(routes: Routes, topic: str, at: datetime) -> Steps[dict[Mes
     TransportError.
     """
     offsets = Offsets(routes, "")
-    found: dict[MessageQueue, int] = {}
+    starts: dict[MessageQueue, int] = {}
     for queue in (yield from queues_of(routes, topic)):
-        found[queue] = yield from offsets.at_time(queue, at)
-    return found
+        starts[queue] = yield from offsets.at_time(queue, at)
+    return starts
 
 
 def reset_offsets(

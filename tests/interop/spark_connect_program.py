@@ -1,6 +1,6 @@
 """A read and a write over Spark Connect: a program, for PySpark has one kind of session only.
 
-    python connected.py SERVER NAMESERVER
+    python spark_connect_program.py SERVER NAMESERVER
 
 Prints a line of JSON for each step: its name, and what came out.
 """

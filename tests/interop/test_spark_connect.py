@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from tests.aerobee.spark import connected
 from tests.aerobee.spark.conftest import AUTOREGISTER, LEAN, ROOT, check_java, unavailable
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.kit.process import Child
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+PROGRAM = Path(__file__).with_name("spark_connect_program.py")
 COUNT = 7
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 NEEDED = ("grpc", "grpc_status", "google.rpc", "pandas")
@@ -88,7 +88,7 @@ def test_messages_are_read_and_written_over_spark_connect(
     with connect_server(tmp_path) as address:
         arguments = [address, broker.namesrv_address]
         program = subprocess.run(
-            [sys.executable, connected.__file__, *arguments],
+            [sys.executable, str(PROGRAM), *arguments],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
