@@ -11,6 +11,7 @@ Queues, index and timers are built again by the start that follows, as after a c
 from __future__ import annotations
 
 from array import array
+from contextlib import ExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -135,16 +136,20 @@ def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Pa
 
 
 def cut_locked(root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:
-    """The same for a directory that nobody has locked. Raises: StoreRefused, OSError as `cut`."""
+    """The same for a directory that nobody has locked; where the log lies in the directory of
+    another broker, for both. Raises: StoreRefused, OSError as `cut`.
+    """
     disk = Disk()
     refuse_foreign(disk, root)
-    lock = LockFile(disk, root / LOCK)
-    lock.acquire()
-    try:
+    other = log_directory.absolute().parent
+    theirs = [other] if other != root.absolute() and disk.exists(other / LOCK) else []
+    with ExitStack() as locked:
+        for directory in (root, *theirs):
+            lock = LockFile(disk, directory / LOCK)
+            lock.acquire()
+            locked.callback(lock.release)
         finish(disk, root, log_directory)
         return cut(disk, root, log_directory, offset, keep_in=keep_in)
-    finally:
-        lock.release()
 
 
 def unfinished(disk: Disk, root: Path) -> Cut | None:

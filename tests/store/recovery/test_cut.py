@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import trio
 
-from aerobee.store.errors import StoreDamaged, StoreUnusable
+from aerobee.store.errors import StoreDamaged, StoreLocked, StoreUnusable
 from aerobee.store.files.disk import Disk
-from aerobee.store.recovery.cut import begin, cut, finish, look, unfinished
+from aerobee.store.format.names import LOCK
+from aerobee.store.recovery.cut import begin, cut, cut_locked, finish, look, unfinished
 from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.verify import verify
@@ -133,6 +136,36 @@ def test_other_offsets_are_refused_and_nothing_changes(
         Store(store.root, 0).cut(Disk())
     after = {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
     assert after == before
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.lock_file import LockFile
+LockFile(Disk(), Path(sys.argv[1])).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_log_of_another_broker_is_not_cut_while_that_one_runs(
+    store: Store, tmp_path: Path
+) -> None:
+    lock = store.root / LOCK
+    command = [sys.executable, "-c", HOLDS, str(lock)]
+    root, keep_in = tmp_path / "other", tmp_path / "other" / "cut"
+    root.mkdir()
+    before = log_records(store.root)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"held\n"
+        with pytest.raises(StoreLocked, match=str(lock)):
+            cut_locked(root, store.log, store.offset, keep_in=keep_in)
+        broker.communicate()
+    assert log_records(store.root) == before
+    made = cut_locked(root, store.log, store.offset, keep_in=keep_in)
+    assert made.messages == MESSAGES - BEFORE
 
 
 def test_an_unreadable_mark_refuses_the_start(store: Store) -> None:
