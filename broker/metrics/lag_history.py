@@ -39,6 +39,8 @@ class LagHistory:
         self._read = read
         self._now_ms = now_ms
         self._samples: deque[LagSample] = deque(maxlen=HOUR.size)
+        self._deleted: list[Callable[[tuple[str, str]], bool]] = []
+        """What was deleted while a sample is taken, which still has its lag."""
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -51,11 +53,12 @@ class LagHistory:
 
     async def sample(self) -> None:
         """Add the lag of all groups as it is now."""
+        self._deleted.clear()
         lags = await self._read()
         behind: dict[tuple[str, str], int] = {}
         for lag in lags:
-            if lag.behind:
-                pair = (lag.group, lag.topic)
+            pair = (lag.group, lag.topic)
+            if lag.behind and not any(deleted(pair) for deleted in self._deleted):
                 behind[pair] = behind.get(pair, 0) + lag.behind
         self._samples.append(LagSample(self._now_ms(), behind, len(lags) < LAGS_MAX))
 
@@ -77,6 +80,7 @@ class LagHistory:
         self._remove(lambda pair: pair[0] == group)
 
     def _remove(self, deleted: Callable[[tuple[str, str]], bool]) -> None:
+        self._deleted.append(deleted)
         for sample in self._samples:
             for pair in [pair for pair in sample.behind if deleted(pair)]:
                 del sample.behind[pair]

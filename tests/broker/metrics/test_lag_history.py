@@ -48,6 +48,22 @@ async def test_a_history_is_as_long_as_the_rates_of_the_hour() -> None:
 
 
 @pytest.mark.trio
+async def test_what_is_deleted_while_a_sample_is_read_is_not_in_it() -> None:
+    desk = Desk()
+
+    async def read() -> list[GroupLag]:
+        desk.history.delete_topic("t")
+        desk.history.delete_group("gone")
+        return [behind(5), behind(6, "u"), behind(7, "u", group="gone")]
+
+    history = desk.history = LagHistory(read, desk.clock.now_ms)
+    await history.sample()
+    assert history.of("g", "t") == [(1_000, 0)]
+    assert history.of("g", "u") == [(1_000, 6)]
+    assert history.of("gone", "u") == [(1_000, 0)]
+
+
+@pytest.mark.trio
 async def test_who_was_not_behind_has_zeros_and_what_pop_puts_again_counts() -> None:
     desk = Desk()
     await desk.sample()
