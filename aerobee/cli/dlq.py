@@ -254,13 +254,14 @@ def drop(
     with dead_letters(connection, group, output) as letters:
         if letters is None:
             return
-        chosen = list(letters.chosen(choice))
-        for letter in chosen if yes else ():
-            letters.settle(letter, choice)
-    output.rows(
-        {"place": place_of(letter), "id": letter.message_id, "dropped": yes} for letter in chosen
-    )
-    output.say(f"{len(chosen)} letters {'are' if yes else 'would be'} dropped")
+        rows = []
+        for letter in letters.chosen(choice):
+            if yes:
+                letters.settle(letter, choice)
+            # Not the letter: many have bodies that are large.
+            rows.append({"place": place_of(letter), "id": letter.message_id, "dropped": yes})
+    output.rows(rows)
+    output.say(f"{len(rows)} letters {'are' if yes else 'would be'} dropped")
 
 
 @dlq.command()
