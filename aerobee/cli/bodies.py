@@ -110,7 +110,8 @@ def described_message(message: ReceivedMessage) -> dict[str, Any]:
     """A message for programs; a body that is not text is printed as base64."""
     kept = surroundings()
     try:
-        body = {"body": message.body.decode()} if kept is None or kept.bodies else HIDDEN
+        shown = kept is None or kept.shows(len(message.body))
+        body = {"body": message.body.decode()} if shown else HIDDEN
     except UnicodeDecodeError:
         from base64 import b64encode
 

@@ -10,7 +10,7 @@ import click
 
 from aerobee.cli.border import complain
 from aerobee.cli.connection import Connection, connection_options
-from aerobee.cli.dead import Look, end_with, leave_dead_out, look_at
+from aerobee.cli.dead import Look, end_with, end_with_all, leave_dead_out, look_at
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
@@ -38,11 +38,12 @@ def info(connection: Connection, output: Output) -> None:
     """Print every broker with its versions, uptime, rates and disk.
 
     One that does not answer, or that left without unregistering, is dead; the exit code is 4 then.
+    One that refuses to tell is forbidden, or failing; the exit code is 1 then.
     """
     with connection.admin() as admin:
         look = look_at(admin)
     output.rows(for_people(row, output) for row in broker_rows(look))
-    end_with(look.dead)
+    end_with_all(look)
 
 
 def for_people(row: dict[str, Any], output: Output) -> dict[str, Any]:
@@ -58,9 +59,10 @@ def for_people(row: dict[str, Any], output: Output) -> dict[str, Any]:
 
 
 def broker_rows(look: Look) -> list[dict[str, Any]]:
-    """Each broker on one line: those that answer with their statistics, dead ones without."""
+    """Each broker on one line: those that answer with their statistics, the others without."""
     states = [(broker, stats, "up") for broker, stats in look.alive]
     states += [(entry.broker, {}, "dead") for entry in look.dead]
+    states += [(entry.broker, {}, entry.state) for entry in look.refusing]
     states.sort(key=lambda state: (state[0].cluster, state[0].name, state[0].broker_id))
     return [broker_row(*state) for state in states]
 

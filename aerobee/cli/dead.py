@@ -1,4 +1,7 @@
-"""The brokers that do not answer: shown as dead, left out of what is asked, and told at the end."""
+"""The brokers that do not answer: shown as dead, left out of what is asked, and told at the end.
+
+One that answers and refuses is not dead: it is shown as forbidden, or as failing.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aerobee.cli.border import NOT_REACHABLE, complain, explained
+from aerobee.cli.border import FAILED, NOT_REACHABLE, complain, explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aerobee.admin import BrokerInfo
     from aerobee.blocking import AdminClient
-    from aerobee.errors import TransportError
+    from aerobee.errors import BrokerError, TransportError
 
 
 class DeadBroker(NamedTuple):
@@ -23,12 +26,27 @@ class DeadBroker(NamedTuple):
     why: str
 
 
+class RefusingBroker(NamedTuple):
+    """A broker that answers, and does not tell its statistics."""
+
+    broker: BrokerInfo
+    error: BrokerError
+
+    @property
+    def state(self) -> str:
+        """Whether the account may not ask, or the broker cannot answer."""
+        from aerobee.errors import PermissionDeniedError
+
+        return "forbidden" if isinstance(self.error, PermissionDeniedError) else "failing"
+
+
 class Look(NamedTuple):
     """The brokers with their statistics, and those that have none to tell."""
 
     alive: list[tuple[BrokerInfo, dict[str, str]]]
     dead: list[DeadBroker]
     error: TransportError | None
+    refusing: Sequence[RefusingBroker] = ()
 
     @property
     def masters(self) -> list[str]:
@@ -40,13 +58,16 @@ def look_at(admin: AdminClient) -> Look:
     """Ask every broker for its statistics; one that does not answer, or that the name server has
     lost, is dead.
     """
-    from aerobee.errors import TransportError
+    from aerobee.errors import BrokerError, TransportError
 
     info = admin.cluster_info()
-    look = Look([], [], None)
+    refusing: list[RefusingBroker] = []
+    look = Look([], [], None, refusing)
     for broker in info.brokers:
         try:
             look.alive.append((broker, admin.broker_stats(broker.address)))
+        except BrokerError as error:
+            refusing.append(RefusingBroker(broker, error))
         except TransportError as error:
             look = look._replace(error=look.error or error)
             look.dead.append(DeadBroker(broker, explained(error)))
@@ -57,8 +78,13 @@ def look_at(admin: AdminClient) -> Look:
 
 
 def leave_dead_out(admin: AdminClient) -> Look:
-    """Have the client ask only brokers that answer. Raises: TransportError if none does."""
+    """Have the client ask only brokers that answer.
+
+    Raises: TransportError if none does, BrokerError of one that refuses.
+    """
     look = look_at(admin)
+    if look.refusing:
+        raise look.refusing[0].error
     if look.error is not None and not look.alive:
         raise look.error
     admin.leave_out(entry.broker.address for entry in look.dead)
@@ -71,6 +97,20 @@ def end_with(dead: Sequence[DeadBroker]) -> None:
         complain(f"broker {entry.broker.name} ({entry.broker.address}) is dead: {entry.why}")
     if dead:
         click.get_current_context().exit(NOT_REACHABLE)
+
+
+def end_with_all(look: Look) -> None:
+    """Tell of those that refuse, too; the command ends with 4 for a dead one, else with 1.
+
+    Raises: BrokerError where all refuse.
+    """
+    if look.refusing and not look.alive:
+        raise look.refusing[0].error
+    for entry in look.refusing:
+        complain(f"broker {entry.broker.name} ({entry.broker.address}): {explained(entry.error)}")
+    end_with(look.dead)
+    if look.refusing:
+        click.get_current_context().exit(FAILED)
 
 
 def with_lag(lag: int, dead_masters: Sequence[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "completion": ("aerobee.cli.completion:completion", "Print a completion script for a shell."),
     "config": ("aerobee.cli.config:config", "Check and convert configuration files."),
     "connections": ("aerobee.cli.cluster:connections", "Who is connected."),
+    "console": ("aerobee.cli.console:console", "The console of a cluster, without a broker."),
     "consume": ("aerobee.cli.consume:consume", "Print the messages of a topic."),
     "context": ("aerobee.cli.context:context", "Named connection profiles."),
     "definitions": (

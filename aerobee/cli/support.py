@@ -194,6 +194,8 @@ def of_cluster(made: Bundle, connection: Connection) -> None:
         made.json("cluster.json", broker_rows(look))
         for entry in look.dead:
             made.errors[f"broker {entry.broker.name}"] = made.masking.text(entry.why)
+        for refusing in look.refusing:
+            made.errors[f"broker {refusing.broker.name}"] = made.masking.text(str(refusing.error))
         admin.leave_out(entry.broker.address for entry in look.dead)
         for broker, stats in look.alive:
             made.json(f"brokers/{broker.name}-{broker.broker_id}/figures.json", stats)

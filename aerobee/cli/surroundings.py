@@ -6,9 +6,12 @@ The console of a broker runs commands so. It is the object of click's context, a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import click
+
+BODIES_MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of the bodies that a program is given at once: two of the largest messages."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,12 +24,20 @@ class Surroundings:
     """The secret of a user, where a command needs one."""
     bodies: bool = True
     """Whether bodies of messages are shown."""
+    body_bytes: int = BODIES_MAX_BYTES
+    """What is left for bodies: one that does not fit is not shown, and asked for alone."""
     values: list[Any] = field(default_factory=list)
     """What it has printed with --json."""
     remarks: list[str] = field(default_factory=list)
     """What it would have printed for people."""
     notes: list[str] = field(default_factory=list)
     """What it would have printed on stderr."""
+
+    def shows(self, size: int) -> bool:
+        """Whether a body of this size is shown; its bytes are taken then."""
+        fits = self.bodies and size <= self.body_bytes
+        self.body_bytes -= size if fits else 0
+        return fits
 
 
 class Question(Exception):

@@ -8,8 +8,9 @@ import trio
 
 from aerobee.broker.console.console import Console
 from aerobee.broker.console.feature import SERVED_AS, ConsoleFeature
-from aerobee.broker.console.inside import InsideSockets
-from aerobee.broker.console.looking import Tables
+from aerobee.broker.console.inside import InsideClient, InsideSockets, options_of
+from aerobee.broker.console.looks.looking import Tables
+from aerobee.broker.console.looks.own import OwnBroker
 from aerobee.broker.console.web import serve_console
 
 if TYPE_CHECKING:
@@ -48,17 +49,24 @@ def make_console(
         reactor.take_in(sock, peer, SERVED_AS)
 
     config = core.config
-    own = f"127.0.0.1:{config.remoting.listen_port}"
+    local = f"127.0.0.1:{config.remoting.listen_port}"
+    namesrv = local if config.namesrv.embedded_namesrv else config.broker.namesrv_addr
+    sockets = InsideSockets(take_in, feature.own_addresses)
+    tables = Tables(
+        core,
+        feature.topics,
+        feature.consumers,
+        feature.metrics.sources,
+        feature.metrics.sampling,
+    )
+
+    def connect(name: str, secret: str, address: str) -> InsideClient:
+        return InsideClient(namesrv, sockets, address, **options_of(name, secret))
+
     return Console(
-        Tables(
-            core,
-            feature.topics,
-            feature.consumers,
-            feature.metrics.sources,
-            feature.metrics.sampling,
-        ),
-        audit=audit,
+        OwnBroker(tables, audit, sockets.is_own),
+        clock=core.clock,
+        config=config.console,
         authority=authority,
-        namesrv=own if config.namesrv.embedded_namesrv else config.broker.namesrv_addr,
-        sockets=InsideSockets(take_in, feature.own_addresses),
+        connect=connect if namesrv else None,
     )

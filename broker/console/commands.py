@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
+from aerobee.broker.console.looks.viewers import Failure, Outcome
 from aerobee.broker.console.operations import SECRETS
-from aerobee.broker.console.viewers import Failure, Outcome
 from aerobee.cli.arguments import InputFile, is_text
 from aerobee.cli.border import EXIT_CODES, explained, reason_of
 from aerobee.cli.main import cli

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import secrets
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import trio
 
 from aerobee.broker.access.permissions import Action, Kind
-from aerobee.broker.config.explained import default_text, meaning
-from aerobee.broker.config.report import shown
-from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.console import commands
-from aerobee.broker.console.inside import InsideClient, InsideConnection, ending, options_of
-from aerobee.broker.console.looking import Looking
+from aerobee.broker.console.inside import InsideConnection, ending
+from aerobee.broker.console.looks.cluster import KEPT_MAX, ClusterLooks, look_at_cluster
+from aerobee.broker.console.looks.merging import merged
+from aerobee.broker.console.looks.snapshot import ClusterLook
+from aerobee.broker.console.looks.viewers import Failure, Outcome, Viewer
 from aerobee.broker.console.operations import OPERATIONS
 from aerobee.broker.console.sessions import Logins, Session, Sessions
-from aerobee.broker.console.viewers import Failure, Outcome, Viewer
 from aerobee.errors import AerobeeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aerobee.broker.access.audit import Audit
     from aerobee.broker.access.authority import Authority
-    from aerobee.broker.console.inside import InsideSockets
-    from aerobee.broker.console.looking import Tables
-    from aerobee.broker.console.snapshot import Snapshot
+    from aerobee.broker.config.settings.console import ConsoleConfig
+    from aerobee.broker.console.looks.own import OwnBroker
+    from aerobee.broker.console.looks.snapshot import Snapshot
+    from aerobee.client.blocking.client import Client
+    from aerobee.store.clock import Clock
 
 T = TypeVar("T")
 
@@ -46,6 +46,14 @@ TOKEN_BYTES: Final = 32
 NOBODY_CHANGES: Final = (
     "this broker has no users, so the console changes nothing: set authenticationEnabled"
 )
+NO_ACCOUNT: Final = (
+    "this console has no account, so it changes nothing: set AEROBEE_ACCESS_KEY and"
+    " AEROBEE_SECRET_KEY, or use a context with --access-key"
+)
+NO_NAME_SERVER: Final = "there is no name server: set embeddedNamesrv or namesrvAddr"
+NO_BROKER: Final = (
+    "this console has no broker of its own: `aerobee broker config get` shows the settings of one"
+)
 GUESSED: Final = "too many wrong secrets: wait a minute"
 
 
@@ -53,42 +61,52 @@ GUESSED: Final = "too many wrong secrets: wait a minute"
 class KeptClient:
     """The client of a viewer, and the operations that use it now."""
 
-    client: InsideClient
+    client: Client
     used: float
     uses: int = 0
     started: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+class JointSnapshot(NamedTuple):
+    """A snapshot, and what it was made of."""
+
+    own: Snapshot | None
+    look: ClusterLook
+    snapshot: Snapshot
+
+
 class Console:
-    """One console. `namesrv`: the name server whose brokers it shows."""
+    """One console."""
 
     operations = OPERATIONS
 
     def __init__(
         self,
-        tables: Tables,
+        own: OwnBroker | None,
         *,
-        audit: Audit,
+        clock: Clock,
+        config: ConsoleConfig,
         authority: Callable[[], Authority | None],
-        namesrv: str,
-        sockets: InsideSockets,
+        connect: Callable[[str, str, str], Client] | None,
     ) -> None:
-        self._tables = tables
-        self._audit = audit
+        """`own`: the broker in this process, if there is one. `authority`: decides over viewers;
+        None: there are no users. `connect`: a new client for the cluster, by name, secret and
+        address of a viewer; None: there is no name server to ask.
+        """
+        self.own = own
+        self._clock = clock
+        self._config = config
         self._authority = authority
-        self._namesrv = namesrv
-        self._sockets = sockets
-        self._clock = tables.core.clock
+        self._connect = connect
         self.sessions = Sessions(partial(secrets.token_urlsafe, TOKEN_BYTES))
         self.logins = Logins()
-        self._looking = Looking(tables)
+        self._looks = ClusterLooks(clock)
         self._threads = trio.CapacityLimiter(THREADS)
         self._computing = trio.CapacityLimiter(COMPUTING)
         self._clients: dict[tuple[str, bytes, str], KeptClient] = {}
         self._lock = threading.Lock()
-        self.snapshot: Callable[[], Any] = self._looking.snapshot
-        """The newest snapshot."""
+        self._merged: dict[tuple[str, bytes], JointSnapshot] = {}
 
     # ── Who looks ──
 
@@ -100,12 +118,14 @@ class Console:
     @property
     def readable(self) -> str:
         """Why nobody may change anything; empty: who has the rights may."""
-        return "" if self.has_users else NOBODY_CHANGES
+        if self.has_users:
+            return ""
+        return NO_ACCOUNT if self.own is None else NOBODY_CHANGES
 
     @property
     def live_pages_max(self) -> int:
         """Pages that may be live at once: each keeps its connection, and others need some, too."""
-        return self._tables.core.config.console.console_max_connections // 2
+        return self._config.console_max_connections // 2
 
     def nobody(self, address: str) -> Viewer:
         """A viewer of a broker without users."""
@@ -138,9 +158,15 @@ class Console:
         session = self.sessions.find(token, authority.account, self._now_ms())
         return None if session is None else self._viewer(session, address)
 
+    def is_here(self, viewer: Viewer, token: str) -> bool:
+        """Whether a viewer of a page that is open may still look: nobody has logged out."""
+        if viewer.account is None:
+            return not self.has_users
+        return self.sessions.has(token, viewer.account)
+
     def _viewer(self, session: Session, address: str) -> Viewer:
         name = session.account.access_key
-        readers = self._tables.core.config.console.console_body_readers
+        readers = self._config.console_body_readers
         return Viewer(
             address=address,
             account=session.account,
@@ -168,7 +194,7 @@ class Console:
             raise Failure(404, "not_found", f"there is no operation {name:.80}")
         # What is not confirmed asks, or only says what it would do.
         if operation.changes and confirmed and not viewer.may_write:
-            raise Failure(403, "read_only", NOBODY_CHANGES)
+            raise Failure(403, "read_only", self.readable)
         run = self._run if operation.changes else partial(ending, self._run)
         with trio.move_on_after(CALL_S):
             return await trio.to_thread.run_sync(
@@ -180,44 +206,31 @@ class Console:
             )
         raise Failure(504, "late", f"it took longer than {CALL_S:g} s")
 
-    def _run(self, viewer: Viewer, run: Callable[..., Outcome]) -> Outcome:
+    def _run(self, viewer: Viewer, run: Callable[..., T]) -> T:
         """Run in a thread. Raises: Failure."""
         kept = self._take_client(viewer)
         try:
             with kept.lock:
                 if not kept.started:
-                    self._start(kept)
+                    # One that fails leaves nothing behind, and the next call tries again.
+                    kept.client.start()
+                    kept.started = True
             return run(connection=InsideConnection(kept.client), bodies=viewer.may_read_bodies)
         except AerobeeError as error:
             raise commands.failure_of(error) from None
         finally:
             self._give_back(kept)
 
-    def _start(self, kept: KeptClient) -> None:
-        try:
-            kept.client.start()
-        except BaseException:
-            # Another call makes another one.
-            with self._lock:
-                self._clients = {
-                    key: other for key, other in self._clients.items() if other is not kept
-                }
-            raise
-        kept.started = True
-
     def _take_client(self, viewer: Viewer) -> KeptClient:
         account = viewer.account
         secret = b"" if account is None else account.secret
         key = (viewer.name, secret, viewer.address)
+        if self._connect is None:
+            raise Failure(503, "unreachable", NO_NAME_SERVER)
         with self._lock:
             kept = self._clients.pop(key, None)
             if kept is None:
-                client = InsideClient(
-                    self._namesrv,
-                    self._sockets,
-                    viewer.address,
-                    **options_of(viewer.name, secret.decode()),
-                )
+                client = self._connect(viewer.name, secret.decode(), viewer.address)
                 kept = KeptClient(client, self._clock.monotonic())
             self._clients[key] = kept
             kept.uses += 1
@@ -250,6 +263,38 @@ class Console:
 
     # ── Lists and objects ──
 
+    async def snapshot(self, viewer: Viewer) -> Snapshot:
+        """The newest snapshot of what all brokers tell this viewer."""
+        own: Snapshot | None = None if self.own is None else await self.own.snapshot()
+        look = await self._look(viewer)
+        if own is not None and not look.tables and not look.failure and len(look.rows) <= 1:
+            return replace(own, brokers=look.rows)
+        account = (viewer.name, b"" if viewer.account is None else viewer.account.secret)
+        known = self._merged.pop(account, None)
+        if known is None or known.own is not own or known.look is not look:
+            made = await self.beside(merged, own, look, self._clock.now_ms())
+            known = JointSnapshot(own, look, made)
+        self._merged[account] = known
+        if len(self._merged) > KEPT_MAX:
+            del self._merged[next(iter(self._merged))]
+        return known.snapshot
+
+    async def _look(self, viewer: Viewer) -> ClusterLook:
+        if self._connect is None:
+            return ClusterLook()
+
+        def is_own(address: str) -> bool:
+            return self.own is not None and self.own.is_own(address, viewer.address)
+
+        def look(before: ClusterLook) -> ClusterLook:
+            def run(connection: InsideConnection, *, bodies: bool) -> ClusterLook:
+                return look_at_cluster(connection.client, before, is_own, self._clock.now_ms)
+
+            return self._run(viewer, run)
+
+        secret = b"" if viewer.account is None else viewer.account.secret
+        return await self._looks.newest((viewer.name, secret), look)
+
     async def beside(self, compute: Callable[..., T], *arguments: Any) -> T:
         """What a function comes to that only computes, over rows that may be many: in a thread, so
         that the loop serves the others meanwhile. Raises: what the function raises.
@@ -259,13 +304,12 @@ class Console:
     async def rows(self, viewer: Viewer, name: str) -> tuple[Sequence[Mapping[str, Any]], int]:
         """A list by its name in LISTS, and when it was so. Raises: Failure."""
         if name == "audit":
-            self._check_cluster(viewer)
-            return list(reversed(self._audit.newest)), self._clock.now_ms()
+            return self._own_for(viewer).audit(), self._clock.now_ms()
         if name == "settings":
-            self._check_cluster(viewer)
-            return await self.beside(self._settings), self._clock.now_ms()
-        snapshot: Snapshot = await self.snapshot()
+            return await self.beside(self._own_for(viewer).settings), self._clock.now_ms()
+        snapshot = await self.snapshot(viewer)
         of_viewer = {
+            "brokers": snapshot.brokers_of,
             "topics": snapshot.topics_of,
             "groups": snapshot.groups_of,
             "clients": snapshot.clients_of,
@@ -278,31 +322,21 @@ class Console:
         """An object by its name in OBJECTS, and when it was so. Raises: Failure."""
         if name == "me":
             return self._me(viewer), self._clock.now_ms()
-        snapshot: Snapshot = await self.snapshot()
         if name == "overview":
+            snapshot = await self.snapshot(viewer)
             return snapshot.overview, snapshot.at_ms
-        self._check_cluster(viewer)
-        return self._store(snapshot), snapshot.at_ms
+        own = self._own_for(viewer)
+        of_broker = await own.snapshot()
+        return own.store(of_broker), of_broker.at_ms
 
-    def _check_cluster(self, viewer: Viewer) -> None:
-        """Check that the viewer may read what is of the broker as a whole. Raises: Failure."""
-        cluster = self._tables.core.config.broker.broker_cluster_name
+    def _own_for(self, viewer: Viewer) -> OwnBroker:
+        """The broker in this process, where the viewer may read all of it. Raises: Failure."""
+        if self.own is None:
+            raise Failure(404, "no_broker", NO_BROKER)
+        cluster = self.own.cluster
         if not viewer.may(Kind.CLUSTER, cluster, Action.GET):
             raise Failure(403, "forbidden", f"{viewer.name} may not read Cluster:{cluster}")
-
-    def _settings(self) -> list[dict[str, Any]]:
-        config = self._tables.core.config
-        return [
-            {
-                "key": key.name,
-                "value": shown(config, key),
-                "default": default_text(key),
-                "source": config.sources.get(key.name),
-                "live": key.declaration.live,
-                "meaning": meaning(key),
-            }
-            for key in sorted(SCHEMA.values(), key=lambda key: key.name)
-        ]
+        return self.own
 
     def _me(self, viewer: Viewer) -> dict[str, Any]:
         return {
@@ -312,17 +346,4 @@ class Console:
             "may_write": viewer.may_write,
             "may_read_bodies": viewer.may_read_bodies,
             "read_only_because": self.readable or None,
-        }
-
-    def _store(self, snapshot: Snapshot) -> dict[str, Any]:
-        store = self._tables.core.store
-        names = ("disk_percent", "disk_free_bytes", "disk_full_in_s", "log_bytes", "oldest_at_ms")
-        return {
-            "root": str(store.root),
-            "log_first": store.commit_log.min_offset,
-            "log_end": store.commit_log.max_offset,
-            "flush_behind_bytes": store.flush_behind_bytes,
-            "dispatch_behind_bytes": store.dispatch_behind_bytes,
-            "problem": snapshot.overview["problem"],
-            **{name: snapshot.overview[name] for name in names},
         }

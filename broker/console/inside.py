@@ -46,12 +46,16 @@ class InsideSockets:
         self._own = own
         self._token = trio.lowlevel.current_trio_token()
 
+    def is_own(self, address: str, viewer: str) -> bool:
+        """Whether clients at an IP address know this broker under an address."""
+        return address in self._own(viewer)
+
     def connect(self, address: str, viewer: str) -> socket.socket | None:
         """A socket to this broker for the viewer at an IP address; None for other addresses.
 
         Blocks; for any thread but the loop's. Raises: OSError.
         """
-        if address not in self._own(viewer):
+        if not self.is_own(address, viewer):
             return None
         near, far = socket_pair()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.console.viewers import Failure
+from aerobee.broker.console.looks.viewers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -185,6 +185,7 @@ SECRETS: Final = frozenset({"users.create", "users.update"})
 LISTS: Final[Mapping[str, str]] = {
     "topics": "Topics with their queues, messages, rates and groups.",
     "groups": "Consumer groups with members and lag, in messages and seconds.",
+    "brokers": "The brokers of the cluster: rates, disk, and what those that tell nothing say.",
     "clients": "Connected consumers and producers.",
     "dlq": "Groups with dead letters.",
     "findings": "What is wrong now, why, and what to do.",

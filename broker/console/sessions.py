@@ -80,6 +80,11 @@ class Sessions:
         self._sessions[token] = session
         return session
 
+    def has(self, token: str, account: Account) -> bool:
+        """Whether a session of this account goes on; that is no use of it."""
+        session = self._sessions.get(token)
+        return session is not None and session.account.access_key == account.access_key
+
     def end(self, token: str) -> None:
         """End a session, if there is one."""
         self._sessions.pop(token, None)

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from aerobee.broker.console.lists import arranged, query_of
+from aerobee.broker.console.looks.viewers import Failure, Viewer
 from aerobee.broker.console.openapi import PREFIX, document
 from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS
 from aerobee.broker.console.requests import (
@@ -41,7 +42,6 @@ from aerobee.broker.console.requests import (
     next_page,
     token_of,
 )
-from aerobee.broker.console.viewers import Failure, Viewer
 from aerobee.broker.http.app import Slots, serve
 from aerobee.remoting.stats import RemotingStats
 
@@ -119,7 +119,7 @@ class Guard:
         if len(scope["query_string"]) > QUERY_MAX:
             raise refusal(scope, Failure(414, "usage", f"a query has at most {QUERY_MAX} bytes"))
         if not self._console.has_users and not is_loopback(address):
-            text = "this broker has no users, so the console is for this host alone"
+            text = "there are no users, so the console is for this host alone"
             raise refusal(scope, Failure(403, "forbidden", text))
         body = b"" if scope["method"] in SAFE else await read(scope, receive)
         viewer = self._viewer(headers, address, scope)

@@ -93,12 +93,14 @@ def test_what_stands_in_an_address_is_shown_as_text(
 
 ROW: dict[str, dict[str, Any]] = {
     "brokers.html": {
-        "rows": [
+        "brokers": [
             {
                 "broker": HOSTILE,
                 "id": HOSTILE,
                 "address": HOSTILE,
-                "state": HOSTILE,
+                "severity": "error",
+                "word": HOSTILE,
+                "why": HOSTILE,
                 "in_per_s": None,
                 "out_per_s": 0.5,
                 "disk": None,
@@ -106,7 +108,6 @@ ROW: dict[str, dict[str, Any]] = {
                 "version": HOSTILE,
             }
         ],
-        "failure": "",
     },
     "message_row.html": {
         "row": {

@@ -56,7 +56,8 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
     },
     Kind.SERVICES: {
-        "console": ("commands", "looking", "openapi"),
+        "console": ("commands", "openapi"),
+        "console.looks": ("cluster", "looking", "own"),
         "consumers": ("member_changes",),
         "core": (
             "background",
@@ -198,7 +199,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "core",
             "rounds",
         ),
-        "console": ("assembly",),
+        "console": ("alone", "assembly"),
         "grpc": ("assembly",),
         "life": ("life",),
         "metrics": ("sources",),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
-from aerobee.broker.console.viewers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from aerobee.broker.console.looks.viewers import Outcome
     from aerobee.broker.console.pages.frame import Frame
-    from aerobee.broker.console.viewers import Outcome
 
 
 class Changes:
@@ -175,8 +175,8 @@ class Changes:
             moves=moves,
             question=_movement(moves or [], text, done=False),
             fields=fields,
-            group_names=[row["group"] for row in groups if not row["system"]],
-            topic_names=[row["topic"] for row in topics],
+            group_names=states.proposed(groups, "group", query["group"]),
+            topic_names=states.proposed(topics, "topic", query["topic"]),
         )
 
     # ── Topics ──
@@ -342,7 +342,9 @@ class Changes:
             )
         value = form["value"]
         if form["confirmed"]:
-            outcome = await self._call(request, "broker.config.set", {"values": [f"{key}={value}"]})
+            assert self._console.own is not None, "there are settings"
+            given = {"values": [f"{key}={value}"], "broker": self._console.own.name}
+            outcome = await self._call(request, "broker.config.set", given)
             result = text("{key} is {value} now, and at later starts.", key=key, value=value)
             return await self._done(request, title, result, "/settings", outcome, "/settings")
         question = text(

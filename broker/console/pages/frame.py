@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from aerobee.broker.console.looks.viewers import Failure, Viewer
 from aerobee.broker.console.pages.links import link
 from aerobee.broker.console.pages.rendering import LANGUAGES, Rendering
+from aerobee.broker.console.pages.states import State
 from aerobee.broker.console.requests import fields_of
-from aerobee.broker.console.viewers import Failure, Viewer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from aerobee.broker.console.console import Console
+    from aerobee.broker.console.looks.snapshot import Snapshot
 
 LANGUAGE_COOKIE: Final = "aerobee_language"
 THEME_COOKIE: Final = "aerobee_theme"
@@ -40,6 +42,8 @@ class Entry(NamedTuple):
     icon: str
     part: str = ""
     """The heading in front of it."""
+    of_own_broker: bool = False
+    """Whether it is about the broker in whose process the console runs."""
 
 
 NAVIGATION: Final = (
@@ -50,9 +54,9 @@ NAVIGATION: Final = (
     Entry("/dead", "Dead letters", "dead"),
     Entry("/clients", "Clients", "clients"),
     Entry("/reset", "Move offsets", "reset"),
-    Entry("/replication", "Replication and store", "replication", "The broker"),
-    Entry("/settings", "Settings", "settings"),
-    Entry("/audit", "Who changed what", "audit"),
+    Entry("/replication", "Replication and store", "replication", "The brokers"),
+    Entry("/settings", "Settings", "settings", of_own_broker=True),
+    Entry("/audit", "Who changed what", "audit", of_own_broker=True),
     Entry("/users", "Users and rights", "users"),
 )
 
@@ -71,16 +75,19 @@ class Frame:
         viewer = request.state.viewer or NOBODY
         language, theme = language_of(request), theme_of(request)
         query = Fields(request.query_params)
+        snapshot = await self.console.snapshot(viewer) if here else None
         about = {
             "alone": False,
             "again": lambda **changes: again(request, changes),
-            "cluster_name": await self._cluster_name() if here else "",
+            "cluster_name": cluster_name(snapshot),
             "csrf_token": viewer.csrf,
             "has_own_address": request.method == "GET",
             "here": here,
             "may_change": viewer.may_write and not self.console.readable,
-            "navigation": NAVIGATION,
-            "notices": (),
+            "navigation": [
+                entry for entry in NAVIGATION if self.console.own or not entry.of_own_broker
+            ],
+            "notices": self._notices(request, snapshot) if here != "/" else (),
             "query": query,
             "read_only": self.console.readable,
             "theme": theme,
@@ -90,9 +97,18 @@ class Frame:
         html = await self.console.beside(self.rendering.page, template, language, about | shown)
         return HTMLResponse(html, status, headers={"cache-control": "no-store"})
 
-    async def _cluster_name(self) -> str:
-        overview = (await self.console.snapshot()).overview
-        return f"{overview['cluster']} · {overview['broker']}"
+    def _notices(self, request: Request, snapshot: Snapshot | None) -> list[State]:
+        """What every page but the overview, which has the findings, says of brokers that do not
+        tell what they know.
+        """
+        text = self.translator(request)
+        if snapshot is None or not snapshot.missing:
+            return []
+        told = text(
+            "What these brokers have is not shown here, because they do not tell it: {brokers}.",
+            brokers=", ".join(snapshot.missing),
+        )
+        return [State("error", told)]
 
     def piece(self, request: Request, template: str, /, **shown: Any) -> str:
         """A piece of a page, for one that is open."""
@@ -136,6 +152,14 @@ class Frame:
             title=title,
             text=failure.text,
         )
+
+
+def cluster_name(snapshot: Snapshot | None) -> str:
+    """The cluster, and the broker in whose process the console runs."""
+    if snapshot is None:
+        return ""
+    figures = snapshot.overview
+    return " · ".join(name for name in (figures["cluster"], figures["broker"]) if name)
 
 
 class Fields(dict[str, str]):

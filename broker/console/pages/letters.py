@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
-from aerobee.broker.console.viewers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

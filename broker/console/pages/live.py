@@ -6,28 +6,28 @@ rates that anybody looked at stay for an hour, for the chart of the next who loo
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
 from starlette.responses import Response
 
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
-from aerobee.broker.console.pages.frame import Fields, language_of
+from aerobee.broker.console.pages.frame import Fields, language_of, viewer_of
 from aerobee.broker.console.pages.rates import MILLI, TICK_S
-from aerobee.broker.console.viewers import Failure
+from aerobee.broker.console.requests import COOKIE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
+    from aerobee.broker.console.looks.snapshot import Snapshot
     from aerobee.broker.console.pages.frame import Frame
     from aerobee.broker.console.pages.rates import Rates
     from aerobee.broker.console.pages.views import Views
-    from aerobee.broker.console.snapshot import Snapshot
 
 STREAM_S: Final = 600.0
 """A stream ends then: who has left without a word does not keep it."""
@@ -36,7 +36,10 @@ Teller: TypeAlias = "Callable[[str, str], Awaitable[None]]"
 
 
 class Events(Response):
-    """A stream of server-sent events: until its peer leaves, or its time is over."""
+    """A stream of server-sent events: until its peer leaves, or its time is over.
+
+    It has a place among the streams, which it gives back at its end.
+    """
 
     media_type = "text/event-stream"
 
@@ -58,13 +61,20 @@ class Events(Response):
                 pass
             scope.cancel()
 
+        try:
+            await self._send_events(teller, leave, send)
+        finally:
+            self._streams.close()
+
+    async def _send_events(
+        self, teller: Teller, leave: Callable[[trio.CancelScope], Awaitable[None]], send: Send
+    ) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        with self._streams.opened():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(leave, nursery.cancel_scope)
-                with trio.move_on_after(STREAM_S):
-                    await self._tell(teller)
-                nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leave, nursery.cancel_scope)
+            with trio.move_on_after(STREAM_S):
+                await self._tell(teller)
+            nursery.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -75,19 +85,15 @@ class Streams:
         self._most = most
         self._open = 0
 
-    def check(self) -> None:
-        """Check that one is free. Raises: Failure."""
+    def open(self) -> None:
+        """Take a place for one. Raises: Failure when there is none."""
         if self._open >= self._most:
             raise Failure(503, "busy", f"{self._most} live pages are open: close one")
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Count one as long as it is open."""
         self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
+
+    def close(self) -> None:
+        """Give it back."""
+        self._open -= 1
 
 
 class Live:
@@ -102,20 +108,25 @@ class Live:
 
     async def rates(self, request: Request) -> Response:
         """The figures of the overview, every two seconds."""
-        self._streams.check()
+        viewer = viewer_of(request)
 
         async def tell(teller: Teller) -> None:
-            while True:
-                snapshot = await self._console.snapshot()
+            while self._console.is_here(viewer, request.cookies.get(COOKIE, "")):
+                snapshot = await self._console.snapshot(viewer)
                 self._rates.note(snapshot)
                 await teller("figures", told(snapshot, language_of(request)))
                 await trio.sleep(TICK_S)
 
+        return self._events(tell)
+
+    def _events(self, tell: Callable[[Teller], Awaitable[None]]) -> Response:
+        """A stream, where there is a place for it. Raises: Failure."""
+        # The answer is sent in this step of the loop, so that none is lost in between.
+        self._streams.open()
         return Events(tell, self._streams)
 
     async def tail(self, request: Request) -> Response:
         """New messages of one topic; it ends where the topic cannot be read any more."""
-        self._streams.check()
         topic = Fields(request.query_params).needed("topic")
 
         async def tell(teller: Teller) -> None:
@@ -124,11 +135,12 @@ class Live:
             except Failure as failure:
                 await teller("end", failure.text)
 
-        return Events(tell, self._streams)
+        return self._events(tell)
 
     async def _follow(self, request: Request, topic: str, teller: Teller) -> None:
         shown = {states.place_of(row) for row in await self._views.newest(request, topic)}
-        while True:
+        viewer = viewer_of(request)
+        while self._console.is_here(viewer, request.cookies.get(COOKIE, "")):
             rows = await self._views.newest(request, topic)
             for row in rows:
                 if states.place_of(row) not in shown:

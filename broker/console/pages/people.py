@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
 from aerobee.broker.console.pages.links import link
-from aerobee.broker.console.viewers import Failure
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aerobee.broker.console.pages import states
 
 if TYPE_CHECKING:
-    from aerobee.broker.console.snapshot import Snapshot
+    from aerobee.broker.console.looks.snapshot import Snapshot
 
 TICK_S: Final = 2.0
 """Between two points while somebody looks."""

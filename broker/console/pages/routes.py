@@ -39,7 +39,6 @@ def routes(console: Console) -> list[Route]:
     letters, people, live = Letters(frame), People(frame), Live(frame, rates, views)
     shown = {
         "/": views.overview,
-        "/part/brokers": views.brokers,
         "/groups": views.groups,
         "/group": views.group,
         "/topics": views.topics,

@@ -36,16 +36,16 @@ class State(NamedTuple):
 
 def group_state(row: Mapping[str, Any]) -> State:
     """The state of a group by its row of a snapshot."""
-    lag, members = row["lag"], row["members"]
+    lag, members = row["lag_at_least"], row["members"]
     if row["enabled"] is False:
         return State("warning", "paused")
-    if lag is None or members is None:
-        return State("unknown", "not known")
-    if lag and not members:
+    if lag and members == 0:
         return State("error", "nobody reads")
     if lag and not row["per_s"] and (row["lag_s"] or 0) > STANDS_S:
         return State("error", "stands")
-    if not members:
+    if row["lag"] is None and not lag:
+        return State("unknown", "not known")
+    if members == 0:
         return State("unknown", "nobody online")
     return State("note", "behind") if lag else State("ok", "reads all")
 
@@ -53,6 +53,33 @@ def group_state(row: Mapping[str, Any]) -> State:
 def stated(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of groups with their states."""
     return [{**row, **group_state(row)._asdict(), "state": group_state(row).word} for row in rows]
+
+
+PROPOSED_MAX: Final = 200
+"""Names that a field proposes: all of a large cluster would be most of the page."""
+
+
+def proposed(rows: Iterable[Mapping[str, Any]], column: str, typed: str) -> list[str]:
+    """The names that a field proposes: those with what is typed, of groups those behind first."""
+    own = [row for row in rows if not row.get("system") and row.get("kind") != "system"]
+    own.sort(key=lambda row: (typed not in row[column], -(row.get("lag_at_least") or 0)))
+    return sorted(row[column] for row in own[:PROPOSED_MAX])
+
+
+BROKER_STATES: Final = {
+    "up": State("ok", "answers"),
+    "dead": State("error", "does not answer"),
+    "forbidden": State("error", "not for this account"),
+    "failing": State("error", "tells nothing"),
+}
+
+
+def brokers_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of brokers with their states, those that tell nothing first."""
+    unknown = State("unknown", "not known")
+    stated = [(row, BROKER_STATES.get(row["state"], unknown)) for row in rows]
+    stated.sort(key=lambda pair: pair[1].severity == "ok")
+    return [{**row, "severity": state.severity, "word": state.word} for row, state in stated]
 
 
 def worst(findings: Iterable[Mapping[str, Any]]) -> str:
@@ -67,11 +94,16 @@ TITLES: Final = {
     "behind": "It is behind",
     "broadcast_disabled": "Broadcasting is not allowed",
     "broadcasting": "It broadcasts",
+    "broker_failing": "A broker does not tell what it knows",
+    "broker_forbidden": "A broker does not tell this account anything",
     "broker_not_readable": "The broker may not be read",
     "broker_unreachable": "A broker does not answer",
+    "cluster_unknown": "The brokers of the cluster are not known",
     "client_id_twice": "A client id is there twice",
     "consumption_disabled": "The group is paused",
     "dead_letters": "There are dead letters",
+    "disk_fills": "A disk fills",
+    "disk_full": "A disk is nearly full",
     "late": "It is behind",
     "lock_not_granted": "The lock of a queue is not granted",
     "member_silent": "A member is silent",
@@ -128,7 +160,9 @@ def _way_out(finding: Mapping[str, Any], on_group: str) -> dict[str, str]:
         return {"path": link("/group", name=group), "verb": "See why"}
     if topic:
         return {"path": link("/topic", name=topic), "verb": "See the topic"}
-    if any(word in kind for word in ("disk", "space", "store", "flush", "slave", "replica")):
+    if any(
+        word in kind for word in ("broker", "disk", "space", "store", "flush", "slave", "replica")
+    ):
         return {"path": "/replication", "verb": "See the store"}
     return {"path": "", "verb": ""}
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from aerobee.broker.console.lists import arranged, number, query_of
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.operations import MESSAGES_MAX
 from aerobee.broker.console.pages import formats, states
 from aerobee.broker.console.pages.frame import Fields, viewer_of
 from aerobee.broker.console.pages.letters import LETTERS_MAX
 from aerobee.broker.console.pages.links import link
-from aerobee.broker.console.viewers import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Views:
     async def overview(self, request: Request) -> Response:
         """Whether all is well, and if not, what to do."""
         viewer = viewer_of(request)
-        snapshot = await self._console.snapshot()
+        snapshot = await self._console.snapshot(viewer)
         findings = states.linked((await self._console.rows(viewer, "findings"))[0])
         rows, _ = await self._console.rows(viewer, "groups")
         groups = await self._console.beside(_behind, rows)
@@ -55,20 +55,11 @@ class Views:
             findings=findings,
             worst=states.worst(findings),
             figures=snapshot.overview,
+            brokers=states.brokers_of(snapshot.brokers),
             chart=self._rates.chart(),
             behind=len(groups),
             groups=groups[:BEHIND_SHOWN],
         )
-
-    async def brokers(self, request: Request) -> Response:
-        """The brokers of the cluster, as a piece of the overview: dead ones take a while."""
-        try:
-            outcome = await self._console.call(viewer_of(request), "cluster.info", {})
-            rows, failure = outcome.value, ""
-        except Failure as error:
-            rows, failure = [], error.text
-        html = self._frame.piece(request, "brokers.html", rows=rows, failure=failure)
-        return HTMLResponse(html, headers={"cache-control": "no-store"})
 
     async def groups(self, request: Request) -> Response:
         """All groups, those furthest behind first."""
@@ -77,9 +68,11 @@ class Views:
 
         def page() -> Page:
             rows = states.stated(
-                row for row in groups if not row["system"] and (row["lag"] or not query["behind"])
+                row
+                for row in groups
+                if not row["system"] and (row["lag_at_least"] or not query["behind"])
             )
-            rows.sort(key=lambda row: (-(row["lag_s"] or 0), -(row["lag"] or 0), row["group"]))
+            rows.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag_at_least"], row["group"]))
             return arranged(rows, query_of(query))
 
         shown = await self._console.beside(page)
@@ -92,7 +85,7 @@ class Views:
         diagnosis = (await self._console.call(viewer, "group.doctor", {"name": name})).value
         for queue in diagnosis["queues"]:
             queue["lag"] = max(0, queue["end"] - queue["consumer_offset"])
-        snapshot = await self._console.snapshot()
+        snapshot = await self._console.snapshot(viewer)
         row = _row_of(snapshot.groups, "group", name)
         state = states.State("unknown", "not known") if row is None else states.group_state(row)
         waits = [
@@ -131,7 +124,7 @@ class Views:
         name = Fields(request.query_params).needed("name")
         viewer = viewer_of(request)
         topic = (await self._console.call(viewer, "topic.describe", {"name": name})).value
-        snapshot = await self._console.snapshot()
+        snapshot = await self._console.snapshot(viewer)
         groups, _ = await self._console.rows(viewer, "groups")
         readers = states.stated(row for row in groups if row["group"] in topic["groups"])
         row = _row_of(snapshot.topics, "topic", name) or dict.fromkeys(TOPIC_COLUMNS)
@@ -169,7 +162,7 @@ class Views:
             request,
             "messages.html",
             here="/messages",
-            topic_names=[row["topic"] for row in topics],
+            topic_names=states.proposed(topics, "topic", query["topic"]),
             rows=rows,
             failure=failure,
             scanned=_scanned(query, text),
@@ -313,10 +306,11 @@ class Views:
             members, notes = outcome.value or [], [*outcome.notes]
         except Failure as error:
             notes = [error.text]
-        try:
-            store, _ = await self._console.record(viewer, "store")
-        except Failure as error:
-            notes.append(error.text)
+        if self._console.own is not None:
+            try:
+                store, _ = await self._console.record(viewer, "store")
+            except Failure as error:
+                notes.append(error.text)
         return await self._frame.show(
             request,
             "replication.html",
@@ -371,8 +365,8 @@ class Views:
 
 def _behind(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The groups that are behind, with their states, those furthest behind first."""
-    groups = states.stated(row for row in rows if row["lag"] and not row["system"])
-    groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag"]))
+    groups = states.stated(row for row in rows if row["lag_at_least"] and not row["system"])
+    groups.sort(key=lambda row: (-(row["lag_s"] or 0), -row["lag_at_least"]))
     return groups
 
 

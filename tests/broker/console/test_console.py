@@ -13,7 +13,7 @@ from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.authority import Account, Authority
 from aerobee.broker.console.assembly import make_console
 from aerobee.broker.console.inside import InsideClient, InsideSockets, ending
-from aerobee.broker.console.viewers import Viewer
+from aerobee.broker.console.looks.viewers import Viewer
 from aerobee.client.steps.effects import Signal, Wait
 from tests.broker.desk import open_desk
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.console.lists import FILTER_MAX, Query, arranged, query_of
-from aerobee.broker.console.viewers import Failure
+from aerobee.broker.console.looks.viewers import Failure
 
 ROWS: list[dict[str, Any]] = [
     {"group": "b", "lag": 3, "topics": ["Orders"]},

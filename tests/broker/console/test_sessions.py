@@ -55,6 +55,19 @@ def test_a_session_ends_with_its_account_and_with_its_secret() -> None:
     assert session.account is raised
 
 
+def test_a_page_that_is_open_asks_for_its_session_and_does_not_use_it() -> None:
+    sessions = make_sessions()
+    token, _ = sessions.begin(ANN, 0)
+    assert sessions.has(token, ANN)
+    assert not sessions.has(token, Account("bob", b"anns-secret"))
+    assert not sessions.has("other", ANN)
+    assert sessions.find(token, ACCOUNTS.get, IDLE_MS + 1) is None
+    assert not sessions.has(token, ANN)
+    token, _ = sessions.begin(ANN, 0)
+    sessions.end(token)
+    assert not sessions.has(token, ANN)
+
+
 def test_sessions_are_bounded_for_a_name_and_for_all() -> None:
     sessions = make_sessions()
     tokens = [sessions.begin(ANN, 0)[0] for _ in range(SESSIONS_OF_NAME_MAX + 1)]

@@ -271,8 +271,20 @@ def test_a_browser_logs_in_and_out(broker: BrokerProcess) -> None:
     browser.headers["origin"] = "http://evil.example"
     assert browser.send("POST", "/topics", name="Crossed", confirm=True).status == 403
     del browser.headers["origin"]
-    out = browser.form("/logout", f"csrf={me['csrf']}")
-    assert out.status == 303
+    with socket.create_connection(("127.0.0.1", browser.port), timeout=60) as live:
+        request = (
+            f"GET /live/rates HTTP/1.1\r\nhost: localhost\r\ncookie: {browser.headers['cookie']}"
+        )
+        live.sendall(f"{request}\r\n\r\n".encode())
+        assert live.recv(12) == b"HTTP/1.1 200"
+        out = browser.form("/logout", f"csrf={me['csrf']}")
+        assert out.status == 303
+        # It ends with the session, and a stream ends with an empty piece.
+        told = b""
+        while not told.endswith(b"\r\n0\r\n\r\n"):
+            piece = live.recv(65_536)
+            assert piece, told
+            told += piece
     assert browser.get("/me").status == 401
 
 

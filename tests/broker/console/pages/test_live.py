@@ -11,8 +11,8 @@ import trio
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages.live import Events, Streams
-from aerobee.broker.console.viewers import Failure
 from aerobee.broker.http import app as http_app
 from aerobee.broker.http.app import Slots, serve
 from aerobee.broker.http.listener import open_listener
@@ -48,7 +48,9 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends(
             finally:
                 ended.set()
 
-        return Events(tell, Streams(1))
+        streams = Streams(1)
+        streams.open()
+        return Events(tell, streams)
 
     listener = open_listener(HOST, free_port(), port_key="consolePort", host_key="consoleHost")
     assert listener is not None
@@ -75,11 +77,12 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_stream_ends(
 
 def test_one_live_page_too_many_is_told_so() -> None:
     streams = Streams(1)
-    streams.check()
-    with streams.opened(), pytest.raises(Failure, match="1 live pages are open") as refused:
-        streams.check()
+    streams.open()
+    with pytest.raises(Failure, match="1 live pages are open") as refused:
+        streams.open()
     assert refused.value.status == 503
-    streams.check()
+    streams.close()
+    streams.open()
 
 
 @pytest.mark.service

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from aerobee.broker.console.looks.snapshot import Snapshot
 from aerobee.broker.console.pages.rates import POINTS_MAX, Rates
-from aerobee.broker.console.snapshot import Snapshot
 
 
 def snapshot(at_ms: int, **figures: Any) -> Snapshot:

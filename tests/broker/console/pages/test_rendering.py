@@ -32,5 +32,7 @@ def test_an_address_of_a_file_changes_with_its_content() -> None:
 
 
 def test_a_page_takes_no_value_for_html() -> None:
-    html = Rendering().page("brokers.html", "en", {"rows": [], "failure": "<b>x</b>"})
+    row = dict.fromkeys(("id", "address", "in_per_s", "out_per_s", "disk", "aerobee", "version"))
+    row |= {"broker": "a", "severity": "error", "word": "does not answer", "why": "<b>x</b>"}
+    html = Rendering().page("brokers.html", "en", {"brokers": [row]})
     assert "&lt;b&gt;x&lt;/b&gt;" in html

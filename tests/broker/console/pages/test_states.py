@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aerobee.broker.console import looking
+from aerobee.broker.console.looks import findings, looking, merging
 from aerobee.broker.console.pages import states
 from aerobee.client.steps.admin import group_findings, queue_findings
 
@@ -29,12 +29,27 @@ GROUP: dict[str, Any] = {
         ({"members": 0}, "unknown", "nobody online"),
         ({"lag": 5, "enabled": False}, "warning", "paused"),
         ({"lag": None}, "unknown", "not known"),
+        ({"lag": None, "lag_at_least": 5}, "note", "behind"),
+        ({"lag": None, "lag_at_least": 5, "members": 0}, "error", "nobody reads"),
+        ({"members": None}, "ok", "reads all"),
     ],
 )
 def test_a_group_has_the_state_of_its_row(
     changes: dict[str, Any], severity: str, word: str
 ) -> None:
-    assert states.group_state(GROUP | changes) == (severity, word)
+    row = GROUP | changes
+    row.setdefault("lag_at_least", row["lag"] or 0)
+    assert states.group_state(row) == (severity, word)
+
+
+def test_a_field_proposes_names_that_help_and_not_all() -> None:
+    rows = [{"group": f"g{n:04}", "lag_at_least": n, "system": False} for n in range(500)]
+    names = states.proposed([*rows, {"group": "CID", "system": True}], "group", "")
+    assert len(names) == states.PROPOSED_MAX
+    assert "g0499" in names
+    assert "g0000" not in names
+    assert "g0000" in states.proposed(rows, "group", "g0000")
+    assert states.proposed([{"topic": "T", "kind": "normal"}], "topic", "x") == ["T"]
 
 
 def test_the_worst_finding_counts() -> None:
@@ -113,7 +128,7 @@ def test_a_chart_is_drawn_as_lines_and_as_numbers() -> None:
 def test_every_kind_of_finding_has_a_heading() -> None:
     """The broker says what it found in English; other languages have the heading."""
     kinds: set[str] = set()
-    for module in (group_findings, queue_findings, looking):
+    for module in (group_findings, queue_findings, looking, findings, merging):
         assert module.__file__ is not None
         for node in ast.walk(ast.parse(Path(module.__file__).read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

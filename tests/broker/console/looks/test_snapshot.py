@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aerobee.broker.access.authority import Account, Authority
 from aerobee.broker.access.policies import Policy, PolicyType
-from aerobee.broker.console.snapshot import Snapshot
-from aerobee.broker.console.viewers import Viewer
+from aerobee.broker.console.looks.snapshot import Snapshot
+from aerobee.broker.console.looks.viewers import Viewer
 from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
 SNAPSHOT = Snapshot(

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from aerobee.broker.access.authority import Account, Authority
 from aerobee.broker.access.permissions import Action, Kind
 from aerobee.broker.access.policies import Policy, PolicyType
-from aerobee.broker.console.viewers import Viewer
+from aerobee.broker.console.looks.viewers import Viewer
 from aerobee.remoting.wire.bodies.auth import PolicyEntryInfo
 
 ORDERS = PolicyEntryInfo(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import trio
 
-from aerobee.broker.console.snapshot import Snapshot
+from aerobee.broker.console.looks.findings import disk_findings, finding, findings_of, ranked
+from aerobee.broker.console.looks.snapshot import PERM_NAMES, Snapshot
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, OWN_GROUPS
 from aerobee.broker.core.names import is_system_group
 from aerobee.broker.process.host import build
@@ -41,10 +42,6 @@ TICK_S: Final = 2.0
 """A snapshot is shown for so long before another is made."""
 OLD_S: Final = 10.0
 """While another is made, an older one is not shown: who asks waits."""
-LATE_S: Final = 60.0
-"""A group whose oldest message has waited for so long is a finding."""
-FINDINGS_MAX: Final = 200
-PERM_NAMES: Final = {6: "rw", 4: "r", 2: "w"}
 
 
 class Tables(NamedTuple):
@@ -112,7 +109,6 @@ class Pass:
         self._groups_of: dict[str, set[str]] = {}
         self._dead: dict[str, int] = {}
         self._last: dict[str, str | None] = {}
-        self._retries: dict[str, int] = {}
         self._bytes_per_s = 0.0
 
     async def run(self) -> Snapshot:
@@ -120,16 +116,18 @@ class Pass:
         groups = await self._group_rows()
         topics = await self._topic_rows()
         for row in groups:
-            row["retries"] = self._retries.get(row["group"], 0)
             row["dead_letters"] = self._dead.get(row["group"], 0)
         clients = await self._client_rows()
         overview = self._overview(topics, groups)
+        of_broker = self._findings(overview)
+        of_groups = [wrong for row in groups for wrong in findings_of(row)]
         clock = self._core.clock
         return Snapshot(
             at_ms=clock.now_ms(),
             took_ms=(clock.monotonic() - self._began) * 1000,
             overview=overview,
-            findings=self._findings(overview, groups),
+            broker_findings=of_broker,
+            findings=ranked([*of_broker, *of_groups]),
             topics=topics,
             groups=groups,
             clients=clients,
@@ -170,13 +168,15 @@ class Pass:
         if online is not None:
             consumed = online.subscriptions.keys() | tables.compensation.topics(name).keys()
             topics = [topic for topic in topics if topic in consumed]
-        lag, per_s = 0, 0.0
+        lag, retries, per_s = 0, 0, 0.0
         for topic in topics:
             self._groups_of.setdefault(topic, set()).add(name)
             settings = self._topics.get(topic)
             if settings is None:
                 continue
-            lag += await self._lag(name, topic, settings.read_queue_nums)
+            waits = await self._lag(name, topic, settings.read_queue_nums)
+            lag += waits
+            retries += waits if topic.startswith(RETRY_PREFIX) else 0
             growth = self._sampling.samples.growth("GROUP_GET", f"{topic}@{name}")
             per_s += growth.per_s if growth else 0.0
         for topic in online.subscriptions if online is not None else ():
@@ -185,6 +185,7 @@ class Pass:
             "group": name,
             "members": len(online.client_ids()) if online is not None else 0,
             "lag": lag,
+            "lag_at_least": lag,
             "lag_s": waiting.lag_s,
             "in_flight": waiting.in_flight,
             "per_s": per_s,
@@ -192,6 +193,7 @@ class Pass:
             "topics": sorted(topic for topic in topics if self._topics.get(topic) is not None),
             "enabled": config.consume_enable if config is not None else None,
             "system": is_system_group(name),
+            "retries": retries,
         }
 
     async def _lag(self, group: str, topic: str, queues: int) -> int:
@@ -230,6 +232,7 @@ class Pass:
                     "write_queues": config.write_queue_nums,
                     "perm": PERM_NAMES.get(config.perm & 6, "none"),
                     "messages": messages,
+                    "messages_at_least": messages,
                     "in_per_s": growth.per_s if growth else 0.0,
                     "groups": sorted(self._groups_of.get(name, ())),
                     "delayed": timers.get(name, 0),
@@ -317,6 +320,7 @@ class Pass:
         except OSError:
             space = None
         lags = [row["lag_s"] for row in groups if row["lag"]]
+        behind = sum(row["lag"] for row in groups if not row["system"])
         return {
             "broker": broker.broker_name,
             "cluster": broker.broker_cluster_name,
@@ -324,6 +328,8 @@ class Pass:
             "role": "slave" if core.role.is_slave else "master",
             "version": build().version,
             "up_s": core.clock.monotonic() - core.began,
+            "brokers": 1,
+            "brokers_up": 1,
             "in_per_s": sampling.rates("put")[0],
             "out_per_s": sampling.rates("transferred")[0],
             "bytes_in_per_s": self._bytes_per_s,
@@ -332,7 +338,8 @@ class Pass:
             "connections": core.rounds.reactor.stats.connections,
             "topics": sum(row["kind"] == "normal" for row in topics),
             "groups": sum(not row["system"] for row in groups),
-            "lag": sum(row["lag"] for row in groups if not row["system"]),
+            "lag": behind,
+            "lag_at_least": behind,
             "oldest_unread_s": None if None in lags else max(lags, default=0.0),
             "dead_letters": sum(self._dead.values()),
             "disk_percent": None if space is None else used_percent(space),
@@ -345,7 +352,8 @@ class Pass:
             "problem": store.flags.fault or "",
         }
 
-    def _findings(self, overview: Row, groups: list[dict[str, Any]]) -> list[Row]:
+    def _findings(self, overview: Row) -> list[Row]:
+        """What is wrong with the broker itself."""
         findings: list[Row] = []
         if overview["problem"]:
             text, advice = f"sends are refused: {overview['problem']}", "aerobee cluster info"
@@ -358,43 +366,5 @@ class Pass:
             if not slave.in_sync:
                 text = f"the slave at {address} is {slave.lag_bytes} bytes behind"
                 findings.append(finding("warning", "slave_behind", text, "aerobee ha status"))
-        for row in groups:
-            findings += findings_of(row)
-        rank = {"error": 0, "warning": 1, "note": 2}
-        return sorted(findings, key=lambda row: rank[row["severity"]])[:FINDINGS_MAX]
-
-
-def findings_of(row: Row) -> list[Row]:
-    """What is wrong with a group."""
-    name, lag = row["group"], row["lag"]
-    advice = f"aerobee group doctor {name}"
-    findings: list[Row] = []
-    if row["system"]:
-        return findings
-    if lag > 0 and row["enabled"] is False:
-        text = f"group {name} is paused, {lag} messages behind"
-        resume = f"aerobee group resume {name}"
-        findings.append(finding("warning", "paused", text, resume, group=name))
-    elif lag > 0 and not row["members"]:
-        text = f"group {name} has no member online, {lag} messages behind"
-        findings.append(finding("warning", "no_member", text, advice, group=name))
-    elif lag > 0 and (row["lag_s"] or 0.0) > LATE_S:
-        text = f"group {name} is {row['lag_s']:.0f} s behind, {lag} messages"
-        findings.append(finding("warning", "late", text, advice, group=name))
-    if row["dead_letters"]:
-        text = f"group {name} has {row['dead_letters']} dead letters"
-        listing = f"aerobee dlq list {name}"
-        findings.append(finding("note", "dead_letters", text, listing, group=name))
-    return findings
-
-
-def finding(severity: str, kind: str, text: str, advice: str, *, group: str | None = None) -> Row:
-    """A finding as a row."""
-    return {
-        "severity": severity,
-        "kind": kind,
-        "text": text,
-        "advice": advice,
-        "topic": None,
-        "group": group,
-    }
+        name, percent = overview["broker"], overview["disk_percent"]
+        return [*findings, *disk_findings(name, percent, overview["disk_full_in_s"])]

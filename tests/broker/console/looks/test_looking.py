@@ -13,7 +13,7 @@ import trio.testing
 
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
-from aerobee.broker.console import looking
+from aerobee.broker.console.looks import looking
 from aerobee.store.format.system_names import DLQ_PREFIX
 from tests.broker.peers import HandClock
 from tests.kit.waiting import eventually

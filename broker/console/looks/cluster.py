@@ -1,0 +1,156 @@
+"""Looks at the brokers of a cluster for each account: what they tell, and those that tell nothing.
+
+A look is made in a thread while somebody looks, at most once in LOOK_S for each account: it asks as
+that account, so each broker's own policies decide. A page shows the newest look, and waits at most
+FIRST_S for the first: a broker that does not answer holds up no page.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from aerobee.blocking import AdminClient
+from aerobee.broker.console.looks.snapshot import ClusterLook
+from aerobee.broker.console.looks.viewers import Failure
+from aerobee.cli.border import explained
+from aerobee.cli.cluster import broker_rows
+from aerobee.cli.dead import look_at
+from aerobee.client.steps.admin.broker_tables import look_at_tables
+from aerobee.client.steps.admin.brokers import Broker
+from aerobee.errors import AerobeeError, PermissionDeniedError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aerobee.admin import BrokerInfo
+    from aerobee.cli.dead import Look
+    from aerobee.client.blocking.client import Client
+    from aerobee.client.steps.admin.broker_tables import BrokerTables
+    from aerobee.store.clock import Clock
+
+    Row = Mapping[str, Any]
+
+LOOK_S: Final = 5.0
+"""Between two looks of an account."""
+FIRST_S: Final = 1.0
+"""How long a page waits for the first look."""
+KEPT_MAX: Final = 32
+"""Accounts whose looks are kept."""
+ASKING: Final = "its brokers are being asked"
+
+
+@dataclass(slots=True)
+class KeptLook:
+    """The newest look of an account."""
+
+    look: ClusterLook = field(default_factory=lambda: ClusterLook(failure=ASKING))
+    made: float | None = None
+    first: trio.Event = field(default_factory=trio.Event)
+    at_work: bool = False
+
+
+class ClusterLooks:
+    """The newest look of each account. `look`: makes one after another; it blocks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[object, KeptLook] = {}
+
+    async def newest(
+        self, account: object, look: Callable[[ClusterLook], ClusterLook]
+    ) -> ClusterLook:
+        """The newest look of an account; another one begins when it is older than LOOK_S.
+
+        `look` raises Failure alone.
+        """
+        kept = self._kept.pop(account, None) or KeptLook()
+        self._kept[account] = kept
+        if len(self._kept) > KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        now = self._clock.monotonic()
+        if not kept.at_work and (kept.made is None or now - kept.made > LOOK_S):
+            kept.at_work = True
+            token = trio.lowlevel.current_trio_token()
+            trio.lowlevel.start_thread_soon(
+                partial(look, kept.look), partial(self._deliver, token, kept), name="console.look"
+            )
+        with trio.move_on_after(FIRST_S):
+            await kept.first.wait()
+        return kept.look
+
+    def _deliver(self, token: trio.lowlevel.TrioToken, kept: KeptLook, made: Any) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(self._take, kept, made)
+
+    def _take(self, kept: KeptLook, made: Any) -> None:
+        """Take over an outcome of a look."""
+        kept.at_work = False
+        kept.made = self._clock.monotonic()
+        kept.first.set()
+        try:
+            kept.look = made.unwrap()
+        except Failure as failure:
+            kept.look = ClusterLook(failure=failure.text)
+
+
+def look_at_cluster(
+    client: Client,
+    before: ClusterLook,
+    is_own: Callable[[str], bool],
+    now_ms: Callable[[], int],
+) -> ClusterLook:
+    """Look at all brokers, at those that are not `is_own` (by address) closely. Blocks.
+
+    Raises: AerobeeError when no name server answers.
+    """
+    with AdminClient(client=client) as admin:
+        look = look_at(admin)
+    why = {entry.broker.address: entry.why for entry in look.dead}
+    why |= {entry.broker.address: explained(entry.error) for entry in look.refusing}
+    states: dict[str, str] = {}
+    tables: dict[str, BrokerTables] = {}
+    for broker in targets_in(look, is_own):
+        target = Broker(broker.name, broker.address, broker.cluster)
+        known = before.tables.get(broker.name)
+        try:
+            steps = look_at_tables(client.instance, target, known, now_ms())
+            tables[broker.name] = client.perform(steps)
+        except AerobeeError as error:
+            why[broker.address] = explained(error)
+            states[broker.address] = state_of(error)
+    rows = [
+        {
+            **row,
+            "state": states.get(row["address"], row["state"]),
+            "own": is_own(row["address"]),
+            "why": why.get(row["address"], ""),
+        }
+        for row in broker_rows(look)
+    ]
+    return ClusterLook(rows=rows, tables=tables)
+
+
+def targets_in(look: Look, is_own: Callable[[str], bool]) -> list[BrokerInfo]:
+    """The brokers that are asked for their tables: of each name the master, where that does not
+    answer a slave; none of a name that runs in this process.
+    """
+    brokers = sorted((broker for broker, _ in look.alive), key=lambda broker: broker.broker_id)
+    own = {(broker.cluster, broker.name) for broker in brokers if is_own(broker.address)}
+    targets: dict[tuple[str, str], BrokerInfo] = {}
+    for broker in brokers:
+        place = (broker.cluster, broker.name)
+        if place not in own:
+            targets.setdefault(place, broker)
+    return list(targets.values())
+
+
+def state_of(error: AerobeeError) -> str:
+    """The state of a broker that has not told everything."""
+    if isinstance(error, PermissionDeniedError):
+        return "forbidden"
+    return "dead" if isinstance(error, TransportError) else "failing"

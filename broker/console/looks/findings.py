@@ -1,0 +1,78 @@
+"""What is wrong, as rows: severity, kind, text, advice, and the topic or group that it is about.
+
+Pure. The advice is a command of `aerobee`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    Row = Mapping[str, Any]
+
+LATE_S: Final = 60.0
+"""A group whose oldest message has waited for so long is a finding."""
+FINDINGS_MAX: Final = 200
+RANK: Final = {"error": 0, "warning": 1, "note": 2}
+NEARLY_FULL_PERCENT: Final = 85.0
+"""From there on a disk is a finding: brokers delete expired messages at 75."""
+FILLS_SOON_S: Final = 24 * 3_600.0
+FILLS_FROM_PERCENT: Final = 50.0
+"""A disk that is emptier than that is not said to fill, however short a burst would make it."""
+
+
+def finding(severity: str, kind: str, text: str, advice: str, *, group: str | None = None) -> Row:
+    """A finding as a row."""
+    return {
+        "severity": severity,
+        "kind": kind,
+        "text": text,
+        "advice": advice,
+        "topic": None,
+        "group": group,
+    }
+
+
+def ranked(findings: Iterable[Row]) -> list[Row]:
+    """The severest first, FINDINGS_MAX at most."""
+    return sorted(findings, key=lambda row: RANK[row["severity"]])[:FINDINGS_MAX]
+
+
+def findings_of(row: Row) -> list[Row]:
+    """What is wrong with a group."""
+    name, lag = row["group"], row["lag_at_least"]
+    advice = f"aerobee group doctor {name}"
+    findings: list[Row] = []
+    if row["system"]:
+        return findings
+    if lag > 0 and row["enabled"] is False:
+        text = f"group {name} is paused, {lag} messages behind"
+        resume = f"aerobee group resume {name}"
+        findings.append(finding("warning", "paused", text, resume, group=name))
+    elif lag > 0 and row["members"] == 0:
+        text = f"group {name} has no member online, {lag} messages behind"
+        findings.append(finding("warning", "no_member", text, advice, group=name))
+    elif lag > 0 and (row["lag_s"] or 0.0) > LATE_S:
+        text = f"group {name} is {row['lag_s']:.0f} s behind, {lag} messages"
+        findings.append(finding("warning", "late", text, advice, group=name))
+    if row["dead_letters"]:
+        text = f"group {name} has {row['dead_letters']} dead letters"
+        listing = f"aerobee dlq list {name}"
+        findings.append(finding("note", "dead_letters", text, listing, group=name))
+    return findings
+
+
+def disk_findings(broker: str, percent: float | None, full_in_s: float | None) -> list[Row]:
+    """What is wrong with the disk of a broker. `full_in_s`: at this pace; None: not known."""
+    if percent is None:
+        return []
+    advice = "aerobee broker clean files"
+    if percent >= NEARLY_FULL_PERCENT:
+        text = f"the disk of broker {broker} is {percent:.0f} % full"
+        return [finding("warning", "disk_full", text, advice)]
+    if percent >= FILLS_FROM_PERCENT and full_in_s is not None and full_in_s < FILLS_SOON_S:
+        text = f"the disk of broker {broker} is full in {full_in_s / 3_600:.1f} h at this pace"
+        return [finding("note", "disk_fills", text, advice)]
+    return []

@@ -1,0 +1,232 @@
+"""One console shows all brokers of a name server, and says which of them tell nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.admin import GroupConfig
+from aerobee.blocking import AdminClient, ConsumeFrom, Message, Producer, PullConsumer
+from aerobee.broker.console.looks.cluster import ASKING, LOOK_S, ClusterLooks
+from aerobee.broker.console.looks.snapshot import ClusterLook
+from aerobee.broker.console.looks.viewers import Failure
+from aerobee.store.format.system_names import DLQ_PREFIX
+from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
+from tests.broker.peers import HandClock
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import free_port
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.kit.console_client import ConsoleClient
+
+    Look = Callable[[ClusterLook], ClusterLook]
+
+WITHIN_S = 60.0
+USERS: dict[str, Any] = {
+    "authenticationEnabled": "true",
+    "initAuthenticationUser": WITH_USERS["initAuthenticationUser"],
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": SECRET}),
+}
+
+
+def member(path: Path, name: str, first: BrokerProcess, **settings: Any) -> BrokerProcess:
+    """Another broker at the name server of the first."""
+    own = {"brokerName": name, "embeddedNamesrv": "false", **settings}
+    return BrokerProcess(data=path / name, namesrv=first.namesrv_address, settings=own)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("cluster") / "data"
+    settings = {"consolePort": free_port(), "brokerName": "first"}
+    with BrokerProcess(data=data, settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def second(
+    tmp_path_factory: pytest.TempPathFactory, first: BrokerProcess
+) -> Iterator[BrokerProcess]:
+    with member(tmp_path_factory.mktemp("second"), "second", first) as broker:
+        with AdminClient(first.namesrv_address) as admin:
+            there = lambda: len(admin.cluster_info().brokers) == 2  # noqa: E731 - one question
+            eventually(there, within_s=WITHIN_S, what="both brokers are registered")
+        yield broker
+
+
+def row_of(console: ConsoleClient, path: str, column: str, name: str) -> dict[str, Any]:
+    rows = console.get(f"{path}?filter={name}").value
+    return next((row for row in rows if row[column] == name), {})
+
+
+@pytest.mark.service
+def test_what_lies_on_several_brokers_is_shown_as_one(
+    first: BrokerProcess, second: BrokerProcess
+) -> None:
+    console, where = client_of(first), first.namesrv_address
+    letters = f"{DLQ_PREFIX}readers"
+    with (
+        AdminClient(where) as admin,
+        Producer(where, group="senders") as producer,
+        PullConsumer("readers", where, start_from=ConsumeFrom.FIRST) as readers,
+    ):
+        admin.create_topic("Spread", queues=2)
+        admin.create_group(GroupConfig(name="readers"))
+        readers.subscribe("Spread")
+        for _ in range(12):
+            producer.send(Message("Spread", b"x"))
+        admin.create_topic(letters, queues=1)
+        admin.reset_offsets("readers", "Spread", 0)
+
+        def whole() -> dict[str, Any] | None:
+            row = row_of(console, "/topics", "topic", "Spread")
+            group = row_of(console, "/groups", "group", "readers")
+            seen = row.get("messages") == 12 and group.get("members") and group["lag"] == 12
+            return group if seen and group["lag_s"] is not None else None
+
+        group = eventually(whole, within_s=WITHIN_S, what="both brokers' queues are counted")
+        topic = row_of(console, "/topics", "topic", "Spread")
+        clients = console.get("/clients?filter=readers").value
+    assert group is not None
+    assert (group["members"], group["topics"]) == (1, ["Spread"])
+    assert group["lag_at_least"] == 12
+    assert (topic["write_queues"], topic["groups"]) == (4, ["readers"])
+    assert {row["broker"] for row in clients} == {"first", "second"}
+    rows = {row["broker"]: row for row in console.get("/brokers").value}
+    assert {name: row["state"] for name, row in rows.items()} == {"first": "up", "second": "up"}
+    assert (rows["first"]["own"], rows["second"]["own"]) == (True, False)
+    overview = console.get("/overview").value
+    assert (overview["brokers"], overview["brokers_up"]) == (2, 2)
+    html = console.request("GET", "/").body.decode()
+    assert "2 of 2 brokers answer" in html
+
+
+@pytest.mark.service
+def test_a_setting_is_changed_on_the_broker_of_the_console(
+    broker: BrokerProcess, root: ConsoleClient, tmp_path: Path
+) -> None:
+    with member(tmp_path, "other", broker, **USERS):
+        ours = lambda: len(root.get("/brokers").value) == 2  # noqa: E731 - one question
+        eventually(ours, within_s=WITHIN_S, what="the other broker is known")
+        name = root.get("/overview").value["broker"]
+        path = "/brokers/settings"
+        asked = root.send("PATCH", path, values=["deleteWhen=06"], broker=name, confirm=True)
+        assert asked.status == 200, asked.body
+        with AdminClient(broker.namesrv_address, credentials=ROOT) as admin:
+            assert admin.broker_config("other")["deleteWhen"] == "04"
+            assert admin.broker_config(name)["deleteWhen"] == "06"
+
+
+@pytest.mark.service
+def test_a_broker_that_does_not_let_the_account_in_is_shown_as_that(
+    broker: BrokerProcess, root: ConsoleClient, tmp_path: Path
+) -> None:
+    # The same name of a user, with another secret there.
+    other = json.dumps({"username": "root", "password": "another-secret"})
+    with member(tmp_path, "guarded", broker, **USERS | {"initAuthenticationUser": other}):
+
+        def forbidden() -> dict[str, Any]:
+            row = row_of(root, "/brokers", "broker", "guarded")
+            return row if row.get("state") == "forbidden" else {}
+
+        row = eventually(forbidden, within_s=WITHIN_S, what="the guarded broker is forbidden")
+        assert row is not None
+        assert row["in_per_s"] is None
+        assert row["why"]
+        kinds = [found["kind"] for found in root.get("/findings").value]
+        assert kinds[0] == "broker_forbidden"
+
+
+@pytest.mark.service
+def test_a_dead_broker_is_shown_as_that_and_never_as_zero(
+    first: BrokerProcess, second: BrokerProcess
+) -> None:
+    console, where = client_of(first), first.namesrv_address
+    with AdminClient(where) as admin:
+        admin.create_topic("Halved", queues=1)
+        admin.create_group(GroupConfig(name="idlers"))
+        admin.reset_offsets("idlers", "Halved", 0)
+    second.kill()
+
+    def dead() -> bool:
+        return row_of(console, "/brokers", "broker", "second").get("state") == "dead"
+
+    eventually(dead, within_s=WITHIN_S, what="the killed broker is dead")
+    found = console.get("/findings").value[0]
+    assert (found["severity"], found["kind"]) == ("error", "broker_unreachable")
+    assert "second" in found["text"]
+    group = row_of(console, "/groups", "group", "idlers")
+    assert (group["lag"], group["lag_at_least"]) == (None, 0)
+    topic = row_of(console, "/topics", "topic", "Halved")
+    assert (topic["messages"], topic["messages_at_least"]) == (None, 0)
+    overview = console.get("/overview").value
+    assert (overview["brokers"], overview["brokers_up"]) == (2, 1)
+    assert overview["lag"] is None
+    page = console.request("GET", "/groups").body.decode()
+    assert "do not tell it: second" in page
+    assert "not known" in page
+
+
+# ── When looks are made ──
+
+
+@pytest.mark.trio
+async def test_a_page_waits_for_the_first_look_alone() -> None:
+    clock, go, made = HandClock(), threading.Event(), 0
+    looks = ClusterLooks(clock)
+
+    def look(before: ClusterLook) -> ClusterLook:
+        nonlocal made
+        made += 1
+        assert go.wait(WITHIN_S)
+        return ClusterLook(rows=({"number": made},))
+
+    before = await looks.newest("a", look)
+    assert before.failure == ASKING, "a broker that does not answer holds up no page for long"
+    go.set()
+    shown = await other_than(before, looks, "a", look)
+    assert shown.rows == ({"number": 1},)
+    assert await looks.newest("a", look) is shown, "no other look until it is old"
+    clock.seconds += LOOK_S + 1
+    go.clear()
+    assert await looks.newest("a", look) is shown, "the one before is shown meanwhile"
+    go.set()
+    await other_than(shown, looks, "a", look)
+    assert made == 2
+
+
+async def other_than(
+    before: ClusterLook | None, looks: ClusterLooks, account: str, look: Look
+) -> ClusterLook:
+    """The first look that is another one."""
+    with trio.fail_after(WITHIN_S):
+        while True:
+            shown = await looks.newest(account, look)
+            if shown is not before and shown.failure != ASKING:
+                return shown
+            await trio.sleep(0.01)
+
+
+@pytest.mark.trio
+async def test_each_account_has_its_own_look_and_its_own_failure() -> None:
+    looks = ClusterLooks(HandClock())
+
+    def fails(before: ClusterLook) -> ClusterLook:
+        raise Failure(503, "unreachable", "no name server answers")
+
+    def works(before: ClusterLook) -> ClusterLook:
+        return ClusterLook(rows=({"broker": "a"},))
+
+    failed = await other_than(None, looks, "a", fails)
+    assert failed.failure == "no name server answers"
+    assert (await other_than(None, looks, "b", works)).rows
+    assert await looks.newest("a", fails) is failed

@@ -1,0 +1,103 @@
+"""One snapshot of several brokers: what is not known is never zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aerobee.broker.console.looks.merging import merged, missing_of
+from aerobee.broker.console.looks.snapshot import ClusterLook
+from aerobee.client.steps.admin.broker_tables import BrokerTables, Extent, Progress
+from aerobee.client.steps.admin.brokers import Broker
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.topic import TopicConfig
+from aerobee.store.format.system_names import DLQ_PREFIX
+
+ROW: dict[str, Any] = {
+    "cluster": "c", "id": 0, "address": "127.0.0.1:1", "state": "up", "in_per_s": 1.0,
+    "out_per_s": 2.0, "in_today": 3, "disk": 0.5, "own": False, "why": "",
+}  # fmt: skip
+DEAD = {"state": "dead", "in_per_s": None, "disk": None, "why": "it does not answer"}
+
+
+def tables(name: str, lag: int, **more: Any) -> BrokerTables:
+    """A broker with a topic and a group that is behind in it."""
+    behind = frozenset({"T"} if lag else ())
+    given: dict[str, Any] = {
+        "topics": {"T": TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)},
+        "groups": {"g": SubscriptionGroupConfig(group_name="g")},
+        "progress": {"g": Progress(lag, 0, 0, 1.0, frozenset({"T"}), behind)},
+        "members": {"g": None},
+        "extents": {"T": Extent(10, 20, 1_000, 1, 2.0)},
+        "waits_s": {"g": 5.0} if lag else {},
+    }
+    return BrokerTables(target=Broker(name, "127.0.0.1:1", "c"), **given | more)
+
+
+def look_at(*rows: dict[str, Any], **told: BrokerTables) -> ClusterLook:
+    return ClusterLook(rows=[ROW | row for row in rows], tables=told)
+
+
+def test_rows_of_one_name_are_one() -> None:
+    look = look_at({"broker": "a"}, {"broker": "b"}, a=tables("a", 3), b=tables("b", 4))
+    snapshot = merged(None, look, 1)
+    (topic,) = snapshot.topics
+    assert (topic["messages"], topic["write_queues"], topic["in_per_s"]) == (20, 4, 4.0)
+    assert topic["groups"] == ["g"]
+    (group,) = snapshot.groups
+    assert (group["lag"], group["lag_at_least"], group["lag_s"]) == (7, 7, 5.0)
+    assert (group["members"], group["enabled"]) == (0, True)
+    assert [found["kind"] for found in snapshot.findings] == ["no_member"]
+    figures = snapshot.overview
+    assert (figures["in_per_s"], figures["out_per_s"], figures["disk_percent"]) == (2.0, 4.0, 50.0)
+    assert (figures["lag"], figures["topics"], figures["groups"]) == (7, 1, 1)
+
+
+def test_where_a_broker_is_missing_counts_are_not_known() -> None:
+    look = look_at({"broker": "a"}, {"broker": "b"} | DEAD, a=tables("a", 3))
+    snapshot = merged(None, look, 1)
+    (topic,), (group,) = snapshot.topics, snapshot.groups
+    assert (topic["messages"], topic["messages_at_least"]) == (None, 10)
+    assert (group["lag"], group["lag_at_least"]) == (None, 3)
+    assert snapshot.overview["lag"] is None
+    assert snapshot.overview["lag_at_least"] == 3
+    assert snapshot.missing == ["b"]
+    assert snapshot.findings[0]["kind"] == "broker_unreachable"
+    assert "it does not answer" in snapshot.findings[0]["text"]
+
+
+def test_a_slave_stands_for_its_dead_master() -> None:
+    look = look_at({"broker": "a"} | DEAD, {"broker": "a", "id": 1}, a=tables("a", 3))
+    assert missing_of(look) == []
+    assert merged(None, look, 1).groups[0]["lag"] == 3
+
+
+def test_what_was_not_asked_yet_is_not_known() -> None:
+    asked: dict[str, Any] = {"members": {}, "extents": {}, "progress": None, "waits_s": {}}
+    snapshot = merged(None, look_at({"broker": "a"}, a=tables("a", 0, **asked)), 1)
+    (topic,), (group,) = snapshot.topics, snapshot.groups
+    assert (topic["messages"], topic["in_per_s"]) == (None, None)
+    assert (group["lag"], group["members"], group["lag_s"]) == (None, None, None)
+    assert snapshot.findings == []
+
+
+def test_dead_letters_are_found_by_their_topic() -> None:
+    letters = f"{DLQ_PREFIX}g"
+    told = tables(
+        "a",
+        0,
+        topics={letters: TopicConfig(topic_name=letters)},
+        extents={letters: Extent(4, 4, 1_000, 1, None)},
+    )
+    snapshot = merged(None, look_at({"broker": "a"}, a=told), 1)
+    (row,) = snapshot.dead_letters
+    assert (row["group"], row["letters"], row["last"]) == ("g", 4, "1970-01-01T00:00:01Z")
+    assert snapshot.topics[0]["kind"] == "dead"
+    assert snapshot.groups[0]["dead_letters"] == 4
+
+
+def test_of_an_unknown_cluster_nothing_is_zero() -> None:
+    snapshot = merged(None, ClusterLook(failure="no name server answers"), 1)
+    figures = snapshot.overview
+    names = ("lag", "topics", "groups", "dead_letters", "in_per_s", "disk_percent", "connections")
+    assert {name: figures[name] for name in names} == dict.fromkeys(names)
+    assert "no name server answers" in snapshot.findings[0]["text"]
