@@ -148,6 +148,10 @@ async def _serve(
     server: Callable[[BrokerConfig, Disk, Surroundings], Server],
     reread: Callable[[], BrokerConfig],
 ) -> bool:
+    if config.failover.enable_controller_mode:
+        from aerobee.broker.numbered import numbered
+
+        config = await numbered(config, disk, SystemClock())
     made = server(config, disk, surroundings)
     clean = await Life(surroundings, made, reread).run()
     if made.anew:

@@ -429,7 +429,7 @@ class MessageStore:
 
     # ── A group in failover mode ──
 
-    def join_group(self, member: int, members: Iterable[int]) -> Membership:
+    def join_group(self, member: int, members: Iterable[int] | None) -> Membership:
         """Replicate by epochs from now on, as a slave at first; loaded, and not connected.
 
         Raises: StoreDamaged, OSError.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Value
+    from aerobee.broker.config.settings.failover import FailoverConfig
     from aerobee.remoting.tls_config import TlsConfig
 
 LOOPBACK = "127.0.0.1"
@@ -77,8 +78,9 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
         default(name, width)
     units = -(-int(values.get("mappedFileSizeConsumeQueue", 6_000_000)) // UNIT_BYTES)
     values["mappedFileSizeConsumeQueue"] = units * UNIT_BYTES
-    if values.get("etcdEndpoints"):
-        # Each member begins as a slave, whatever it was: etcd says who is the master.
+    by_controller = str(values.get("enableControllerMode", "")).lower() == "true"
+    if values.get("etcdEndpoints") or by_controller:
+        # Each member begins as a slave, whatever it was: the decider says who is the master.
         values["brokerRole"] = BrokerRole.SLAVE
     if values.get("brokerRole") != BrokerRole.SLAVE:
         values["brokerId"] = 0
@@ -223,14 +225,16 @@ def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """What a member of a group lacks."""
     broker, replication, failover = config.broker, config.replication, config.failover
     members = member_ids(failover.failover_members)
-    if broker.broker_id not in members:
+    if failover.enable_controller_mode:
+        yield from controller_objections(failover)
+    elif broker.broker_id not in members:
         listed = failover.failover_members or "none"
         yield (
             "failoverMembers",
             f"brokerId is {broker.broker_id}, and the members are {listed}: give each"
             " member a brokerId of its own from 1 on, and list them all",
         )
-    if failover.min_in_sync_replicas > len(members):
+    if members and failover.min_in_sync_replicas > len(members):
         yield (
             "minInSyncReplicas",
             f"{failover.min_in_sync_replicas} copies, and {len(members)} members: nothing would be"
@@ -240,9 +244,22 @@ def group_objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield "haPeers", "the other members copy the log: list their addresses"
     if replication.shadow or replication.ha_master_address:
         name = "shadow" if replication.shadow else "haMasterAddress"
-        yield name, "etcd says who is the master of a group: take it out"
+        yield name, "etcd or a controller says who is the master of a group: take it out"
     if broker.broker_count > 1:
         yield "brokers", "a member of a group is one broker: take it out"
+
+
+def controller_objections(failover: FailoverConfig) -> Iterator[tuple[str, str]]:
+    """What a member of a group with RocketMQ's controller lacks, or has too much."""
+    if not failover.controller_addr:
+        yield "controllerAddr", "enableControllerMode needs the addresses of the controllers"
+    if failover.etcd_endpoints:
+        yield (
+            "etcdEndpoints",
+            "a group has one that decides: take this out, or enableControllerMode",
+        )
+    if failover.failover_members:
+        yield "failoverMembers", "the controller numbers the members of its groups: take it out"
 
 
 def tls_objections(tls: TlsConfig) -> Iterator[tuple[str, str]]:
@@ -326,6 +343,16 @@ def hints(
         )
     if given.get("brokerId") and not config.is_slave:
         yield "brokerId", "ignored: a master has the id 0"
+    if config.failover.is_on and config.failover.min_in_sync_replicas < 2:
+        yield (
+            "minInSyncReplicas",
+            "a master alone acknowledges messages, and its machine takes them along: set 2",
+        )
+    if config.failover.enable_controller_mode:
+        yield (
+            "enableControllerMode",
+            "messages that a Java broker acknowledges as the master of this group can be lost",
+        )
     if config.broker.broker_role is BrokerRole.SYNC_MASTER and not config.needed_slaves:
         yield "brokerRole", "SYNC_MASTER waits for nobody as long as inSyncReplicas is 1"
     synchronous = config.broker.broker_role is BrokerRole.SYNC_MASTER

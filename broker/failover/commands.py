@@ -40,6 +40,7 @@ class GroupCommands:
         self._core = core
         self._member = member
         self._connect = connect
+        self._decider = core.config.failover.decider
         self._one = trio.Lock()
 
     async def switch(self, header: headers.Switch, command: Command, connection: Peer) -> Answer:
@@ -102,8 +103,9 @@ class GroupCommands:
         async with self._one:
             if header.accepted != UNCLEAN:
                 raise refused(
-                    "etcd says who is the master of this group: `aerobee ha switch` hands the role"
-                    " over; `aerobee ha elect --unclean` is for a sync set that does not come back"
+                    f"{self._decider} says who is the master of this group: `aerobee ha switch`"
+                    " hands the role over; `aerobee ha elect --unclean` is for a sync set that does"
+                    " not come back"
                 )
             member = self._member
             if reason := member.against_unclean():
@@ -128,5 +130,6 @@ class GroupCommands:
         """Refuse: the record says whom a member follows. Raises: Refusal."""
         await trio.lowlevel.checkpoint()
         raise refused(
-            "nothing was changed; a member of a group follows the master in etcd's record"
+            "nothing was changed; a member of a group follows the master that"
+            f" {self._decider} names"
         )

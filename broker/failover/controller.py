@@ -22,6 +22,7 @@ import trio
 from aerobee.broker.failover.controller_calls import (
     REFUSALS,
     GroupState,
+    alive_of,
     group_state,
     members_of,
     names_body,
@@ -206,6 +207,9 @@ class Controller:
             master_broker_id=self._number,
             master_epoch=state.epoch,
         )
+        record = await self._without_dead(record, state)
+        if record.sync_set == state.sync_set:
+            raise ChangeRefused("the controllers hear no member that is to join")
         unanswered, self._unanswered = self._unanswered, True
         answer = await self._links.call(header, set_body(record, state))
         if answer.code != ResponseCode.SUCCESS:
@@ -219,15 +223,27 @@ class Controller:
         self._state = with_changed_set(state, record, answer)
         return await self._sight(self._state)
 
+    async def _without_dead(self, record: Record, state: GroupState) -> Record:
+        """The record without members that would join and are not heard: they refuse all of it."""
+        joining = set(record.sync_set) - set(state.sync_set)
+        if not joining:
+            return record
+        header, body = controller.GetSyncStateData(), names_body(self._member.broker)
+        dead = joining - alive_of(await self._links.call(header, body), self._member.broker)
+        members = tuple(member for member in record.sync_set if member not in dead)
+        return msgspec.structs.replace(record, sync_set=members)
+
     async def _give_back(self, sight: Sight, record: Record) -> Sight:
         """Have the heir elected, or anybody: a connection that closes is a broker that is dead."""
         self._taken = NOT_TAKEN
+        given = False
         if record.heir:
             answer = await self._links.call(self._electing(record.heir, designate=True))
-            if answer.code == ResponseCode.SUCCESS:
-                return await self._look()
-            log.warning("failover.heir_refused", heir=record.heir, reason=answer.remark)
-        self._links.close()
+            given = answer.code == ResponseCode.SUCCESS
+            if not given:
+                log.warning("failover.heir_refused", heir=record.heir, reason=answer.remark)
+        if not given:
+            self._links.close()
         return Sight(record, sight.version, held=False)
 
     def _electing(self, number: int, *, designate: bool) -> controller.ElectMaster:

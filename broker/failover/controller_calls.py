@@ -20,6 +20,7 @@ from aerobee.remoting.wire.headers.controller import (
 )
 
 if TYPE_CHECKING:
+    from aerobee.remoting.wire.bodies.controller import ReplicaIdentity
     from aerobee.remoting.wire.command import Command
 
 REFUSALS: Final = frozenset(
@@ -119,6 +120,15 @@ def names_body(broker: str) -> bytes:
 
 def members_of(answer: Command, broker: str) -> dict[int, str]:
     """The members of a group: their ids, and their addresses. Raises: RecordIllegal."""
+    return {replica.broker_id: replica.broker_address for replica in _replicas(answer, broker)}
+
+
+def alive_of(answer: Command, broker: str) -> set[int]:
+    """The members of a group that the controllers hear. Raises: RecordIllegal."""
+    return {replica.broker_id for replica in _replicas(answer, broker) if replica.alive}
+
+
+def _replicas(answer: Command, broker: str) -> list[ReplicaIdentity]:
     if answer.code != ResponseCode.SUCCESS:
         raise RecordIllegal(f"CONTROLLER_GET_SYNC_STATE_DATA: {answer.code} {answer.remark}")
     try:
@@ -126,7 +136,4 @@ def members_of(answer: Command, broker: str) -> dict[int, str]:
     except BodyError as error:
         raise RecordIllegal(str(error)) from error
     group = table.get(broker)
-    if group is None:
-        return {}
-    replicas = (*group.in_sync_replicas, *group.not_in_sync_replicas)
-    return {replica.broker_id: replica.broker_address for replica in replicas}
+    return [] if group is None else [*group.in_sync_replicas, *group.not_in_sync_replicas]

@@ -38,7 +38,7 @@ log = structlog.stdlib.get_logger(__name__)
 class ControllerLinks:
     """The connections. `run` keeps them; everything else may be called while it runs."""
 
-    def __init__(self, addresses: Sequence[str], connect: Connect, answer_s: float) -> None:
+    def __init__(self, addresses: Sequence[str], answer_s: float, connect: Connect) -> None:
         """`addresses`: `host:port` of each controller. `answer_s`: how long one of them may take
         for an answer.
         """

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from aerobee.broker.config.settings.failover import endpoint, member_ids
 from aerobee.broker.core.feature import Feature
 from aerobee.broker.failover.commands import GroupCommands
-from aerobee.broker.failover.etcd import Etcd
+from aerobee.broker.failover.controller import Controller, LogFigures
+from aerobee.broker.failover.controller_identity import Member as ControlledMember
+from aerobee.broker.failover.controller_links import ControllerLinks
+from aerobee.broker.failover.etcd import PART, Etcd
 from aerobee.broker.failover.etcd_calls import Keys
 from aerobee.broker.failover.member import Member
 from aerobee.broker.replication.master_calls import MasterAddress
@@ -47,9 +50,16 @@ class FailoverFeature(Feature):
         assert following is not None
         assert tables is not None
         self._core, self._following = core, following
+        decider: Decider
+        if config.failover.enable_controller_mode:
+            links = ControllerLinks(*controllers_of(config), connect)
+            decider = controller = self._controller(links, connect)
+            self.services = (links, controller)
+        else:
+            decider = decider_of(config)
         self.member = Member(
             core,
-            decider_of(config),
+            decider,
             following,
             tables,
             connect,
@@ -64,12 +74,35 @@ class FailoverFeature(Feature):
             Route(headers.Switch, commands.switch, "admin"),
         )
         replication.status.record = self._record
-        self.services = (self.member,)
+        self.services = (*self.services, self.member)
+
+    def _controller(self, links: ControllerLinks, connect: Connect) -> Controller:
+        """RocketMQ's controller, by whose number this broker goes."""
+        core, config = self._core, self._core.config
+        return Controller(
+            links,
+            connect,
+            ControlledMember(
+                config.broker.broker_cluster_name, config.broker.broker_name, core.address
+            ),
+            config.broker.broker_id,
+            config.failover.failover_lease_s,
+            self._figures,
+        )
+
+    def _figures(self) -> LogFigures | None:
+        """What the controller is told of the log; None: this member may not become the master."""
+        membership, store = self.member.membership, self._core.store
+        if membership is None or membership.cut_at is not None or store.flags.fault:
+            return None
+        group = membership.group
+        return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
 
     def recovered(self, recovery: Recovery) -> None:
         """Join the group with the log as it is. Raises: StoreDamaged, OSError."""
         store, config = self._core.store, self._core.config
-        members = member_ids(config.failover.failover_members)
+        # A controller numbers the members: nobody else knows all of them.
+        members = member_ids(config.failover.failover_members) or None
         membership = store.join_group(self.member.id, members)
         self.member.joined(membership)
         timeout_s = config.replication.slave_timeout_ms / 1000
@@ -95,7 +128,8 @@ class FailoverFeature(Feature):
         """What is wrong with the group, as far as this member knows; None: nothing."""
         member, record = self.member, self.member.record
         if member.problem:
-            return f"etcd does not answer, so nobody can become the master: {member.problem}"
+            decider = self._core.config.failover.decider
+            return f"{decider} does not answer, so nobody can become the master: {member.problem}"
         if member.sight is not None and not member.sight.held:
             return f"nobody is the master of the group: {member.waits_because}"
         if record is not None and record.unclean_epoch:
@@ -112,6 +146,12 @@ class FailoverFeature(Feature):
     async def leave(self) -> None:
         """Give the lease back: the next master need not wait for its end."""
         await self.member.leave()
+
+
+def controllers_of(config: BrokerConfig) -> tuple[list[str], float]:
+    """The addresses of the controllers, and how long one of them may take for an answer."""
+    addresses = config.failover.controller_addr.split(";")
+    return addresses, config.failover.failover_lease_s * PART
 
 
 def decider_of(config: BrokerConfig) -> Decider:

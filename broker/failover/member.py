@@ -235,7 +235,8 @@ class Member:
             damage = "it was emptied while this member was in the sync set"
         elif self._store.flags.fault:
             damage = self._store.flags.fault
-        founder = self.id == min(member_ids(self._config.failover_members))
+        ids = member_ids(self._config.failover_members)
+        founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, damage, founder)
         reason = objection(candidate, record, held=sight.held)
         if reason or record is None or record.heir in (0, self.id):
@@ -379,6 +380,9 @@ class Member:
         leadership = self.leadership = Leadership(core, group, record, self._lease)
         store.after_growth.add(leadership.grown)
         store.log_out.after_word.add(leadership.heard)
+        if self._config.enable_controller_mode:
+            # Java's members find the log by name servers, and have to follow before this serves.
+            self._names.become_master()
         async with trio.open_nursery() as nursery:
             over: list[LeadOver] = []
 
@@ -509,10 +513,14 @@ class Member:
     def against_unclean(self) -> str:
         """Why this member may not be made the master whatever is lost, in words; empty: it may."""
         assert self.membership is not None
+        if self._config.enable_controller_mode:
+            return (
+                "the controller elects, outside of the sync set with enableElectUncleanMaster only"
+            )
         if self.leads:
             return "this broker is the master"
         if self.sight is None or self.problem:
-            return f"etcd does not answer: {self.problem}"
+            return f"{self._config.decider} does not answer: {self.problem}"
         if self.sight.held:
             return f"member {self.record.master if self.record else 0} is the master"
         if self.membership.cut_at is not None:

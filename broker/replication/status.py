@@ -110,11 +110,14 @@ class StatusProcessor:
     ) -> Answer:
         """EXCHANGE_BROKER_HA_INFO: where this master is.
 
-        What a slave would be told is left: it finds its master by settings and at name servers.
+        What a slave would be told is left: it finds its master by settings and at name servers. In
+        a group the master sends its log to slaves before it serves clients.
 
         Source: administration §4.5.
         """
-        if header.master_ha_address is not None or self._role.is_slave:
+        membership = self._store.log_in.membership
+        leads = membership is not None and membership.group.leads
+        if header.master_ha_address is not None or (self._role.is_slave and not leads):
             return Answer()
         return Answer(
             header=headers.ExchangeBrokerHaInfoResponse(

@@ -50,10 +50,12 @@ class Group:
 
     __slots__ = ("begin", "confirmed", "epochs", "leads", "least", "member", "members")
 
-    def __init__(self, member: int, members: Iterable[int], epochs: tuple[Epoch, ...]) -> None:
+    def __init__(
+        self, member: int, members: Iterable[int] | None, epochs: tuple[Epoch, ...]
+    ) -> None:
         self.member = member
-        self.members = frozenset(members)
-        """The ids of all members: nobody else is served."""
+        self.members = None if members is None else frozenset(members)
+        """The ids of all members: nobody else is served. None: they are not known here."""
         self.epochs = epochs
         """Of the own log; the one that begins at its end may have no byte yet."""
         self.leads = False
@@ -90,7 +92,7 @@ class Group:
             return "this broker is not the master of its group"
         if member == self.member:
             return f"member {member} is this broker itself"
-        if member not in self.members:
+        if self.members is not None and member not in self.members:
             return f"member {member} is not one of the group: {sorted(self.members)}"
         return ""
 

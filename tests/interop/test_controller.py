@@ -115,9 +115,11 @@ class Broker:
             while True:
                 record = sight.record
                 assert record is not None
+                if record.sync_set == members:
+                    return sight
                 try:
                     changed = with_set(record, members)
-                    return await self.decider.change(sight, changed, record.lease)
+                    sight = await self.decider.change(sight, changed, record.lease)
                 except ChangeRefused:
                     await trio.sleep(0.1)
 
@@ -128,7 +130,7 @@ class Broker:
 
 @asynccontextmanager
 async def connection(controllers: JavaControllers) -> AsyncIterator[ControllerLinks]:
-    links = ControllerLinks(controllers.addresses, CONNECT, 2.0)
+    links = ControllerLinks(controllers.addresses, 2.0, CONNECT)
     async with trio.open_nursery() as nursery:
         await nursery.start(links.run)
         yield links
@@ -148,7 +150,7 @@ async def broker(
     root.mkdir(exist_ok=True)
     member = member_of(group, port, cluster)
     async with trio.open_nursery() as nursery:
-        links = ControllerLinks(controllers.addresses, CONNECT, 2.0)
+        links = ControllerLinks(controllers.addresses, 2.0, CONNECT)
         made: list[Broker] = []
 
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
@@ -268,8 +270,12 @@ async def test_the_sync_set_changes_by_compare_and_swap(
         assert await one.decider.change(alone, again, alone.record.lease) == both
         with pytest.raises(ChangeRefused):
             await other.decider.change(both, with_set(both.record, (1,)), both.record.lease)
-        with pytest.raises(ChangeRefused):
-            await one.decider.change(both, with_set(both.record, (1, 7)), both.record.lease)
+        with pytest.raises(ChangeRefused, match="no member that is to join"):
+            await one.decider.change(both, with_set(both.record, (1, 2, 7)), both.record.lease)
+        # A member that is not heard does not join, and does not keep the rest from changing.
+        rest = await one.decider.change(both, with_set(both.record, (1, 7)), both.record.lease)
+        assert rest.record is not None
+        assert rest.record.sync_set == (1,)
 
 
 @pytest.mark.trio
@@ -374,7 +380,7 @@ async def test_a_member_that_may_not_be_the_master_is_not_heard(
         alone = await one.lead()
         assert alone.record is not None
         assert two.decider.silent
-        with pytest.raises(ChangeRefused, match="2006"):
+        with pytest.raises(ChangeRefused, match="no member that is to join"):
             await one.decider.change(alone, with_set(alone.record, (1, 2)), alone.record.lease)
 
 

@@ -193,6 +193,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "__main__",
             "broker",
             "controller",
+            "numbered",
             "start_checks",
         ),
         "core": (

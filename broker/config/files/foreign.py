@@ -31,7 +31,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
     for values, names in (
         (
             OFF,
-            "enableDLegerCommitLog enableControllerMode duplicationEnable enableLmq"
+            "enableDLegerCommitLog duplicationEnable enableLmq"
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
             " fetchNamesrvAddrByAddressServer"
             " fetchNameSrvAddrByDnsLookup proxyProtocolFrom enableSlaveActingMaster"

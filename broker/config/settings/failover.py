@@ -1,4 +1,7 @@
-"""The settings of a group that decides on its master by itself, with etcd. Source: HA §5, §7."""
+"""The settings of a group whose master changes by itself, with etcd or RocketMQ's controller.
+
+Source: HA §5, §7.
+"""
 
 from __future__ import annotations
 
@@ -98,6 +101,12 @@ class FailoverConfig:
     """A member that is behind, or silent, for so long is waited for no more: it leaves the sync
     set. Java's default is 15 s.
     """
+    enable_controller_mode: bool = setting("enableControllerMode", False)
+    """Whether RocketMQ's controller elects the master of this group, in the place of etcd. Other
+    members of it may be Java's brokers.
+    """
+    controller_addr: str = setting("controllerAddr", "", separator=";", kind="addresses")
+    """Addresses of the controllers, as host:port."""
     etcd_prefix: str = setting(
         "etcdPrefix", "/aerobee", pattern=r"^/[a-zA-Z0-9_./-]{0,200}$", own=True
     )
@@ -116,4 +125,9 @@ class FailoverConfig:
     @property
     def is_on(self) -> bool:
         """Whether this broker is a member of a group."""
-        return bool(self.etcd_endpoints)
+        return bool(self.etcd_endpoints) or self.enable_controller_mode
+
+    @property
+    def decider(self) -> str:
+        """What decides on the master, in words."""
+        return "the controller" if self.enable_controller_mode else "etcd"

@@ -73,8 +73,8 @@ def test_a_known_key_without_effect_is_kept_in_both_kinds_of_file() -> None:
     assert yaml("cold_data_flow_control_enable: true").without_effect == {
         "coldDataFlowControlEnable": "true"
     }
-    assert java("controllerAddr=\ncompressedRegister=true").without_effect == {
-        "controllerAddr": "",
+    assert java("syncFromLastFile=\ncompressedRegister=true").without_effect == {
+        "syncFromLastFile": "",
         "compressedRegister": "true",
     }
 
@@ -83,7 +83,6 @@ def test_a_known_key_without_effect_is_kept_in_both_kinds_of_file() -> None:
     "line",
     [
         "enableDLegerCommitLog=true",
-        "enableControllerMode=true",
         "duplicationEnable=true",
         "enableLmq=true",
         "enableMultiDispatch=true",

@@ -316,10 +316,29 @@ def test_the_file_of_a_java_broker_is_taken_as_it_is(write: Any) -> None:
     assert config.warnings == ()
 
 
+def test_a_member_of_a_group_with_a_controller_is_told_what_it_lacks_and_what_is_weak() -> None:
+    given = ["enableControllerMode=true", "controllerAddr=10.0.0.9:9878", "haPeers=10.0.0.2"]
+    config = load(overrides=given)
+    assert config.is_slave
+    assert config.failover.is_on
+    [warning] = config.warnings
+    assert "a Java broker acknowledges as the master of this group can be lost" in warning
+    weak = load(overrides=[*given, "minInSyncReplicas=1"]).warnings
+    assert any("its machine takes them along" in text for text in weak)
+    with pytest.raises(ConfigurationError, match=r"controllerAddr: .* needs the addresses"):
+        load(overrides=[given[0], given[2]])
+    for extra, reason in (
+        ("etcdEndpoints=http://10.0.0.9:2379", "etcdEndpoints: .* has one that decides"),
+        ("failoverMembers=1;2", "failoverMembers: the controller numbers the members"),
+    ):
+        with pytest.raises(ConfigurationError, match=reason):
+            load(overrides=[*given, extra])
+
+
 def test_a_file_that_java_wrote_back_keeps_what_means_nothing_here(write: Any) -> None:
-    lines = BUNDLED + "controllerAddr=\ncoldDataFlowControlEnable=false\nkey.of.mine=1\n"
+    lines = BUNDLED + "syncFromLastFile=\ncoldDataFlowControlEnable=false\nkey.of.mine=1\n"
     config = load(write("broker.conf", lines))
-    assert config.without_effect == {"controllerAddr": "", "coldDataFlowControlEnable": "false"}
+    assert config.without_effect == {"syncFromLastFile": "", "coldDataFlowControlEnable": "false"}
     assert config.unknown == {"key.of.mine": "1"}
     assert config.warnings == ("kept, but nobody here knows them: key.of.mine",)
     assert exported(config)["key.of.mine"] == "1"

@@ -1,0 +1,69 @@
+"""The number of a member that RocketMQ's controller gives out: known before a broker is built.
+
+Its first start waits for a controller, and so does each later one: where this broker is, they may
+have to learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.config.settings.auth import credentials_of
+from aerobee.broker.failover.controller_identity import Member, identify
+from aerobee.broker.failover.controller_links import ControllerLinks
+from aerobee.broker.failover.decider import DeciderMisused, DeciderSilent
+from aerobee.broker.failover.feature import controllers_of
+from aerobee.broker.namesrv.name_server_link import connected, signed_by
+from aerobee.broker.process.outgoing_tls import outgoing_link
+from aerobee.store.recovery.start_check import make_directory
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+AGAIN_S: Final = 1.0
+"""The pause between two attempts to get a number."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def numbered(config: BrokerConfig, disk: Disk, clock: Clock) -> BrokerConfig:
+    """The settings with the number of this member as its brokerId.
+
+    Raises: StoreRefused for a directory of another group, OSError.
+    """
+    broker, remoting = config.broker, config.remoting
+    root = Path(config.store.store_path_root_dir)
+    make_directory(disk, root)
+    port = broker.advertised_port or remoting.listen_port
+    member = Member(
+        broker.broker_cluster_name, broker.broker_name, with_port(broker.broker_ip1, port)
+    )
+    account = credentials_of(config.auth.inner_client_authentication_credentials)
+    link = replace(outgoing_link(config.tls), dress=signed_by(account))
+    connect_s = remoting.connect_timeout_ms / 1000
+    connect = partial(connected, connect_timeout_s=connect_s, link=link)
+    links = ControllerLinks(*controllers_of(config), connect)
+    told = False
+    async with trio.open_nursery() as nursery:
+        await nursery.start(links.run)
+        while True:
+            try:
+                number = await identify(disk, root, links, member, clock)
+                break
+            except (DeciderSilent, DeciderMisused) as error:
+                if not told:
+                    log.warning("failover.no_number", reason=str(error))
+                told = True
+                await trio.sleep(AGAIN_S)
+        nursery.cancel_scope.cancel()
+    log.info("failover.number", broker_id=number)
+    return replace(config, broker=replace(broker, broker_id=number))
