@@ -36,6 +36,7 @@ from tests.faults.scarcity import R5B
 from tests.faults.services import V1
 from tests.faults.simulation import R22
 from tests.faults.small_memory import R16
+from tests.faults.soak import R12
 from tests.faults.sweeps import B1
 from tests.faults.switches import H10, H13
 from tests.faults.tears import R3, R4
@@ -62,6 +63,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R9,
     R10,
     R11,
+    R12,
     R14,
     R14B,
     R15,

@@ -14,11 +14,9 @@ import errno
 import os
 import signal
 import subprocess
-import tarfile
 import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +26,7 @@ from aerobee.store.tools.verify import verify
 from tests.faults import feature_kills
 from tests.faults.grand_clients import Administrator
 from tests.faults.kills import INDEXED_WITHIN_S, judge, make_topics
+from tests.kit import older
 from tests.kit.campaign import Campaign
 from tests.kit.health import events, open_descriptors, rss_anon, slowness
 from tests.kit.history import History
@@ -230,7 +229,8 @@ class Grand(feature_kills.Life):
         if self.old:
             # What it did wrong is not this version's.
             self.waits.life += not clean
-            self.old, self.watched.env = False, {}
+            self.old = False
+            older.give(self.watched, None)
         self.begin(rng)
         for client in self.clients:
             client.killed_at = saved_by
@@ -271,9 +271,8 @@ def grand(run: Run) -> None:
             turn, odd = divmod(number // CYCLES_PER_DIRECTORY, OLD_EVERY)
             if commits and odd:
                 commit = commits[turn % len(commits)]
-                tree = tree_of(commit, run.directory / f"version-{commit}")
                 life.old = True
-                life.watched.env = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+                older.give(life.watched, commit)
                 run.counts[f"begun by {commit}"] += 1
             stack.enter_context(life.broker)
             life.begun()
@@ -305,14 +304,6 @@ def disk_of(run: Run, stack: ExitStack) -> Path:
     except pytest.skip.Exception as skipped:
         print(f"GC1: no disk is filled: {skipped}")
         return at
-
-
-def tree_of(commit: str, tree: Path) -> Path:
-    """The sources of an earlier version, unpacked once."""
-    if not tree.exists():
-        with tarfile.open(fileobj=BytesIO(git("archive", commit))) as archive:
-            archive.extractall(tree, filter="tar")
-    return tree
 
 
 def older_commits() -> list[str]:

@@ -1,6 +1,6 @@
 """R22: what the broker's decisions cost at a size that no test machine has.
 
-10⁵ queues, 10⁴ connections that hold ten pulls each, 10 TiB of log: on virtual time, and on a disk
+10⁵ queues, 10⁴ connections that hold nine pulls each, 10 TiB of log: on virtual time, and on a disk
 whose files have their full length and no blocks behind it. Start, dispatch, holds, retention,
 placement and replication decide as they do in a broker; the parts are its own. Each cost is in
 calls, of Python and C, as the interpreter counts them, so nobody's load is in it; CPU is shown
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 1 << 30
 QUEUES, CONNECTIONS, SEGMENTS = 100, 10, 10
 """Of each thousandth of the full size."""
-HELD = 10
-"""Pulls of each connection."""
+HELD = 9
+"""Pulls of each connection: so all of the full size are within the limit of what is held."""
 QUEUES_OF_TOPIC = 8
 TENTH = 10
 """The smaller of two sizes that are compared is this part of the larger one."""
@@ -212,7 +212,7 @@ class World:
             self.put(queue)
 
     def park(self, connections: Sequence[Connection]) -> None:
-        """Each of them asks for what comes to ten queues."""
+        """Each of them asks for what comes to nine queues."""
         for connection in connections:
             for queue in self.rng.sample(self.queues, HELD):
                 self.ask(connection, queue)
