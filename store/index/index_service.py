@@ -185,10 +185,13 @@ class IndexService:
         moved.set()
 
     async def fresh(self) -> None:
-        """Wait a little until a query finds what was dispatched before it."""
+        """Wait a little until a query finds what was dispatched before it.
+
+        Not for an index that waits itself, after an error: it would be asked again without a pause.
+        """
         target = self._dispatcher.dispatched
         with trio.move_on_after(FRESH_S):
-            while self.config.message_index_enable and self.failure is None:
+            while self._may_go_on:
                 if self.indexed >= target:
                     return
                 self._wanted.set()
@@ -219,11 +222,16 @@ class IndexService:
 
     # ── Building ──
 
-    async def step(self) -> bool:
-        """Index a slice of messages; whether to continue at once."""
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether keys are put into files now: no error keeps them out, for a while or for good."""
         if self.failure is not None or not self.config.message_index_enable:
             return False
-        if self._clock.monotonic() < self._retry_at:
+        return self._clock.monotonic() >= self._retry_at
+
+    async def step(self) -> bool:
+        """Index a slice of messages; whether to continue at once."""
+        if not self._may_go_on:
             return False
         if not self._keys and not await self._gather():
             return False

@@ -585,6 +585,24 @@ async def test_a_query_sees_what_was_dispatched_before_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.trio
+async def test_a_query_does_not_wait_for_an_index_that_waits_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It asked again and again without a pause, and nothing else ran."""
+    disk = FaultyDisk(tmp_path)
+    disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=99))
+    store, _ = open_store(tmp_path, disk)
+    put(store, "k")
+    assert not await store.index.service.step()
+    asked = autojump_clock.current_time()
+    await store.index.service.fresh()
+    assert autojump_clock.current_time() == asked
+    assert store.index.behind_bytes
+    disk.faults.clear()
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_a_query_finds_what_is_only_in_memory_and_writes_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     async with running_store(tmp_path, disk, **MANY) as store:
