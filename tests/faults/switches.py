@@ -72,7 +72,8 @@ class Producer:
                 link = links.get(address) or links.setdefault(address, RawConnection(address))
                 answer = link.call(SEND, send_fields(TOPIC, self._queue_id), body)
             except (Closed, OSError):
-                links.pop(address, None)
+                if address in links:
+                    links.pop(address).close()
                 number += 1  # perhaps it is stored: the next one is another message
                 turn = 1 - turn
                 continue

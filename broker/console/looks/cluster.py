@@ -25,7 +25,7 @@ from aerobee.client.steps.admin.brokers import Broker
 from aerobee.errors import AerobeeError, PermissionDeniedError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from aerobee.admin import BrokerInfo
     from aerobee.cli.dead import Look
@@ -41,6 +41,9 @@ FIRST_S: Final = 1.0
 """How long a page waits for the first look."""
 KEPT_MAX: Final = 32
 """Accounts whose looks are kept."""
+DROPPED_MS: Final = 600_000
+"""How long a broker is shown that the name servers have dropped: Java's do so as soon as its
+connection is gone. Then somebody has taken it away."""
 ASKING: Final = "its brokers are being asked"
 
 
@@ -132,7 +135,32 @@ def look_at_cluster(
         }
         for row in broker_rows(look)
     ]
-    return ClusterLook(rows=rows, tables=tables)
+    dropped = dropped_since(before, rows, now_ms())
+    rows += [dropped_row(row) for row in before.rows if row["address"] in dropped]
+    return ClusterLook(rows=rows, tables=tables, dropped=dropped)
+
+
+def dropped_since(before: ClusterLook, rows: Sequence[Row], now_ms: int) -> dict[str, int]:
+    """The brokers of the look before that the name servers know no more, and since when.
+
+    One that has come back, at whatever address, is none of them.
+    """
+    known = {(row["cluster"], row["broker"], row["id"]) for row in rows}
+    addresses = {row["address"] for row in rows}
+    since = {
+        row["address"]: before.dropped.get(row["address"], now_ms)
+        for row in before.rows
+        if (row["cluster"], row["broker"], row["id"]) not in known
+        and row["address"] not in addresses
+    }
+    return {address: at for address, at in since.items() if now_ms - at < DROPPED_MS}
+
+
+def dropped_row(row: Row) -> dict[str, Any]:
+    """What is left to show of such a broker: who it was, and no figure of it."""
+    who = {name: row[name] for name in ("cluster", "broker", "id", "address")}
+    why = "the name servers have dropped it: it is down, or was taken away"
+    return dict.fromkeys(row) | who | {"state": "dead", "own": False, "why": why}
 
 
 def targets_in(look: Look, is_own: Callable[[str], bool]) -> list[BrokerInfo]:

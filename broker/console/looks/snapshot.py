@@ -128,3 +128,5 @@ class ClusterLook:
     """By name of a broker, of those that are not `own`: its master, or a slave in its place."""
     failure: str = ""
     """Why nothing is known of the cluster."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Address → since when, in ms, the name servers know a broker of an earlier look no more."""

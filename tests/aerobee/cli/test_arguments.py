@@ -45,7 +45,9 @@ class Leaf(NamedTuple):
         line = [*self.words]
         for one in self.command.params:
             text = value if one is param else ordinary(one)
-            if isinstance(one, click.Option):
+            if isinstance(one, click.Option) and one.is_flag:
+                line += [one.opts[-1]] if one.required else []
+            elif isinstance(one, click.Option):
                 line += [f"{one.opts[-1]}={text}"] if one is param or one.required else []
             elif one is param or one.required:
                 line.append(text)

@@ -12,7 +12,14 @@ import trio.testing
 
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, ConsumeFrom, Message, Producer, PullConsumer
-from aerobee.broker.console.looks.cluster import ASKING, LOOK_S, ClusterLooks
+from aerobee.broker.console.looks.cluster import (
+    ASKING,
+    DROPPED_MS,
+    LOOK_S,
+    ClusterLooks,
+    dropped_row,
+    dropped_since,
+)
 from aerobee.broker.console.looks.snapshot import ClusterLook
 from aerobee.broker.console.looks.viewers import Failure
 from aerobee.store.format.system_names import DLQ_PREFIX
@@ -230,3 +237,24 @@ async def test_each_account_has_its_own_look_and_its_own_failure() -> None:
     assert failed.failure == "no name server answers"
     assert (await other_than(None, looks, "b", works)).rows
     assert await looks.newest("a", fails) is failed
+
+
+def row(name: str, address: str, **more: object) -> dict[str, Any]:
+    """A broker of a look."""
+    place = {"cluster": "c", "broker": name, "id": 0, "address": address, "disk": 0.4}
+    return {**place, "state": "up", "own": False, "why": "", **more}
+
+
+def test_a_broker_that_the_name_servers_drop_is_dead_for_a_while() -> None:
+    both = ClusterLook(rows=[row("a", "h:1"), row("b", "h:2")])
+    here = [row("a", "h:1")]
+    dropped = dropped_since(both, here, 5)
+    assert dropped == {"h:2": 5}
+    shown = dropped_row(both.rows[1])
+    assert (shown["broker"], shown["state"], shown["disk"]) == ("b", "dead", None)
+    later = ClusterLook(rows=[*here, shown], dropped=dropped)
+    assert dropped_since(later, here, 4 + DROPPED_MS) == {"h:2": 5}
+    assert dropped_since(later, here, 5 + DROPPED_MS) == {}
+    # It came back, at another address; or another broker has its address.
+    assert dropped_since(later, [*here, row("b", "h:3")], 6) == {}
+    assert dropped_since(later, [*here, row("c", "h:2")], 6) == {}
