@@ -67,6 +67,8 @@ class Allocator:
         self.after_wait: Listeners[[]] = Listeners()
         """Called when a late segment is there, or will not be there soon."""
         self._running = False
+        self._ended = False
+        """A stop needs no other segment, and has a better use for its room."""
         self.ready: Handle | None = None
         """The next segment, when it is ready."""
         self._place: Path | None = None
@@ -140,6 +142,8 @@ class Allocator:
 
     def _due(self) -> bool:
         """Whether the next segment should be allocated."""
+        if self._ended:
+            return False
         if self.starving or self._missed.is_set():
             return True
         left = self._log.queue.next_start() - self._log.max_offset
@@ -179,6 +183,9 @@ class Allocator:
                     return False
                 finally:
                     nursery.cancel_scope.cancel()
+        if self._ended:
+            await self._disk.in_thread(self.discard)
+            return False
         self._warned = False
         if self.starving:
             self.starving = False
@@ -220,8 +227,15 @@ class Allocator:
         if place is not None:
             self._disk.remove(place, missing_ok=True)
 
+    def end(self) -> None:
+        """Make no segment ahead any more, and remove the one that is there: nothing is put from now
+        on. For a thread. Raises: OSError.
+        """
+        self._ended = True
+        self.discard()
+
     def discard(self) -> None:
-        """Remove the unused file, once `run` has ended. For a thread. Raises: OSError."""
+        """Remove the unused file. For a thread. Raises: OSError."""
         handle, self.ready = self.ready, None
         if handle is not None:
             self._drop(handle)

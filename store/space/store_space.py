@@ -111,9 +111,14 @@ class StoreSpace:
         self._disk.descriptors.release()
 
     async def make_room(self) -> None:
-        """Free the reserve of each disk that is full, for a stop or another small write."""
+        """Free what a stop needs no more, for its small writes.
+
+        That is the segment that was made ahead, for nothing is put from now on, and the reserve of
+        each disk that is full.
+        """
         starved = self._log.queue.directory if self.watch.starved else None
         try:
+            await self._disk.in_thread(self.allocator.end)
             given_up = await self._disk.in_thread(self.reserve.give_up, starved)
         except OSError as error:
             log.warning("store.reserve_failed", error=str(error))

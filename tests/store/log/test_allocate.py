@@ -56,6 +56,19 @@ async def test_the_segment_behind_the_current_one_is_prepared_elsewhere(tmp_path
 
 
 @pytest.mark.trio
+async def test_a_stop_has_the_room_of_the_segment_that_was_made_ahead(tmp_path: Path) -> None:
+    """Else the disk may be too full for the tables, and the stop is not clean."""
+    async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
+        store.put(draft())
+        await until_ready(store, LOG_BYTES)
+        await store.space.make_room()
+        assert spares(tmp_path) == []
+        store.space.allocator.retry()
+        await wait_all_tasks_blocked()
+        assert spares(tmp_path) == []
+
+
+@pytest.mark.trio
 async def test_large_segments_get_their_successor_when_they_are_half_full(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
