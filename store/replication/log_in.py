@@ -117,16 +117,20 @@ class LogIn:
         arriving = Arriving(log_.max_offset, log_.segment_bytes, empty=empty)
         wire = self.wire.slave_end()
         reason: str | ReplicationRefused = "closed"
-        async with stream, trio.open_nursery() as nursery:
-            try:
-                reason = await self._settle(stream, wire)
-                if not reason:
-                    nursery.start_soon(self._report, stream, wire, nursery.cancel_scope)
-                    reason = await self._take(stream, wire, arriving, appended)
-            except ReplicationRefused as refused:
-                # Out of a nursery it would come in a group.
-                reason = refused
-            nursery.cancel_scope.cancel()
+        try:
+            async with stream, trio.open_nursery() as nursery:
+                try:
+                    reason = await self._settle(stream, wire)
+                    if not reason:
+                        nursery.start_soon(self._report, stream, wire, nursery.cancel_scope)
+                        reason = await self._take(stream, wire, arriving, appended)
+                except ReplicationRefused as refused:
+                    # Out of a nursery it would come in a group.
+                    reason = refused
+                nursery.cancel_scope.cancel()
+        finally:
+            # It comes again, and a start would find more than the log has.
+            log_.take_back_fill()
         if isinstance(reason, ReplicationRefused):
             raise reason
         return reason

@@ -89,9 +89,14 @@ def roll(life: replica_kills.Life, cycle: Cycle, build: str | None) -> None:
 
 
 def changed(broker: BrokerProcess, build: str | None) -> None:
-    """Stop it cleanly and start another build in its place."""
+    """Stop it cleanly and start another build in its place.
+
+    A slave of an earlier build may leave part of a segment's end, which the start takes away.
+    """
     older.give(broker, build)
-    assert broker.restart().recovered == "clean"
+    recovered = broker.restart().recovered
+    assert recovered.split(",")[0] == "clean", recovered
+    assert recovered == "clean" or build is None, recovered
 
 
 U1 = Campaign(

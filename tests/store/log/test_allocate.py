@@ -59,7 +59,7 @@ async def test_the_segment_behind_the_current_one_is_prepared_elsewhere(tmp_path
 async def test_a_stop_has_the_room_of_the_segment_that_was_made_ahead(tmp_path: Path) -> None:
     """Else the disk may be too full for the tables, and the stop is not clean."""
     async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
-        store.put(draft())
+        assert (await put_in_time(store, draft())).status is PutStatus.PUT_OK
         await until_ready(store, LOG_BYTES)
         await store.space.make_room()
         assert spares(tmp_path) == []

@@ -14,7 +14,8 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import FrameIllegal, FrameMisplaced, ReplicaBytesWrong
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.ha import NEVER_COUNTS, ReportReader, encode_frame, encode_frames
-from aerobee.store.format.record import encode
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import blank, encode
 from aerobee.store.replication.arriving import STEP_RECORDS
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
@@ -223,6 +224,25 @@ async def test_part_of_a_record_is_neither_reported_nor_in_the_log(
         await master.send(encode_frame(40, RECORD[40:]))
         assert (store.commit_log.max_offset, master.reports) == (len(RECORD), [0, len(RECORD)])
         assert store.max_offset("T", 0) == 1
+
+
+@pytest.mark.trio
+async def test_a_stop_in_the_midst_of_the_end_of_a_segment_leaves_nothing_of_it(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    end = len(RECORD)
+    end_mark = blank(LOG_BYTES - end)
+    first = tmp_path / "commitlog" / segment_name(0)
+    async with running_store(tmp_path, Disk()) as store:
+        async with master_of(store) as master:
+            await master.send(encode_frame(0, RECORD))
+            await master.send(encode_frame(end, end_mark + bytes(100)))
+            assert first.read_bytes()[end:][:8] == end_mark
+        assert store.commit_log.max_offset == end
+        assert not any(first.read_bytes()[end:])
+        async with master_of(store) as master:
+            await master.send(encode_frame(end, end_mark + bytes(LOG_BYTES - end - 8)))
+            await until(lambda: store.commit_log.max_offset == LOG_BYTES)
 
 
 @pytest.mark.trio
