@@ -3,19 +3,26 @@
 A broker takes a block of four neighbours (the VIP port at -2, its listen port, HA at +1); the
 fourth, at -1, is lent to the metrics listener. The kernel hands out its own ports from the
 ephemeral range, so a port below that range that could be bound a moment ago is only taken by
-another test run; each run therefore starts its search at another place.
+another process of tests. Each of these has a share of the ports to itself, by a lock that ends
+with it: a broker that is stopped, and starts again in a moment, finds its ports.
 """
 
+import fcntl
 import itertools
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HOST = "127.0.0.1"
 LOWEST = 13_000
 """Above every port that RocketMQ and its tools use by default."""
 BLOCK = 4
+SHARES = 24
+"""So many processes can run tests at the same time before two of them share."""
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -43,21 +50,24 @@ class PortBlock:
 
 def free_block() -> PortBlock:
     """The next block whose four ports can all be bound on 127.0.0.1. Raises: RuntimeError."""
-    for _ in range(_BLOCKS):
-        lowest = LOWEST + next(_numbers) % _BLOCKS * BLOCK
-        if all(_can_bind(lowest + i) for i in range(BLOCK)):
-            return PortBlock(listen=lowest + 2)
-    raise RuntimeError(f"no four free neighbouring ports between {LOWEST} and {_highest()}")
+    return free_row(1, BLOCK)
 
 
 def free_row(blocks: int, step: int = 10) -> PortBlock:
-    """The first of so many free blocks, `step` apart. Raises: RuntimeError."""
-    for _ in range(_BLOCKS):
-        first = free_block()
-        others = (first.listen + step * number for number in range(1, blocks))
-        if all(_can_bind(port + i) for port in others for i in range(-2, 2)):
-            return first
-    raise RuntimeError(f"no {blocks} free blocks {step} apart below {_highest()}")
+    """The first of so many free blocks, `step` ports apart; none of them is given twice soon.
+    Raises: RuntimeError.
+    """
+    numbers, count = _share()
+    span = -(-step * (blocks - 1) // BLOCK) + 1
+    for _ in range(count):
+        row = list(itertools.islice(numbers, span))
+        if row[-1] < row[0]:
+            continue
+        lowest = LOWEST + row[0] * BLOCK
+        ports = (lowest + step * number + i for number in range(blocks) for i in range(BLOCK))
+        if all(_can_bind(port) for port in ports):
+            return PortBlock(listen=lowest + 2)
+    raise RuntimeError(f"no {blocks} free blocks {step} apart between {LOWEST} and {_highest()}")
 
 
 def free_port() -> int:
@@ -83,5 +93,19 @@ def _can_bind(port: int) -> bool:
         return True
 
 
-_BLOCKS = (_highest() - LOWEST) // BLOCK
-_numbers = itertools.count(os.getpid() * 61 % _BLOCKS)
+@cache
+def _share() -> tuple[Iterator[int], int]:
+    """The blocks of this process, round and round, and how many they are."""
+    each = (_highest() - LOWEST) // BLOCK // SHARES
+    locks = Path(tempfile.gettempdir()) / f"aerobee-test-ports-{os.getuid()}"
+    locks.mkdir(exist_ok=True)
+    first = os.getpid() % SHARES
+    for share in (*range(first, SHARES), *range(first)):
+        held = os.open(locks / str(share), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)
+        else:
+            return itertools.cycle(range(share * each, (share + 1) * each)), each
+    return itertools.cycle(range(SHARES * each)), SHARES * each

@@ -314,6 +314,10 @@ async def test_a_recovery_point_counts_no_message_that_came_during_its_round(
 
         disk.before = put_more
         assert await store.flush_queues()
+        disk.before = None
+        all_put = trio.Event()
+        token.run_sync_soon(all_put.set)
+        await all_put.wait()
         end = store.commit_log.max_offset
         nursery.cancel_scope.cancel()
     disk.kill()
