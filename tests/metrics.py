@@ -81,7 +81,7 @@ def figures(modules: Mapping[str, Module], tests: Sequence[Module] = ()) -> list
         Figure("constructors with more than 7 parameters", len(many), 0, True, _worst(many)),
         Figure("files of a broker folder, most", max(features.values(), default=0), 16, True,
                _worst(features)),
-        Figure("private names that tests use", len(private), 0, False, tuple(private[:WORST])),
+        Figure("private names that tests use", len(private), 0, True, tuple(private[:WORST])),
     ]  # fmt: skip
 
 

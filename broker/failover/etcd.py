@@ -72,10 +72,12 @@ class Etcd:
         password: str = "",
     ) -> None:
         assert endpoints
-        self._endpoints = list(endpoints)
+        self.endpoints = list(endpoints)
+        """The last that answered first."""
         self._keys = keys
         self._lease_s = lease_s
-        self._answer_s = lease_s * PART
+        self.answer_s = lease_s * PART
+        """How long one endpoint may take for an answer."""
         self._tls = tls
         self._user, self._password = user, password
         self._token = ""
@@ -123,16 +125,16 @@ class Etcd:
         Raises: DeciderSilent, DeciderMisused, LeaseOver.
         """
         reasons, misused = [], False
-        for target in list(self._endpoints):
+        for target in list(self.endpoints):
             try:
-                with trio.fail_after(self._answer_s):
+                with trio.fail_after(self.answer_s):
                     answer = await self._ask(target, path, body)
             except (*UNANSWERED, DeciderMisused) as error:
                 misused = misused or isinstance(error, DeciderMisused)
                 reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
                 # It is the last from now on: the next call does not wait for it.
-                self._endpoints.remove(target)
-                self._endpoints.append(target)
+                self.endpoints.remove(target)
+                self.endpoints.append(target)
             else:
                 return answer
         raise (DeciderMisused if misused else DeciderSilent)("; ".join(reasons))
@@ -177,9 +179,9 @@ class Etcd:
 
     async def _until_news(self, moment: int) -> None:
         """Wait until something has changed, or the endpoint cannot tell."""
-        target, body = self._endpoints[0], self._keys.watching(moment)
+        target, body = self.endpoints[0], self._keys.watching(moment)
         try:
-            with trio.fail_after(self._answer_s):
+            with trio.fail_after(self.answer_s):
                 stream = await connection(target, self._tls)
             async with stream:
                 exchange, rest = Exchange(stream), b""
@@ -191,4 +193,4 @@ class Etcd:
         except UNANSWERED:
             pass  # the look that follows says why, if that fails as well
         # The caller looks again at once: a watch that always fails must not make that a busy loop.
-        await trio.sleep(self._answer_s)
+        await trio.sleep(self.answer_s)

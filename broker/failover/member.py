@@ -106,11 +106,11 @@ class Member:
         self._store = core.store
         self._config = core.config.failover
         self._lease_s = float(self._config.failover_lease_s)
-        self._decider = decider
+        self.decider = decider
         self._following = following
         self._tables = tables
         self._connect = connect
-        self._names = names
+        self.names = names
         self._addresses = addresses
         self.id = core.config.broker.broker_id
         self.features: list[Feature] = []
@@ -191,7 +191,7 @@ class Member:
         sight = None
         try:
             with trio.CancelScope() as self._waiting:
-                sight = await self._decider.look(known, wait_s)
+                sight = await self.decider.look(known, wait_s)
         except UNSAID as error:
             if not self.problem:
                 log.warning("failover.decider_away", reason=str(error))
@@ -269,7 +269,7 @@ class Member:
         self._given_back = trio.Event()
         began = self._core.clock.monotonic()
         try:
-            taken = await self._decider.take(sight, lambda name: self._record(sight.record, name))
+            taken = await self.decider.take(sight, lambda name: self._record(sight.record, name))
         except ChangeRefused:
             return
         except UNSAID as error:
@@ -334,7 +334,7 @@ class Member:
             await trio.sleep(pause_s)
             began = clock.monotonic()
             try:
-                renewed = await self._decider.renew(name)
+                renewed = await self.decider.renew(name)
             except UNSAID as error:
                 if not self.problem:
                     log.warning("failover.decider_away", reason=str(error))
@@ -382,7 +382,7 @@ class Member:
         store.log_out.after_word.add(leadership.heard)
         if self._config.enable_controller_mode:
             # Java's members find the log by name servers, and have to follow before this serves.
-            self._names.become_master()
+            self.names.become_master()
         async with trio.open_nursery() as nursery:
             over: list[LeadOver] = []
 
@@ -405,7 +405,7 @@ class Member:
             feature.copy_ended()
         self._store.be_master()
         self._core.role.become_master(epoch)
-        self._names.become_master()
+        self.names.become_master()
         end = self._store.commit_log.max_offset
         log.warning("failover.leads", epoch=epoch, max_offset=end)
 
@@ -448,7 +448,7 @@ class Member:
     async def _asked(self, record: Record, lease: str) -> Record:
         while True:
             try:
-                self._noted(await self._decider.change(self._own, record, lease))
+                self._noted(await self.decider.change(self._own, record, lease))
             except ChangeRefused:
                 seen = await self._looked(None)
                 if seen is not None:
@@ -489,7 +489,7 @@ class Member:
                 feature.copy_begins()
         core.role.number = self.id
         if not self._leaving:
-            self._names.become_slave(self.id)
+            self.names.become_slave(self.id)
         if not core.role.follows.is_on:
             core.role.follow_again()
 

@@ -69,6 +69,11 @@ class SyncSet:
         """The end of the master's own log."""
         return self._copies[self._own].end
 
+    def end_of(self, member: int) -> int:
+        """The end of a member's log, of the bytes that it has of this master's; −1: not known."""
+        copy = self._copies.get(member)
+        return NOTHING if copy is None else copy.end
+
     def may_acknowledge(self, end: int) -> bool:
         """Whether a message that ends there is safe: all of the set have it, and they are enough.
 
@@ -119,7 +124,7 @@ class SyncSet:
         if self.proposed is not None:
             return None
         needed = max(self.confirmed, self._begin)
-        joining = {member for member in ready if self._end_of(member) >= needed}
+        joining = {member for member in ready if self.end_of(member) >= needed}
         wanted = set(self.members | joining)
         late = sorted(
             (self._copies[member].caught_up_at, member)
@@ -130,10 +135,6 @@ class SyncSet:
             if len(wanted) > self._least:
                 wanted.discard(member)
         return None if wanted == self.members else frozenset(wanted)
-
-    def _end_of(self, member: int) -> int:
-        copy = self._copies.get(member)
-        return NOTHING if copy is None else copy.end
 
     def propose(self, members: frozenset[int]) -> None:
         """The decider is asked for this set: from now on both sets count."""

@@ -23,7 +23,7 @@ from aerobee.broker.holds.waiting_lines import WaitingLines
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from aerobee.broker.holds.held_request import HoldingConnection
     from aerobee.broker.holds.quota import HoldLimits
@@ -83,6 +83,11 @@ class Hold:
     def parked(self) -> int:
         """How many pulls are held."""
         return self.quota.count
+
+    @property
+    def queues(self) -> Collection[tuple[str, int]]:
+        """The queues at which pulls wait."""
+        return self._lines.keys()
 
     @property
     def waking(self) -> bool:

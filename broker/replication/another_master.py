@@ -217,11 +217,11 @@ class AnotherMaster:
 
         starts = await disk.in_thread(partial(segment_starts, disk, directory))
         starts = [start for start in starts if theirs.begin <= start < theirs.end]
-        if not (segments := await _how_many(starts, same)):
+        if not (segments := await how_many_same(starts, same)):
             return UNKNOWN
         last = starts[segments - 1]
         ends = await disk.in_thread(partial(record_ends, disk, directory, last))
-        return ends[await _how_many(ends[:-1], same)]
+        return ends[await how_many_same(ends[:-1], same)]
 
     # ── The change ──
 
@@ -302,7 +302,7 @@ class AnotherMaster:
         return str(store.root / made.kept_in)
 
 
-async def _how_many(places: Sequence[int], same: Callable[[int], Awaitable[bool]]) -> int:
+async def how_many_same(places: Sequence[int], same: Callable[[int], Awaitable[bool]]) -> int:
     """How many of these places, the first ones, are the same in both logs."""
     low, high = 0, len(places)
     while low < high:

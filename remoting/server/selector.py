@@ -144,7 +144,7 @@ class Selector:
         self._may_join = False  # in this round: several sockets are ready
         self._early = False  # the round ends before `_ends`; the next goes on until then
         self._ends = 0.0
-        self._round_s = round_s
+        self.round_s = round_s
         self._turn_s = round_s
 
     async def run(self) -> NoReturn:
@@ -206,7 +206,7 @@ class Selector:
             self.waiting.clear()
         busy = min(max(len(ready), 1), SHARES)
         self._buffer.divide(SCARCE_SHARES if shared.scarce else busy)
-        self._turn_s = self._round_s / min(busy, TURNS)
+        self._turn_s = self.round_s / min(busy, TURNS)
         self._early = False
         self.go_on()
 
@@ -216,7 +216,7 @@ class Selector:
         ready, connections, context = self.ready, self.connections, self.context
         began = now = monotonic()
         if not self._early:
-            self._ends = began + self._round_s
+            self._ends = began + self.round_s
         ends, self._early = self._ends, False
         last_turn = ends - self._turn_s
         self._may_join = len(ready) > 1

@@ -236,18 +236,18 @@ class KeyHasher:
                 key = _value(properties, _UNIQUE)
                 # Nobody looks for the broker's own records of pops by their keys.
                 if key and not (key.endswith(_OF_POPS) and topic.startswith(_OWN_TOPICS)):
-                    value = self._slow(topic, key)
+                    value = self.learn(topic, key)
             if value >= 0:
                 value = value if value < 0x8000_0000 else positive(value)
                 keys.append((value, physical_offset, stored))
         if properties.find(_KEYS) >= 0:
             for key in _value(properties, _KEYS).split(b" "):
                 if key:
-                    value = positive(self._slow(topic, key))
+                    value = positive(self.learn(topic, key))
                     keys.append((value, physical_offset, stored))
 
-    def _slow(self, topic: str, key: bytes) -> int:
-        """Any key; what it learns makes the next one like it quick. Unsigned."""
+    def learn(self, topic: str, key: bytes) -> int:
+        """The hash of any key, unsigned; what it learns makes the next one like it quick."""
         if not key.isascii():
             return java_hash(f"{topic}#{key.decode('utf-8', 'replace')}") & 0xFFFF_FFFF
         prefix = self._topics.get(topic)

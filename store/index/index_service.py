@@ -97,8 +97,9 @@ class IndexService:
         self.durable_timestamp = 0
         """Up to this store time, in ms, the index is in full files on disk: for the checkpoint."""
         self._known_keys = 0
-        self._keys: list[tuple[int, int, int]] = []
-        """Keys that are not in a file yet; they end at `_keys_end` of the log."""
+        self.collected: list[tuple[int, int, int]] = []
+        """Keys that are in no file yet: hash, physical offset, store time; they end at
+        `_keys_end` of the log."""
         self._keys_end = 0
         self._builder: IndexBuilder | None = None
         self._retry_at = 0.0
@@ -169,9 +170,10 @@ class IndexService:
             self._wanted = trio.Event()
             with trio.move_on_after(TICK_S):
                 await self._wanted.wait()
-            await self._round()
+            await self.build()
 
-    async def _round(self) -> None:
+    async def build(self) -> None:
+        """Index what there is, slice by slice, and write what is due."""
         while await self.step():
             await self._write_if_due()
             self._publish()
@@ -233,7 +235,7 @@ class IndexService:
         """Index a slice of messages; whether to continue at once."""
         if not self._may_go_on:
             return False
-        if not self._keys and not await self._gather():
+        if not self.collected and not await self._gather():
             return False
         return await self._add_keys() and self.indexed < self._dispatcher.dispatched
 
@@ -251,19 +253,21 @@ class IndexService:
         head = pending[0].physical_offset if pending else dispatched
         if at < head:
             return await self._parse(head)
-        self._keys_end = self._handed_over.take(self._keys, at, KEYS_STEP, SLICE_BYTES)
+        self._keys_end = self._handed_over.take(self.collected, at, KEYS_STEP, SLICE_BYTES)
         self._drop_known()
         return True
 
     def _drop_known(self) -> None:
         """Drop keys of the first message that are in a file; Java has more there, such as tags."""
         if (count := self._known_keys) and self._keys_end > self.indexed:
-            self._keys[:count] = [key for key in self._keys[:count] if key[1] != self.indexed]
+            self.collected[:count] = [
+                key for key in self.collected[:count] if key[1] != self.indexed
+            ]
             self._known_keys = 0
 
     async def _add_keys(self) -> bool:
         """Put a step's worth of the keys into files. False: no file can be created now."""
-        keys, left = self._keys, KEYS_STEP
+        keys, left = self.collected, KEYS_STEP
         while keys and left:
             builder = self._builder
             if builder is None or builder.full:
@@ -298,7 +302,7 @@ class IndexService:
             log.warning("index.no_file", path=str(self.files.directory), error=str(error))
             return False
         self.files.files.append(file)
-        begin = Key(*self._keys[0]).physical_offset
+        begin = Key(*self.collected[0]).physical_offset
         log.info("index.rolled", path=str(file.path), physical_offset=begin)
         return True
 
@@ -379,7 +383,7 @@ class IndexService:
     def _take_parsed(self, file: MappedFile, data: bytes, until: int) -> None:
         """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""
         begin = end = self._keys_end
-        collect, keys = self._hasher.collect, self._keys
+        collect, keys = self._hasher.collect, self.collected
         readable_end = min(file.max_offset, until)
         walk = Walk(memoryview(data), begin, begin, until, segment_end=readable_end)
         for number, (at, header) in enumerate(walk, 1):

@@ -273,8 +273,8 @@ class World:
             (self.connections[2 * quarter : 3 * quarter], self.connections[3 * quarter :])
         )
         meter.take("a pull is held", HELD * quarter, lambda: self.park(next(halves)))
-        meter.take("a sweep, for a queue", len(hold._lines), lambda: list(hold.sweep()))
-        free = [queue for queue in self.queues if queue not in hold._lines]
+        meter.take("a sweep, for a queue", len(hold.queues), lambda: list(hold.sweep()))
+        free = [queue for queue in self.queues if queue not in hold.queues]
         some = min(SAMPLE, len(free) // 2)
         parts = iter((free[:some], free[some : 2 * some]))
         meter.take("a pull is held and a message wakes it", some, lambda: self.wake(next(parts)))

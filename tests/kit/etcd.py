@@ -150,11 +150,15 @@ class EtcdNode:
             return False
         return True
 
-    def ask(self, path: str, body: dict[str, Any]) -> Any:
-        """One call, without TLS. Raises: OSError, HTTPException, ValueError."""
+    def ask(self, path: str, body: dict[str, Any], token: str = "") -> Any:
+        """One call, without TLS; `token` of a user that has signed in.
+
+        Raises: OSError, HTTPException, ValueError.
+        """
         connection = http.client.HTTPConnection(self.host, self.port, timeout=ASK_WITHIN_S)
         try:
-            connection.request("POST", path, json.dumps(body))
+            headers = {"Authorization": token} if token else {}
+            connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 raise ValueError(f"{answer.status}: {answer.read()[:200]!r}")

@@ -246,9 +246,9 @@ class World:
             return
         if self.shrinks_before_commit and slave in sync.members and len(sync.members) > 1:
             sync.members -= {slave}
-            sync._confirm()
+            sync.appended(sync.end, self.now)
         if self.forgets_closed_connections:
-            ends = [copy.end for member, copy in sync._copies.items() if member != slave]
+            ends = [sync.end_of(member) for member in sync.members if member != slave]
             sync.confirmed = max(sync.confirmed, min(ends))
 
     def damage(self, member: Member) -> bool:
@@ -315,7 +315,7 @@ class World:
             self.outcome(member, request, applied=True)
         elif self.takes_read_for_no:
             member.wish, member.leads.proposed = None, None
-            member.leads._confirm()
+            member.leads.appended(member.leads.end, self.now)
         elif request not in self.in_flight:
             self.in_flight.append(request)
         else:
@@ -401,7 +401,8 @@ class World:
         if lease == member.lease_id:
             member.lease.renewed(began)
             if self.renews_after_end:
-                member.lease._over = False
+                member.lease = Lease(LEASE)
+                member.lease.renewed(began)
         return True
 
     def renewal_lost(self, member: Member) -> bool:

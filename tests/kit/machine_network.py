@@ -52,7 +52,7 @@ class MachineNetwork:
             name: f"198.18.{subnet}.{number}" for number, name in enumerate(names, start=10)
         }
         self._lost: set[tuple[str, str]] = set()
-        self._slow: set[str] = set()
+        self.slowed: set[str] = set()
 
     def make(self) -> None:
         """The bridge and every machine, up, with addresses."""
@@ -102,17 +102,17 @@ class MachineNetwork:
     def slow(self, name: str, kbit: int) -> None:
         """What it sends goes at so many kbit/s."""
         self._tc(name, "replace", "tbf", "rate", f"{kbit}kbit", *SLOW_QUEUE)
-        self._slow.add(name)
+        self.slowed.add(name)
 
     def heal(self) -> None:
         """Everything passes again."""
         for sender, receiver in self._lost:
             words = ("neigh", "del", self.addresses[receiver], "dev", "eth0")
             ip("-n", self.spaces[sender], *words, fails=True)
-        for name in self._slow:
+        for name in self.slowed:
             self._tc(name, "del")
         self._lost.clear()
-        self._slow.clear()
+        self.slowed.clear()
 
     def _tc(self, name: str, verb: str, *words: str) -> None:
         command = ["tc", "-n", self.spaces[name], "qdisc", verb, "dev", "eth0", "root", *words]

@@ -56,7 +56,8 @@ class TcpProxy:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        trio.from_thread.run_sync(self._stop.cancel, trio_token=self._token)
+        assert self._token is not None
+        self._token.run_sync_soon(self._stop.cancel)  # this thread may have a loop itself
         self._thread.join()
 
     def cut(self) -> None:

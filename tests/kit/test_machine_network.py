@@ -76,4 +76,4 @@ def test_a_slow_link_is_one_until_it_is_healed(network: MachineNetwork) -> None:
     network.slow("c1", kbit=500)
     assert reaches(network, "c1") or reaches(network, "m2")
     network.heal()
-    assert network._slow == set()
+    assert network.slowed == set()

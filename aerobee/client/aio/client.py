@@ -138,7 +138,8 @@ class Client:
             def started(self, value: Any = None) -> None:
                 started.set_result(None)
 
-        self._host = loop.create_task(self._run(task_status=Status()))
+        work = self._run(task_status=Status())
+        self._host = loop.create_task(work, name=f"aerobee {self.client_id}")
         try:
             await asyncio.wait({self._host, started}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

@@ -126,7 +126,7 @@ async def test_a_lease_lasts_while_it_is_renewed_and_is_free_after(
 ) -> None:
     decider = etcd(node, keys, SHORT_S)
     # A machine that others keep busy may take longer for an answer than such a lease allows.
-    decider._answer_s = LEASE_S
+    decider.answer_s = LEASE_S
     sight = await led(decider)
     began = renewed = trio.current_time()
     while renewed < began + 1.5 * SHORT_S:
@@ -191,7 +191,7 @@ async def test_endpoints_that_hang_or_are_down_are_passed_over(node: EtcdNode, k
         began = trio.current_time()
         await decider.look(None, 0)
         # The next calls begin with the one that has answered.
-        assert decider._endpoints[0].url == node.url
+        assert decider.endpoints[0].url == node.url
         assert trio.current_time() - began >= 2
         with pytest.raises(DeciderSilent, match=hangs):
             await Etcd([endpoint(text) for text in bad], keys, 1).renew("7")
@@ -253,9 +253,11 @@ async def test_a_user_with_a_password(tmp_path: Path, keys: Keys) -> None:
         node.ask("/v3/auth/enable", {})
         decider = etcd(node, keys, user="root", password="secret")
         sight = await led(decider)
-        # Its token is over after a while, or when etcd starts again.
-        decider._token = "no.1"
-        assert await decider.renew(lease_of(sight))
+        # A token is over after a while, and when the password is set anew.
+        account = {"name": "root", "password": "secret"}
+        token = node.ask("/v3/auth/authenticate", account)["token"]
+        node.ask("/v3/auth/user/changepw", account, token)
+        assert (await decider.look(None, 0)).record == sight.record
         with pytest.raises(DeciderMisused, match="user root"):
             await etcd(node, keys, user="root", password="wrong").look(None, 0)
         with pytest.raises(DeciderMisused, match="user name is empty"):

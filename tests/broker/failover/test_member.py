@@ -125,8 +125,8 @@ class Alone:
         self.decider = MemoryDecider()
         self.names = Names()
         self.member, self.commands = failover.member, failover.commands
-        self.member._decider = self.decider
-        self.member._names = self.names
+        self.member.decider = self.decider
+        self.member.names = self.names
         desk.topic()
 
     async def until_leads(self) -> None:

@@ -17,6 +17,7 @@ from aerobee.broker.replication.following import (
     SEARCH_S,
     STUCK_S,
     UNKNOWN_LOOKS,
+    Following,
     State,
     standing_at,
 )
@@ -214,7 +215,7 @@ async def test_a_slave_keeps_the_epoch_of_its_master_and_follows_no_earlier_one(
         role.epoch = 2
         await fill(pair.master, b"two")
         await until_true(lambda: pair.equal)
-        assert not await pair.following._may_follow(MASTER)
+        assert not await pair.following.may_follow(MASTER)
         assert "an earlier one: its epoch is 2, and this slave has followed 3" in (
             pair.following.problem
         )
@@ -260,12 +261,12 @@ async def test_that_nobody_knows_the_master_is_told_once_it_has_lasted(
     tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
 ) -> None:
     async with open_pair(tmp_path) as pair:
-        pair.following._master = lambda: None
+        lost = Following(pair.slave.broker.core, lambda: None, pair.link.connect)
         with capture_logs() as logs:
-            await nursery.start(pair.following.run)
+            await nursery.start(lost.run)
             for look in range(1, UNKNOWN_LOOKS + 3):
                 await wait_all_tasks_blocked()
-                assert pair.following.state is State.SEARCHING
+                assert lost.state is State.SEARCHING
                 told = [line["event"] for line in logs].count("replication.master_unknown")
                 assert told == (look >= UNKNOWN_LOOKS)
                 mock_clock.jump(SEARCH_S)
@@ -281,8 +282,9 @@ async def test_a_master_that_closes_at_once_may_not_list_this_slave(
     async with open_pair(tmp_path) as pair:
         listeners = await nursery.start(trio.serve_tcp, close, 0)
         port = listeners[0].socket.getsockname()[1]
-        pair.following._master = lambda: MasterAddress("m:1", f"127.0.0.1:{port}")
-        await nursery.start(pair.following.run)
-        await until_true(lambda: "haPeers" in pair.following.problem)
-        assert "may not list 127.0.0.1:" in pair.following.problem
+        master = MasterAddress("m:1", f"127.0.0.1:{port}")
+        slave = Following(pair.slave.broker.core, lambda: master, pair.link.connect)
+        await nursery.start(slave.run)
+        await until_true(lambda: "haPeers" in slave.problem)
+        assert "may not list 127.0.0.1:" in slave.problem
         nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
 from aerobee.broker.replication import handover
 from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.master_tables import Copies, MasterTables
 from aerobee.broker.replication.saved_role import in_saved_role, read_role
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import RequestCode
@@ -43,8 +44,14 @@ class Torn(Link):
 
     torn = 0
     arrives = True
+    mends = False
+    """Whether the next connection works again."""
+    slave_turns = False
+    """Whether it is a master by the time it is asked to be one."""
 
     async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        if code == RequestCode.AEROBEE_PROMOTE and self.slave_turns:
+            self.desk.broker.core.role.is_slave = False
         if code != self.torn or self.arrives:
             try:
                 answer = await super().call(code, header, body, timeout_s)
@@ -52,7 +59,7 @@ class Torn(Link):
                 answer = Command(code=int(refusal.code), remark=str(refusal))
             if code != self.torn:
                 return answer
-        self.down = True
+        self.down = not self.mends
         raise RemotingError("the connection has broken")
 
 
@@ -68,9 +75,13 @@ class Switched:
         self.handover = Handover(core, following, self.link.connect, self)
         replication = pair.slave.broker.replication
         replication.status.following = pair.following
-        assert replication.tables is not None
-        replication.tables._master = lambda: pair.following.address
-        replication.tables._connect = pair.link.connect
+        slave = pair.slave
+        tables = slave.broker.consumers.tables
+        copies = Copies(slave.topics, tables, slave.delays, slave.request_modes)
+        copied = MasterTables(
+            slave.broker.core, copies, lambda: pair.following.address, pair.link.connect
+        )
+        replication.promotion.copy_tables = copied.copy_now
 
     def become_master(self) -> None:
         self.names.append(0)
@@ -156,9 +167,10 @@ async def test_a_slave_that_refuses_leaves_the_master(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="it is a master"):
             await switched.switch()
         slave.broker.core.role.is_slave = True
-        switched.pair.slave.broker.replication.promotion._following = None
+        switched.link.slave_turns = True
         with pytest.raises(Refusal, match=r"nothing was changed.*refuses: .*a master already"):
             await switched.switch()
+        slave.broker.core.role.is_slave = True
         assert switched.names == [1, 0]
         await switched.check_master()
 
@@ -178,20 +190,7 @@ async def test_a_slave_that_is_late_leaves_the_master_within_the_bound(
 
 async def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path) -> None:
     async with copied(tmp_path) as switched:
-        switched.link.torn = RequestCode.AEROBEE_PROMOTE
-
-        class Mended(Torn):
-            async def call(
-                self, code: int, header: Header, body: bytes, timeout_s: float
-            ) -> Command:
-                try:
-                    return await super().call(code, header, body, timeout_s)
-                finally:
-                    self.down = False
-
-        mended = Mended(switched.pair.slave)
-        mended.torn = RequestCode.AEROBEE_PROMOTE
-        switched.handover._connect = mended.connect
+        switched.link.torn, switched.link.mends = RequestCode.AEROBEE_PROMOTE, True
         assert said(await switched.switch())["epoch"] == "1"
         assert not switched.pair.slave.broker.core.role.is_slave
 

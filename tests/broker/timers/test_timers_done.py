@@ -51,8 +51,9 @@ async def test_timers_that_are_done_are_passed_over_late_and_in_their_slots(
             await bench.send(body, TIMER_DELAY_SEC=delay_s)
         await bench.pass_s(mock_clock, 2)
         # As if a master had read two of them, and delivered what was due by then.
-        done = bench.timers.enqueue._timer_puts.done
-        done.take(TimerCheck(last_read_time_ms=START_MS + 20_000, queue_offset=2))
+        feature = bench.desk.broker.timers
+        assert feature is not None
+        feature.done.take(TimerCheck(last_read_time_ms=START_MS + 20_000, queue_offset=2))
         await bench.pass_s(mock_clock, 60)
         assert sorted(bench.bodies()) == [b"early", b"late"]
         # The wheel topic read again from its begin: the slots are late by now.

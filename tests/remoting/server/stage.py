@@ -195,7 +195,7 @@ class Stage:
         self.selector = self.reactor.add_selector(self.poller)
         if not isinstance(vars(selector_module)["monotonic"], HandTime):
             # A round ends when all is served, however slow the machine is.
-            self.selector._round_s = ENDLESS_S
+            self.selector.round_s = ENDLESS_S
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
         self.worker = Worker(routes, lambda _: None, nursery, self.reactor.shared, gate)
 

@@ -214,7 +214,7 @@ def test_answers_wait_where_the_peer_has_no_window_and_count_as_unsent(
     line.client.pump()
     assert line.messages(stream) == [bytes(1_000)] * 2_000
     assert line.status(stream) == "0"
-    assert (budget.left, budget._stats.unsent_bytes) == ({}, 0)
+    assert (budget.left, line.stage.reactor.shared.stats.unsent_bytes) == ({}, 0)
 
 
 def test_a_peer_that_does_not_read_is_not_served_and_goes_on_where_it_stopped(

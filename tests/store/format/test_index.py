@@ -109,7 +109,7 @@ def test_many_topics_and_many_clients_do_not_multiply() -> None:
     """Each of 150 × 150 pairs is a sum of what was remembered of its topic and of its client."""
     hasher = KeyHasher()
     for turn in range(2):
-        with patch.object(KeyHasher, "_slow", autospec=True, side_effect=KeyHasher._slow) as slow:
+        with patch.object(KeyHasher, "learn", autospec=True, side_effect=KeyHasher.learn) as slow:
             for client in range(150):
                 key = f"7F0000010001{client:08X}000102030405"
                 properties = f"UNIQ_KEY\x01{key}\x02".encode()

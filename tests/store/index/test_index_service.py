@@ -166,7 +166,7 @@ async def test_a_long_queue_is_taken_without_pauses(
     for number in range(2_000):
         put(store, unique=f"{number:032X}")
     began = trio.current_time()
-    await store.index.service._round()
+    await store.index.service.build()
     assert store.index.service.behind_bytes == 0
     assert trio.current_time() - began == pytest.approx(pauses * index_service.PAUSE_S)
     await store.close()
@@ -218,7 +218,7 @@ async def test_messages_with_very_many_keys_are_indexed_in_steps(
     while await service.step():
         took, indexed = store.stats.keys_indexed - indexed, store.stats.keys_indexed
         assert took <= 50
-        collected = max(collected, took + len(service._keys))
+        collected = max(collected, took + len(service.collected))
     assert collected == 160, "those of one message, however many, or one more than a step's worth"
     await settle(store)
     assert store.stats.keys_indexed == 160 + 19 * 40

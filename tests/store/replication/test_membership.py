@@ -34,7 +34,7 @@ from aerobee.store.format.ha_epochs import (
     encode_report,
 )
 from aerobee.store.format.record import encode
-from aerobee.store.replication.saved_epochs import read_epochs
+from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
@@ -320,7 +320,7 @@ async def test_epochs_whose_bytes_a_crash_has_taken_are_gone(tmp_path: Path) -> 
     async with node(tmp_path, 1) as a:
         await a.lead(1)
         end = a.put(2)
-        await a.membership._save((Epoch(1, 0), Epoch(2, end), Epoch(3, end + 1)))
+        write_epochs(Disk(), tmp_path, (Epoch(1, 0), Epoch(2, end), Epoch(3, end + 1)))
     async with node(tmp_path, 1) as a:
         assert a.epochs == (Epoch(1, 0), Epoch(2, end))
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import anyio
@@ -29,6 +29,7 @@ from aerobee.errors import (
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker
+from tests.kit.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -56,22 +57,20 @@ async def unfinished(front: Front, group: str, topic: str) -> int:
 
 async def test_a_start_that_failed_can_be_repeated(front: Front, broker: AnyBroker) -> None:
     """Nobody listens at first; then the same object finds its name server."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    await listener.aclose()
-    nowhere = Front("blocking" if front.blocking else "asyncio", f"127.0.0.1:{port}")
-    for made in (nowhere.producer(), nowhere.push("g"), nowhere.pop("g"), nowhere.admin()):
-        for _ in range(2):
-            with pytest.raises(NoNameServerError):
-                async with made:
-                    pass
-        client = (made.wrapped if front.blocking else made)._client
-        found = (broker.namesrv_address,)
-        client.instance.config = replace(client.instance.config, name_servers=found)
-        async with made:
-            pass
+    proxy = TcpProxy(broker.namesrv_address)
+    later = Front("blocking" if front.blocking else "asyncio", proxy.address)
+    parts = (later.producer(), later.push("g"), later.pop("g"), later.admin())
+    for part, _ in product(parts, range(2)):
+        with pytest.raises(NoNameServerError):
+            async with part:
+                pass
+    with proxy:
+        for part in parts:
+            async with part:
+                pass
+    for part in parts:
         with pytest.raises(ClientClosedError):
-            async with made:
+            async with part:
                 pass
 
 
@@ -196,25 +195,34 @@ async def test_a_handler_may_close_the_client_that_it_shares(front: Front, fresh
 @on_loops
 async def test_a_checker_may_close_its_producer(front: Front, broker: AnyBroker) -> None:
     """What calls the checker is a task of the client, as a worker is."""
-    producer = front.transaction_producer(checker=lambda _: None)
-    async with producer:
-        producer._client.start_worker(producer.aclose)
+    asked = anyio.Event()
+    async with front.client() as client:
+        producer = front.transaction_producer(checker=lambda _: None, client=client)
+        await producer.start()
+
+        async def close() -> None:
+            await producer.aclose()
+            asked.set()
+
+        client.start_worker(close)
         with anyio.fail_after(WITHIN_S):
-            await producer._over.wait()
+            await asked.wait()
+            # A second close ends with the first.
+            await producer.aclose()
 
 
 @pytest.mark.parametrize("handle_signals", [True, False])
 async def test_a_run_ends_when_it_is_closed_from_outside(
     front: Front, fresh: Fresh, handle_signals: bool
 ) -> None:
-    consumer = front.push(fresh("group"))
-    consumer.subscribe(fresh("topic"), handler=front.handler(lambda _: None))
+    await send(front, topic := fresh("topic"), b"x")
+    consumer = front.push(fresh("group"), start_from=FIRST)
+    taken = threading.Event()
+    consumer.subscribe(topic, handler=front.handler(lambda _: taken.set()))
     with anyio.fail_after(WITHIN_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: consumer.run(handle_signals=handle_signals))
-            life = (consumer.wrapped if front.blocking else consumer)._life
-            while life.state is not type(life.state).RUNNING:  # noqa: ASYNC110 (threads, too)
-                await anyio.sleep(0.01)
+            assert await anyio.to_thread.run_sync(taken.wait, WITHIN_S)
             await consumer.aclose()
 
 
@@ -278,14 +286,15 @@ async def test_a_blocking_run_ends_by_a_signal_in_good_order(
 async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
     front: Front, fresh: Fresh, caplog: pytest.LogCaptureFixture
 ) -> None:
-    push = front.push(fresh("group"))
-    push.subscribe(fresh("topic"), handler=front.handler(lambda _: None))
+    await send(front, topic := fresh("topic"), b"x")
+    taken = asyncio.Event()
+    push = front.push(fresh("group"), start_from=FIRST)
+    push.subscribe(topic, handler=front.handler(lambda _: taken.set()))
     pull = front.consumer(fresh("group"))
     pop = front.pop(fresh("group"))
     producer = front.producer()
     for part in (pull, pop, producer):
         await part.start()
-    await send(front, topic := fresh("topic"), b"x")
     await pull.subscribe(fresh("topic"))
 
     async def loop() -> None:
@@ -299,10 +308,11 @@ async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
     await pop.receive(topic, wait=0)
     waiting = [asyncio.create_task(one) for one in (push.run(), loop(), receive())]
     with anyio.fail_after(WITHIN_S):
-        while push._client._host is None or push._life.state.name != "RUNNING":  # noqa: ASYNC110 (a state, no event)
-            await anyio.sleep(0.01)
-        for part in (push, pull, pop, producer):
-            part._client._host.cancel()
+        await taken.wait()
+        hosts = [task for task in asyncio.all_tasks() if task.get_name().startswith("aerobee ")]
+        assert len(hosts) == 4
+        for host in hosts:
+            host.cancel()
         done, _ = await asyncio.wait(waiting)
     for task in done:
         assert isinstance(task.exception(), ClientClosedError)
@@ -310,7 +320,8 @@ async def test_whoever_waits_for_a_client_that_was_cancelled_is_told(
         await producer.send(Message(topic, b"x"))
     for part in (push, pull, pop, producer):
         await part.aclose()
-    assert sum("although nobody closed it" in one for one in caplog.messages) == 4
+    ended = [one for one in caplog.messages if one.endswith("has ended although nobody closed it")]
+    assert len(ended) == 4
 
 
 @pytest.mark.parametrize("front_name", ["blocking"], indirect=True)
@@ -322,7 +333,10 @@ async def test_whoever_waits_for_a_client_that_a_bug_ended_is_told(
         raise ZeroDivisionError
         yield
 
-    async with front.consumer(fresh("group")) as consumer:
+    async with (
+        front.client() as client,
+        front.consumer(fresh("group"), client=client) as consumer,
+    ):
         await consumer.subscribe(fresh("topic"))
 
         async def poll() -> None:
@@ -332,7 +346,7 @@ async def test_whoever_waits_for_a_client_that_a_bug_ended_is_told(
         with anyio.fail_after(WITHIN_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(poll)
-                consumer.wrapped._client.spawn(bug())
+                client.wrapped.spawn(bug())
 
 
 @on_asyncio

@@ -18,7 +18,8 @@ import pytest
 import aerobee.client
 import aerobee.remoting.client
 from aerobee import ConsumeFrom, Message, MessageQueue
-from aerobee.blocking import AdminClient, Producer, PullConsumer
+from aerobee.blocking import AdminClient, Client, Producer, PullConsumer
+from aerobee.client.steps.polling import PullMember
 from tests.conftest import AnyBroker
 
 pytestmark = pytest.mark.service
@@ -116,10 +117,15 @@ def test_no_message_is_lost_by_an_interruption_of_poll_or_commit(
     count, group = 3_000, fresh("group")
     fill(broker, topic, count)
     got: set[int] = set()
-    with PullConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST) as consumer:
+    with (
+        Client(broker.namesrv_address) as client,
+        PullConsumer(group, client=client, start_from=ConsumeFrom.FIRST) as consumer,
+    ):
         consumer.subscribe(topic)
         (queue,) = consumer.assignment
-        held = consumer._member.held[queue]
+        member = client.instance.consumers[group]
+        assert isinstance(member, PullMember)
+        held = member.held[queue]
 
         def poll() -> None:
             messages = consumer.poll(max_messages=2)
@@ -127,11 +133,11 @@ def test_no_message_is_lost_by_an_interruption_of_poll_or_commit(
             consumer.done(*messages)
 
         def each_is_somewhere() -> None:
-            with consumer._client.lock:
+            with client.lock:
                 waiting = {one.queue_offset for one in held.waiting}
                 assert set(range(held.next_offset)) <= got | waiting | set(held.unfinished)
             poll()
-            with consumer._client.lock:
+            with client.lock:
                 assert held.cached_bytes == sum(len(one.body) for one in held.waiting)
                 assert held.cached_bytes == held.cache.used_bytes
 
@@ -195,14 +201,16 @@ def test_an_interrupted_close_ends_and_commits_nothing_that_nobody_got(
     turns = 0
     for turn in range(1, POINTS_MAX):
         group = fresh("group")
-        consumer = PullConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST)
+        client = Client(broker.namesrv_address)
+        client.start()
+        consumer = PullConsumer(group, client=client, start_from=ConsumeFrom.FIRST)
         consumer.start()
         consumer.subscribe(topic)
         messages = consumer.poll(max_messages=3)
         consumer.done(*messages[:-1])
         interrupted = interrupted_at(turn * 2 * STEP, consumer.close)
         consumer.close()
-        consumer._client.close()
+        client.close()
         with AdminClient(broker.namesrv_address) as admin:
             (committed,) = admin.committed_offsets(group, topic).values()
         assert committed is None or committed < len(messages)

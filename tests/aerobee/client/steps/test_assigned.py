@@ -73,17 +73,19 @@ async def test_a_group_pulls_until_the_broker_says_pop_and_pops_on(
         return Reject() if message.body == b"never" else None
 
     seen = Seen(failing=failing)
-    consumer = front.push(group, start_from=FIRST, server_assignment=True, concurrency=2)
+    client = front.client()
+    options = {"start_from": FIRST, "server_assignment": True, "concurrency": 2}
+    consumer = front.push(group, client=client, **options)
     consumer.subscribe(topic, handler=front.handler(seen))
 
     def held() -> set[int]:
         return {queue.queue_id for queue in consumer.assignment if queue.topic == topic}
 
-    async with consumer:
+    async with client, consumer:
         await until(lambda: seen.bodies == [b"pulled"] and held() == {0, 1, 2, 3})
         await anyio.to_thread.run_sync(set_mode, broker, group, topic, "POP")
-        inner = getattr(consumer, "wrapped", consumer)
-        inner._member.rebalance_now.set()
+        inner = getattr(client, "wrapped", client)
+        inner.instance.consumers[group].rebalance_now.set()
         await until(lambda: held() == {-1})
         sent = [b"%d" % n for n in range(20)]
         await send(front, topic, *sent, b"never")
