@@ -13,6 +13,7 @@ from aerobee.broker.access.audit import Audit
 from aerobee.broker.access.gate import Gate
 from aerobee.broker.admin.feature import AdminFeature
 from aerobee.broker.assignment.feature import AssignmentFeature
+from aerobee.broker.config.weakened import told_of
 from aerobee.broker.console.feature import ConsoleFeature
 from aerobee.broker.consumers.feature import ConsumersFeature
 from aerobee.broker.core.background import Housekeeping
@@ -247,6 +248,11 @@ class Broker:
         """What sends lack to be answered with success, for the probes; None: nothing."""
         lacking = None if self.failover is None else self.failover.trouble()
         return lacking or self.replication.lacking()
+
+    def weakened(self) -> str | None:
+        """Settings under which acknowledged messages can be lost, for the probes; None: none."""
+        decided = "" if self.failover is None else self.failover.weakened_outside
+        return "; ".join(filter(None, [told_of(self.core.config), decided])) or None
 
     def scan(self) -> Iterator[None]:
         """Expire old entries in all features."""

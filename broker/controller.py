@@ -179,6 +179,7 @@ class BrokerController(Server):
             stopping=self._why_not_ready,
             replication=self.broker.replication.trouble,
             slaves=self.broker.lacking,
+            weakened=self.broker.weakened,
             stats=core.stats,
             store=core.store,
             disk=core.disk,

@@ -15,6 +15,7 @@ from aerobee.broker.config.settings.broker import BrokerRole
 from aerobee.broker.config.settings.failover import member_ids
 from aerobee.broker.config.settings.metrics import MetricsExporterType, labels_of
 from aerobee.broker.config.values import AUTO, BROKERS_MAX
+from aerobee.broker.config.weakened import weakened
 from aerobee.remoting.tls_config import ClientAuth, TlsMode
 
 if TYPE_CHECKING:
@@ -343,21 +344,13 @@ def hints(
         )
     if given.get("brokerId") and not config.is_slave:
         yield "brokerId", "ignored: a master has the id 0"
-    if config.failover.is_on and config.failover.min_in_sync_replicas < 2:
+    if config.failover.is_on and given.get("brokerRole", BrokerRole.SLAVE) != BrokerRole.SLAVE:
         yield (
-            "minInSyncReplicas",
-            "a master alone acknowledges messages, and its machine takes them along: set 2",
+            "brokerRole",
+            f"ignored: {config.failover.decider} says who is the master, and each send waits for"
+            " the sync set",
         )
-    if config.failover.enable_controller_mode:
-        yield (
-            "enableControllerMode",
-            "messages that a Java broker acknowledges as the master of this group can be lost",
-        )
-    if config.broker.broker_role is BrokerRole.SYNC_MASTER and not config.needed_slaves:
-        yield "brokerRole", "SYNC_MASTER waits for nobody as long as inSyncReplicas is 1"
-    synchronous = config.broker.broker_role is BrokerRole.SYNC_MASTER
-    if config.replication.in_sync_replicas > 1 and not synchronous:
-        yield "inSyncReplicas", "without brokerRole SYNC_MASTER no send waits for slaves"
+    yield from weakened(config)
     if config.replication.ha_master_address and not config.is_slave:
         role = config.broker.broker_role
         yield "haMasterAddress", f"only a slave copies a master, and brokerRole is {role}"

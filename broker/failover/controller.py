@@ -13,6 +13,7 @@ what keeps messages safe all the same: docs/design/failover.md.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -23,6 +24,7 @@ from aerobee.broker.failover.controller_calls import (
     REFUSALS,
     GroupState,
     alive_of,
+    elects_unclean,
     group_state,
     members_of,
     names_body,
@@ -53,6 +55,8 @@ PRIORITY: Final = (1 << 31) - 1
 """Of this member in an election: that of Java's brokers."""
 NOT_TAKEN: Final = 0
 """The epoch of a member that leads none."""
+SETTINGS_S: Final = 30.0
+"""How often the leader of the controllers is asked for its settings: each has its own."""
 ASK_S: Final = 2.0
 """How long a master may take to say where its log is to be had."""
 
@@ -101,12 +105,30 @@ class Controller:
         self._news = trio.Event()
         self._unanswered = False
         """Whether a change was sent and may still be carried out."""
+        self.elects_unclean = False
+        """Whether the controllers are set to elect outside of the sync set."""
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
         """Have the controllers hear that this member lives; `links` run as well."""
-        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._know_settings)
+            task_status.started()
+            await self._live()
+        raise AssertionError
+
+    async def _know_settings(self) -> NoReturn:
+        """See what the leader is set to, and warn where that gives messages up."""
+        while True:
+            with suppress(DeciderSilent):
+                unclean = elects_unclean(await self._links.call(controller.GetControllerConfig()))
+                if unclean and not self.elects_unclean:
+                    log.warning("failover.unclean_elections")
+                self.elects_unclean = bool(unclean)
+            await trio.sleep(SETTINGS_S)
+
+    async def _live(self) -> NoReturn:
         while True:
             header = self._heartbeat()
             if header is not None:

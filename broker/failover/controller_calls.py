@@ -39,6 +39,9 @@ REFUSALS: Final = frozenset(
 """The controller has done nothing, and says why."""
 
 
+UNCLEAN_SETTING: Final = b"enableElectUncleanMaster"
+
+
 class GroupState(NamedTuple):
     """A group as the controller has it at one moment."""
 
@@ -111,6 +114,17 @@ def set_body(record: Record, state: GroupState) -> bytes:
     return SyncStateSet(
         sync_state_set=list(record.sync_set), sync_state_set_epoch=state.set_epoch
     ).to_bytes()
+
+
+def elects_unclean(answer: Command) -> bool | None:
+    """Whether a controller elects outside of the sync set; None: it does not say."""
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    for line in bytes(answer.body).splitlines():
+        name, _, value = line.partition(b"=")
+        if name.strip() == UNCLEAN_SETTING:
+            return value.strip().lower() == b"true"
+    return None
 
 
 def names_body(broker: str) -> bytes:

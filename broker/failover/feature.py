@@ -50,11 +50,12 @@ class FailoverFeature(Feature):
         assert following is not None
         assert tables is not None
         self._core, self._following = core, following
+        self._controlled: Controller | None = None
         decider: Decider
         if config.failover.enable_controller_mode:
             links = ControllerLinks(*controllers_of(config), connect)
-            decider = controller = self._controller(links, connect)
-            self.services = (links, controller)
+            decider = self._controlled = self._controller(links, connect)
+            self.services = (links, self._controlled)
         else:
             decider = decider_of(config)
         self.member = Member(
@@ -138,6 +139,16 @@ class FailoverFeature(Feature):
                 " may be lost"
             )
         return None
+
+    @property
+    def weakened_outside(self) -> str:
+        """What a setting of the decider gives up, in words; empty: nothing that is known."""
+        if self._controlled is None or not self._controlled.elects_unclean:
+            return ""
+        return (
+            "enableElectUncleanMaster of the controllers: a member without all acknowledged"
+            " messages can become the master"
+        )
 
     def begin_anew_by(self, begin_anew: Callable[[], None]) -> None:
         """What restarts this broker, once its log has to be cut."""

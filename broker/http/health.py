@@ -101,6 +101,7 @@ def make_health(
     stopping: Check,
     replication: Check,
     slaves: Check,
+    weakened: Check,
     stats: BrokerStats,
     store: StoreDoor,
     disk: Disk,
@@ -111,6 +112,7 @@ def make_health(
 
     `serving`: recovered, and accepting connections. `stopping`: the reason, once it is to stop.
     `replication`: why a slave cannot follow its master. `slaves`: why sends wait in vain.
+    `weakened`: settings under which acknowledged messages can be lost.
     """
 
     def started() -> str | None:
@@ -129,7 +131,7 @@ def make_health(
             "replication": replication,
             "disk": disk_has_room(disk, places, lambda: store.config),
         },
-        noted={"slaves": slaves},
+        noted={"slaves": slaves, "weakened": weakened},
     )
 
 

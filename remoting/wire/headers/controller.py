@@ -107,6 +107,12 @@ class NotifyBrokerRoleChanged(Header):
     master_broker_id: I64 | None = None
 
 
+class GetControllerConfig(Header):
+    """GET_CONTROLLER_CONFIG (1010): the settings of a controller, as properties in the body."""
+
+    code = RequestCode.GET_CONTROLLER_CONFIG
+
+
 class GetNextBrokerId(Header):
     """CONTROLLER_GET_NEXT_BROKER_ID (1012): an id that no member of the group has."""
 

@@ -7,6 +7,7 @@ import pytest
 from aerobee.broker.failover.controller_calls import (
     NO_GROUP,
     GroupState,
+    elects_unclean,
     group_state,
     members_of,
     record_of,
@@ -53,6 +54,14 @@ def test_a_group_that_never_had_a_master_has_no_record() -> None:
     assert group_state(answer(2008, {})) == NO_GROUP
     body = b'{"syncStateSet":[],"syncStateSetEpoch":0}'
     assert record_of(group_state(answer(0, {"masterEpoch": "0"}, body)), 0) is None
+
+
+def test_a_controller_that_elects_outside_of_the_sync_set() -> None:
+    for text, unclean in ((b"true", True), (b"false", False)):
+        body = b"a=1\nenableElectUncleanMaster=" + text + b"\nzone=enableElectUncleanMaster\n"
+        assert elects_unclean(answer(0, {}, body)) is unclean
+    assert elects_unclean(answer(0, {}, b"a=1\n")) is None
+    assert elects_unclean(answer(1, {}, b"enableElectUncleanMaster=true")) is None
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,13 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
 ) -> None:
     disk, store, stats = RoomyDisk(), FakeStore(), BrokerStats()
     serving, stopping, stuck = False, None, None
-    lacking = "0 of 1 slaves are in sync"
+    lacking, weak = "0 of 1 slaves are in sync", "minInSyncReplicas: a master alone acknowledges"
     health = make_health(
         serving=lambda: serving,
         stopping=lambda: stopping,
         replication=lambda: stuck,
         slaves=lambda: lacking,
+        weakened=lambda: weak,
         stats=stats,
         store=store,
         disk=disk,
@@ -104,7 +105,8 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     assert health.startup["recovered"]() is not None
     serving = True
     assert failing() == {}
-    assert {name: check() for name, check in health.noted.items()} == {"slaves": lacking}
+    noted = {name: check() for name, check in health.noted.items()}
+    assert noted == {"slaves": lacking, "weakened": weak}
     assert health.startup["recovered"]() is None
     store.flags.set(Flag.NOT_WRITEABLE, "a sync to disk failed: EIO")
     disk.free = GIB
