@@ -2,11 +2,14 @@
 
 Until the controller has confirmed the number it stands in `brokerIdentity-temp`, with a code that
 makes the request the same after a crash. Both are as Java writes them, so the number stays with the
-directory. Source: BrokerMetadata, TempBrokerMetadata.
+directory. It also says whose the epochs in the directory are: those of etcd and of a controller are
+numbers of the same kind, and mean nothing to each other. Source: BrokerMetadata,
+TempBrokerMetadata.
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.failover.decider import DeciderMisused, DeciderSilent
@@ -18,6 +21,7 @@ from aerobee.remoting.wire.headers.controller import (
     RegisterBrokerToController,
 )
 from aerobee.store.errors import StoreRefused
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +44,22 @@ SEPARATOR: Final = "#"
 FILE_BYTES_MAX: Final = 4_096
 ATTEMPTS: Final = 10
 """So often another member may be faster with the same number."""
+
+
+BY_CONTROLLER: Final = (
+    "{path} is of a group with RocketMQ's controller, and etcdEndpoints is set: the epochs of its"
+    " log are the controller's. Set enableControllerMode and controllerAddr in its place, or move"
+    " the group to etcd"
+)
+BY_ETCD: Final = (
+    "{path} is of a group with etcd, and enableControllerMode is set: no controller has numbered"
+    " this member, or its brokerIdentity is gone. Set etcdEndpoints in its place, or move the group"
+    " to the controller"
+)
+MOVE: Final = (
+    "stop all members, forget the old epochs at the one that was the master last ({moves}), give it"
+    " the least brokerId, and begin with empty directories at the others"
+)
 
 
 class Member(NamedTuple):
@@ -120,11 +140,31 @@ class Identities:
         self._disk.sync_directory(self._root)
 
 
+def refuse_other_decider(disk: Disk, root: Path, *, by_controller: bool) -> None:
+    """Refuse a directory whose epochs another kind of decider has given out; nothing is changed.
+
+    Raises: StoreRefused with what to do, OSError.
+    """
+    names = (NAME, TEMP_NAME, EPOCH_FILE_NAME)
+    there = [root / name for name in names if disk.exists(root / name)]
+    numbers = [path for path in there if path.name != EPOCH_FILE_NAME]
+    if by_controller:
+        problem, signs = BY_ETCD, [] if numbers else there
+    else:
+        problem, signs = BY_CONTROLLER, numbers
+    if signs:
+        moves = " && ".join(
+            f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}" for path in there
+        )
+        raise StoreRefused(f"{problem.format(path=signs[0])}: {MOVE.format(moves=moves)}")
+
+
 async def identify(disk: Disk, root: Path, calls: Calls, member: Member, clock: Clock) -> int:
     """The number of this member: as saved, or a new one of the controller's.
 
     Raises: DeciderSilent, DeciderMisused, StoreRefused, OSError.
     """
+    refuse_other_decider(disk, root, by_controller=True)
     files = Identities(disk, root, member)
     identity = files.read()
     if identity is None:

@@ -10,6 +10,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.failover.commands import GroupCommands
 from aerobee.broker.failover.controller import Controller, LogFigures
 from aerobee.broker.failover.controller_identity import Member as ControlledMember
+from aerobee.broker.failover.controller_identity import refuse_other_decider
 from aerobee.broker.failover.controller_links import ControllerLinks
 from aerobee.broker.failover.etcd import PART, Etcd
 from aerobee.broker.failover.etcd_calls import Keys
@@ -98,6 +99,11 @@ class FailoverFeature(Feature):
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
+
+    def load(self) -> None:
+        """Look whose epochs the directory has. Raises: StoreRefused, OSError."""
+        by_controller = self._controlled is not None
+        refuse_other_decider(self._core.disk, self._core.store.root, by_controller=by_controller)
 
     def recovered(self, recovery: Recovery) -> None:
         """Join the group with the log as it is. Raises: StoreDamaged, OSError."""

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from aerobee.broker.failover.controller_identity import (
     NAME,
+    TEMP_NAME,
     Identities,
     Identity,
     Member,
     decode_identity,
     encode_identity,
+    refuse_other_decider,
 )
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
+from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
 from tests.kit.strategies import names
 
 if TYPE_CHECKING:
@@ -66,3 +69,27 @@ def test_a_file_of_another_group_or_of_none_is_refused(
 def test_a_name_with_the_separator_is_refused() -> None:
     with pytest.raises(StoreRefused, match="neither may have a #"):
         encode_identity(Member("a#b", "c", ""), Identity(1))
+
+
+@pytest.mark.parametrize(
+    ("names", "etcd", "controller"),
+    [
+        ((), False, False),
+        ((EPOCH_FILE_NAME,), False, True),
+        ((NAME,), True, False),
+        ((TEMP_NAME,), True, False),
+        ((NAME, EPOCH_FILE_NAME), True, False),
+    ],
+)
+def test_a_directory_is_of_one_kind_of_decider(
+    tmp_path: Path, names: tuple[str, ...], etcd: bool, controller: bool
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    for by_controller, refused in ((False, etcd), (True, controller)):
+        if not refused:
+            refuse_other_decider(Disk(), tmp_path, by_controller=by_controller)
+            continue
+        with pytest.raises(StoreRefused) as error:
+            refuse_other_decider(Disk(), tmp_path, by_controller=by_controller)
+        assert all(f"mv {tmp_path / name} " in str(error.value) for name in names)
