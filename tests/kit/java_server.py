@@ -22,8 +22,8 @@ PROXY = "org.apache.rocketmq.proxy.ProxyStartup"
 NAMESRV_HEAP_MIB = 64
 PROXY_HEAP_MIB = 192
 BROKER_HEAP_MIB = 256
-START_WITHIN_S = 90.0
-REGISTER_WITHIN_S = 20.0
+START_WITHIN_S = 180.0
+REGISTER_WITHIN_S = 90.0
 STOP_WITHIN_S = 60.0
 """5.4.0 takes 11 to 20 seconds to stop."""
 PLAIN = "-Dtls.server.mode=disabled"

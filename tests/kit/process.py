@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.kit import prepared
+
 SHOWN_LINES = 30
 
 
@@ -44,14 +46,7 @@ class Child:
     ) -> None:
         self.log = log
         with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=None if env is None else dict(env),
-                cwd=at,
-            )
+            self._process = prepared.start(command, env=env, at=at, stderr=errors.fileno())
         self._output = b""
         atexit.register(self.kill)
 
