@@ -153,6 +153,7 @@ ORDER: dict[type[Header], str] = {
     controller.GetBrokerEpochCache: "",
     controller.NotifyBrokerRoleChanged: "masterAddress masterEpoch syncStateSetEpoch"
     " masterBrokerId",
+    controller.GetControllerConfig: "",
     controller.GetNextBrokerId: "clusterName brokerName",
     controller.GetNextBrokerIdResponse: "clusterName brokerName nextBrokerId",
     controller.ApplyBrokerId: "clusterName brokerName appliedBrokerId registerCheckCode",
