@@ -20,6 +20,7 @@ PARTS = (
     "spark_write",
     "spark_kafka",
     "sdk",
+    "grpc_port",
     "beside_java",
 )
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.feature import Service
     from aerobee.broker.grpc.clients import Client
     from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.run import Run
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.server.worker import Worker
     from aerobee.remoting.wire.bodies.client import HeartbeatData
@@ -108,6 +109,7 @@ class OwnContext:
         self.stats = shared.stats
         self.now = 0.0
         self.turn_ends = 0.0
+        self.run: Run | None = None
 
     def serve_run(self) -> None:
         """Serve the requests that wait to be served together: none does here."""

@@ -59,6 +59,7 @@ class Caller:
         "__weakref__",
         "_accounts",
         "_held",
+        "_queued",
         "channel",
         "client_id",
         "closed",
@@ -67,7 +68,6 @@ class Caller:
         "language",
         "on_close",
         "postponed",
-        "queued",
         "signer",
         "working",
     )
@@ -79,12 +79,12 @@ class Caller:
         self.client_id = ""
         self.language = ""
         # What another client of the connection has shown is not this one's.
-        self._accounts: frozenset[str] = channel.accounts & {signer.access_key}
+        self._accounts = shown(channel, signer)
         self.closed = False
         self.postponed = False
         self.current: OpenRequest | None = None
         self.working = 0
-        self.queued: deque[tuple[Waiting, Pool]] = deque()
+        self._queued: deque[tuple[Waiting, Pool]] | None = None
         self.on_close: list[Callable[[Any, str], None]] = []
         self._held = 0
 
@@ -157,6 +157,13 @@ class Caller:
     def accounts(self, accounts: frozenset[str]) -> None:
         self._accounts = accounts
         self.channel.accounts |= accounts
+
+    @property
+    def queued(self) -> deque[tuple[Waiting, Pool]]:
+        """Requests that wait until it reads; few calls ever have any."""
+        if self._queued is None:
+            self._queued = deque()
+        return self._queued
 
     @property
     def held(self) -> int:
@@ -256,6 +263,11 @@ class Caller:
         """Go on with the steps of a request."""
         self.current = request
 
+    def goes_on(self) -> None:
+        """Have a request of a run, whose first step is done, go on in turns with others."""
+        if not self.postponed:
+            self.door.go_on(self)
+
     def end(self) -> None:
         """Release the request whose steps have ended."""
         self.current = None
@@ -283,12 +295,18 @@ class Caller:
         self.closed = True
         self.current = None
         self.context.shared.long_requests.leave(self)
-        while self.queued:
-            self.queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
+        while self._queued:
+            self._queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines
         self.door.drop_held(self)
         for callback in self.on_close:
             callback(self, reason)
         self.on_close.clear()
+
+
+def shown(channel: Any, signer: Signer) -> frozenset[str]:
+    """The account of a signer, if it has shown it on this channel before."""
+    accounts: frozenset[str] = channel.accounts
+    return accounts & {signer.access_key} if accounts else accounts
 
 
 def _told(

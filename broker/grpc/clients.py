@@ -42,7 +42,7 @@ log = structlog.stdlib.get_logger(__name__)
 class Client(Caller):
     """A client with settings. To the tables of clients it is a connection."""
 
-    __slots__ = ("data", "lost_at", "number", "questions", "settings", "stream", "table")
+    __slots__ = ("data", "lost_at", "number", "questions", "request_timeout_ms", "stream", "table")
 
     def __init__(self, table: Clients, caller: Caller, stream: Call) -> None:
         super().__init__(caller.door, caller.channel, signer=caller.signer)
@@ -51,8 +51,8 @@ class Client(Caller):
         self.table = table
         self.stream = stream
         self.number: int = caller.context.shared.next_number()
-        self.settings: Any = None
-        """As they were answered last; None: they have not come."""
+        self.request_timeout_ms = 0
+        """What its settings say of the time of a call; 0: nothing."""
         self.data: HeartbeatData | None = None
         """What it is a member of."""
         self.lost_at = 0.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aerobee.broker.grpc.rpc import common_status, status_of
+from aerobee.broker.grpc.rpc import OK, common_status, status_of
 from aerobee.broker.grpc.translation.message_types import types_of
 from aerobee.broker.grpc.translation.names import found, topic_of
-from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused, outcome
+from aerobee.broker.grpc.translation.refusal import RpcRefused, outcome
 from aerobee.broker.grpc.translation.sent import Sender, header_of
 from aerobee.broker.grpc.translation.transaction_ids import TransactionId, read_transaction_id
 from aerobee.remoting.grpc import messages
@@ -72,7 +72,7 @@ class Producing:
                 Code.BAD_REQUEST, f"{len(sent)} messages, at most {MESSAGES_MAX} are sent at once"
             )
         name = topic_of(sent[0].topic)
-        if any(message.topic.name != name for message in sent):
+        if len(sent) > 1 and any(message.topic.name != name for message in sent):
             raise RpcRefused(
                 Code.MESSAGE_CORRUPTED, "the messages of one request have several topics"
             )
@@ -172,7 +172,7 @@ def entry_of(answer: Answer, header: SendMessageV2, message_id: str) -> Any:
         _, physical_offset = read_offset_id(result.msg_id)
         transaction_id = TransactionId(physical_offset, result.queue_offset, message_id).text()
     return messages.SendResultEntry(
-        status=status_of(code, OK_TEXT if code is Code.OK else text),
+        status=OK if code is Code.OK else status_of(code, text),
         message_id=message_id,
         transaction_id=transaction_id,
         offset=result.queue_offset,

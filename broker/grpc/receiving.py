@@ -120,11 +120,9 @@ class Receiving:
         deadline_ms = rpc.call.deadline_ms
         left_ms = deadline_ms - monotonic() * 1000
         client = self._clients.get(rpc)
-        timeout_ms = REQUEST_TIMEOUT_MS
-        if client is not None and client.settings is not None:
-            timeout_ms = client.settings.request_timeout.ToMilliseconds() or timeout_ms
+        timeout_ms = REQUEST_TIMEOUT_MS if client is None else client.request_timeout_ms
         version = version_of(rpc.call.head.text(b"x-mq-client-version"))
-        return polling_ms(asked_ms, left_ms, timeout_ms, version)
+        return polling_ms(asked_ms, left_ms, timeout_ms or REQUEST_TIMEOUT_MS, version)
 
     # ── The answer ──
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.translation.refusal import OK_TEXT, RpcRefused
@@ -39,7 +39,7 @@ class Rpc(Caller):
 
     def done(self, **fields: Any) -> None:
         """Answer with success."""
-        self.say(self.answers(status=status_of(Code.OK), **fields))
+        self.say(self.answers(status=OK, **fields))
 
     def refused(self, error: RpcRefused) -> None:
         """Answer with what is wrong."""
@@ -63,8 +63,14 @@ def status_of(code: Code, text: str = OK_TEXT) -> Any:
     return messages.Status(code=code, message=text)
 
 
+OK: Final = status_of(Code.OK)
+"""That of what went well: a message that gets it as a field has a copy."""
+
+
 def common_status(statuses: list[Any]) -> Any:
     """The status of a request by those of its entries: the one that they share, if they do."""
+    if len(statuses) == 1:
+        return statuses[0]
     codes = {status.code for status in statuses}
     if len(codes) == 1:
         return statuses[0]

@@ -6,11 +6,12 @@ The order is that of the proxy: metadata, account, client id, then the request i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 from google.protobuf.message import DecodeError
 
+from aerobee.broker.grpc.caller import shown
 from aerobee.broker.grpc.clients import Client, status_command
 from aerobee.broker.grpc.rpc import Rpc, status_of
 from aerobee.broker.grpc.translation.names import found, group_of, topic_of
@@ -21,7 +22,12 @@ from aerobee.broker.grpc.translation.routes import (
     endpoints_of,
     queues_of,
 )
-from aerobee.broker.grpc.translation.settings import check_kind, heartbeat_of, merged
+from aerobee.broker.grpc.translation.settings import (
+    check_kind,
+    heartbeat_of,
+    merged,
+    timeout_of,
+)
 from aerobee.broker.grpc.translation.signature import NOBODY_SIGNS, signer_of
 from aerobee.remoting.grpc import messages
 from aerobee.remoting.grpc.calls import Shape
@@ -55,6 +61,14 @@ OTHER: Final = "OTHER"
 BAD_SETTINGS: Final = "process client telemetryCommand failed. "
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+class Served(NamedTuple):
+    """How a call is served: by what, and the classes of its request and its answer."""
+
+    serve: Callable[[Rpc, Any], None]
+    request: Any
+    answer: Any
 
 
 class Parts:
@@ -106,7 +120,7 @@ class MessagingService:
         self._address = address
         self.own: Caller | None = None
         producing, fates = parts.producing, parts.fates
-        self._served: Mapping[str, Callable[[Rpc, Any], None]] = {
+        served: Mapping[str, Callable[[Rpc, Any], None]] = {
             "QueryRoute": self._query_route,
             "QueryAssignment": self._query_assignment,
             "Heartbeat": self._heartbeat,
@@ -123,6 +137,12 @@ class MessagingService:
             "ChangeInvisibleDuration": fates.change,
             "ForwardMessageToDeadLetterQueue": fates.forward,
         }
+        self._served = {
+            name: Served(
+                serve, getattr(messages, RPCS[name].request), getattr(messages, RPCS[name].answer)
+            )
+            for name, serve in served.items()
+        }
 
     # ── Calls ──
 
@@ -136,6 +156,7 @@ class MessagingService:
             self._end_stream(caller, refused)
         else:
             call.owner = Client(self._clients, caller, call)
+            call.head.drop_fields()  # they are 2 KiB, and the stream may be open for days
 
     def received(self, channel: GrpcChannel, call: Call, message: bytes) -> None:
         """A request has come, or the next command of a client."""
@@ -150,15 +171,15 @@ class MessagingService:
             path = call.head.method
             call.finish(StatusCode.UNIMPLEMENTED, f"Method {path} is unimplemented")
             return
-        kinds = RPCS[call.method.name]
-        rpc = Rpc(self._door, channel, NOBODY_SIGNS, call, getattr(messages, kinds.answer))
+        rpc = Rpc(self._door, channel, NOBODY_SIGNS, call, served.answer)
         call.owner = rpc
         try:
-            request = getattr(messages, kinds.request).FromString(message)
+            request = served.request.FromString(message)
             self._introduce(rpc, call.head)
-            served(rpc, request)
+            served.serve(rpc, request)
         except (DecodeError, ValueError) as error:
-            text = f"the request is no {kinds.request}, or has a time out of range: {error}"
+            kind = RPCS[call.method.name].request
+            text = f"the request is no {kind}, or has a time out of range: {error}"
             call.finish(StatusCode.INVALID_ARGUMENT, text)
         except RpcRefused as refused:
             self._refuse(rpc, refused)
@@ -186,7 +207,8 @@ class MessagingService:
     def _introduce(self, caller: Caller, head: RequestHead) -> None:
         """Note who sends a call. Raises: RpcRefused."""
         caller.signer = signer_of(head)
-        caller.accounts = caller.channel.accounts & {caller.signer.access_key}
+        if caller.channel.accounts:
+            caller.accounts = shown(caller.channel, caller.signer)
         caller.client_id = head.text(b"x-mq-client-id").strip()
         language = head.text(b"x-mq-language")
         caller.language = language if language in LANGUAGE_CODES else OTHER
@@ -224,6 +246,7 @@ class MessagingService:
         before = client.data
         try:
             check_kind(settings)
+            timeout_ms = timeout_of(settings)
             client.data = heartbeat_of(settings, client.client_id, self._clock.now_ms())
         except RpcRefused as refused:
             client.data = before
@@ -236,7 +259,7 @@ class MessagingService:
         answer = merged(settings, group, body_bytes_max=body_bytes_max)
 
         def taken() -> None:
-            client.settings = answer
+            client.request_timeout_ms = timeout_ms
             self._clients.entered(client)
             command = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
             client.tell(command)
@@ -270,10 +293,8 @@ class MessagingService:
     def _heartbeat(self, rpc: Rpc, request: Any) -> None:
         client = self._known(rpc)
         assert client.data is not None
-        if client.data.consumer_data_set:
-            group_of(
-                request.group if request.HasField("group") else client.settings.subscription.group
-            )
+        if client.data.consumer_data_set and request.HasField("group"):
+            group_of(request.group)
         client.renew(rpc.done, rpc.refused)
 
     def _terminated(self, rpc: Rpc, request: Any) -> None:

@@ -1,13 +1,14 @@
 """The answers to sends: made now, or when their messages are on disk and on slaves.
 
 Those of a run are made from one template while the disk works, and go out together when all of it
-is there. Any other send gets an answer of its own, in the encoding of its request.
+is there; to calls of another protocol each is told by itself. Any other send gets an answer of its
+own, in the encoding of its request.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -23,6 +24,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import answer_around
 from aerobee.remoting.wire.frame import HEAD
 from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
+from aerobee.remoting.wire.typed_command import TypedCommand
 from aerobee.store.format.message_id import offset_id, offset_ids
 from aerobee.store.results import PutOutcome, PutStatus
 
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from aerobee.store.queues.dispatch_request import DispatchRequest
     from aerobee.store.results import PutResult
 
-    Sends: TypeAlias = list[tuple[Command, Connection, bytes]]
+    Sends: TypeAlias = list[tuple[Command, Any, bytes]]
     """Those of a run, each with its unique key."""
     Frames: TypeAlias = list[tuple[Connection, bytes, list[float]]]
     """The answers to consecutive sends of a connection, and when these arrived."""
@@ -120,14 +122,35 @@ class SendAnswers:
     def of_run(self, stored: list[DispatchRequest], sends: Sends) -> None:
         """Count and answer sends whose answers are alike but for the numbers and keys in them."""
         self._count(stored)
-        frames = _frames(self._durable, stored, sends)
+        first, peer, _ = sends[0]
+        # All of a run have one form: their route is that of one listener.
+        frames: Frames = []
+        if not isinstance(first, TypedCommand):
+            frames = _frames(self._durable, stored, sends)
         if self._waits:
             self._run_when_durable(frames, stored, sends)
             return
-        first, peer, _ = sends[0]
         if self._stages.idle:
             self._stages.appended(first.arrived, peer.context.now)
-        _send(frames, first.code, SUCCESS)
+        self._tell(PutOutcome.DURABLE, frames, stored, sends)
+
+    def _tell(
+        self, kept: PutOutcome, frames: Frames, stored: list[DispatchRequest], sends: Sends
+    ) -> None:
+        """Give the answers: `frames`, or to requests in another form than a frame each its own."""
+        if frames:
+            _send(frames, sends[0][0].code, KEPT_CODES[kept])
+            return
+        for request, (command, caller, unique) in zip(stored, sends, strict=True):
+            response = SendMessageResponse(
+                msg_id=offset_id(self._store_host, request.physical_offset),
+                queue_id=request.queue.queue_id,
+                queue_offset=request.queue_offset,
+                transaction_id=unique.decode(),
+                region=self.region,
+                trace_on=self.trace_on,
+            )
+            caller.answer(command, kept_answer(kept, response))
 
     def _run_when_durable(
         self, frames: Frames, stored: list[DispatchRequest], sends: Sends
@@ -139,8 +162,10 @@ class SendAnswers:
 
         def durable(kept: PutOutcome) -> None:
             pool.depth -= count
-            late = frames if kept else _frames(self._templates[kept], stored, sends)
-            _send(late, first.code, KEPT_CODES[kept])
+            late = frames
+            if frames and not kept:
+                late = _frames(self._templates[kept], stored, sends)
+            self._tell(kept, late, stored, sends)
 
         pool.depth += count
         self._when_durable(last.physical_offset + last.size, first, peer, durable)

@@ -12,7 +12,8 @@ KNOWN_MAX: Final = 1_024
 KNOWN_CHARS: Final = 256
 """Of longer ones nothing is remembered."""
 UNIQUE: Final = "UNIQ_KEY\x01"
-KEYS: Final = "KEYS\x01"
+OWN: Final = ("KEYS\x01", "BORN_TIMESTAMP\x01")
+"""Beside the unique key, what each message has of its own: the 5.x clients send both."""
 
 
 class Template(NamedTuple):
@@ -51,8 +52,8 @@ class KnownProperties:
         """Remember properties of a plain message, if its unique key stands where `find` looks."""
         before, name, rest = text.rpartition(UNIQUE)
         key, _, after = rest.partition("\x02")
-        # Keys are each message's own, so that what is around would never come again.
-        if not name or KEYS in text or len(before) + len(after) > KNOWN_CHARS:
+        # What is around a text of each message's own would never come again.
+        if not name or len(before) + len(after) > KNOWN_CHARS or any(own in text for own in OWN):
             return
         if key.encode() != unique or before[-1:] not in ("", "\x02"):
             return

@@ -24,7 +24,6 @@ the beginning of a message that is not whole does not, for the rest of it has to
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 HEADERS: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ACCEPTED: Final = (b"grpc-accept-encoding", b"identity")
 PLAIN_TEXT: Final = (b"content-type", b"text/plain")
+OK: Final = trailers(StatusCode.OK)
 
 
 class Shape(Enum):
@@ -79,27 +79,48 @@ class Over(Enum):
 class Call:
     """One call. Once it is `over`, whatever is done with it has no effect."""
 
-    __slots__ = ("_begun", "_calls", "deadline_ms", "head", "input", "method", "over", "owner")
+    __slots__ = (
+        *("_begun", "_calls", "deadline_ms", "head", "method", "over", "owner", "stream"),
+        # What has come of it: its account with the windows and the budget, for `Calls` alone.
+        *("decoder", "held", "request", "told", "uncredited"),
+    )
 
     def __init__(
         self, calls: Calls, stream: int, method: Method, head: RequestHead, now_ms: float
     ) -> None:
         self._calls = calls
         self._begun = False
+        self.stream = stream
         self.method = method
         self.head = head
         self.deadline_ms = inf if head.timeout_ms is None else now_ms + head.timeout_ms
         """When the client gives up, on the clock of the connection; inf: never."""
         self.over = False
         """Whether it has ended, by us or not."""
-        self.input = _Input(stream, calls.message_bytes_max)
         self.owner: object = None
-        """Whatever the owner of the connection keeps for it."""
+        """Whatever the owner of the connection keeps for it, until all of its answer is given."""
+        self.decoder = MessageDecoder(calls.message_bytes_max)
+        self.request: bytes | None = None
+        """The one of a call that has only one, until the client has ended its side."""
+        self.told = False
+        """Whether `next` has given an event of the call."""
+        self.held = 0
+        """Bytes that have come and that `next` has not given."""
+        self.uncredited = 0
+        """Bytes that have come and that the peer may not send again yet."""
 
     def answer(self, message: bytes) -> None:
-        """Answer with one message and OK."""
-        self.send(message)
-        self.finish()
+        """Answer with the only message and OK. Hot."""
+        if self.over:
+            return
+        if self.method.shape is not Shape.UNARY:
+            self.send(message)
+            self.finish()
+            return
+        self._calls.end(self)
+        self._calls.engine.answer(self.stream, HEADERS, framed(message), OK)
+        # It has the call in turn, and nothing more happens to either.
+        self.owner = None
 
     def send(self, message: bytes) -> bool:
         """Answer with one message of several. Whether there is room for another one now; if not,
@@ -107,7 +128,7 @@ class Call:
         """
         if self.over:
             return True
-        engine, stream = self._calls.engine, self.input.stream
+        engine, stream = self._calls.engine, self.stream
         if not self._begun:
             self._begun = True
             engine.respond(stream, HEADERS, end=False)
@@ -118,31 +139,13 @@ class Call:
         if self.over:
             return
         self._calls.end(self)
-        engine, stream = self._calls.engine, self.input.stream
+        engine, stream = self._calls.engine, self.stream
         if self._begun:
             engine.finish(stream, trailers(code, text))
             if self.method.shape is Shape.ANSWER_STREAM:
                 self._calls.unwritten[stream] = self
         else:
             engine.respond(stream, (*HEADERS, *trailers(code, text)), end=True)
-
-
-class _Input:
-    """What has come of a call: its account with the windows and the budget."""
-
-    __slots__ = ("decoder", "held", "request", "stream", "told", "uncredited")
-
-    def __init__(self, stream: int, message_bytes_max: int) -> None:
-        self.stream = stream
-        self.decoder = MessageDecoder(message_bytes_max)
-        self.request: bytes | None = None
-        """The one of a call that has only one, until the client has ended its side."""
-        self.told = False
-        """Whether `next` has given an event of the call."""
-        self.held = 0
-        """Bytes that have come and that `next` has not given."""
-        self.uncredited = 0
-        """Bytes that have come and that the peer may not send again yet."""
 
 
 class Opened(NamedTuple):
@@ -202,7 +205,7 @@ class Calls:
         self.engine = engine
         self._methods = methods
         self.message_bytes_max = message_bytes_max
-        self._events: deque[CallEvent] = deque()
+        self._events: list[CallEvent] = []
         self.open: dict[int, Call] = {}
         """The calls that are not over, by stream."""
         self.unwritten: dict[int, Call] = {}
@@ -231,15 +234,15 @@ class Calls:
         """The next event, which counts as taken; None: nothing more has happened."""
         events = self._events
         while events:
-            event = events.popleft()
+            event = events.pop(0)
             if isinstance(event, ConnectionOver):
                 return event
             call = event.call
             if isinstance(event, CallOver):
-                if call.input.told:
+                if call.told:
                     return event
             elif not call.over:
-                call.input.told = True
+                call.told = True
                 if isinstance(event, MessageReceived):
                     self._given(call, len(event.message) + PREFIX_BYTES)
                 return event
@@ -254,7 +257,7 @@ class Calls:
         """End the calls whose time is over."""
         for call in [call for call in self.open.values() if call.deadline_ms <= now_ms]:
             call.finish(StatusCode.DEADLINE_EXCEEDED, "the time of the call is over")
-            self.unwritten.pop(call.input.stream, None)
+            self.unwritten.pop(call.stream, None)
             self._events.append(CallOver(call, Over.DEADLINE))
         self.next_deadline_ms = min((call.deadline_ms for call in self.open.values()), default=inf)
 
@@ -271,10 +274,9 @@ class Calls:
     def end(self, call: Call) -> None:
         """Forget a call: it is over. For `Call`; others call `finish`."""
         call.over = True
-        data = call.input
-        del self.open[data.stream]
-        self.held_bytes -= data.held
-        self._credit(data, data.uncredited)
+        del self.open[call.stream]
+        self.held_bytes -= call.held
+        self._credit(call, call.uncredited)
 
     # ── What happens to streams ──
 
@@ -306,7 +308,11 @@ class Calls:
     def _closed(self, event: StreamClosed) -> None:
         """A stream is gone whose call has ended: all of it was written, or it was cancelled."""
         call = self.unwritten.pop(event.stream, None)
-        if call is not None and event.code != ErrorCode.NO_ERROR:
+        if call is None:
+            return
+        if event.code == ErrorCode.NO_ERROR:
+            call.owner = None
+        else:
             self._events.append(CallOver(call, Over.CANCELLED))
 
     def _request(self, event: RequestReceived, now_ms: float) -> None:
@@ -345,55 +351,52 @@ class Calls:
         if call is None:
             self.engine.taken(event.stream, size)
             return
-        data = call.input
-        data.held += size
-        data.uncredited += size
+        call.held += size
+        call.uncredited += size
         self.held_bytes += size
         try:
-            for message in data.decoder.feed(event.data):
+            for message in call.decoder.feed(event.data):
                 self._message(call, message)
         except CallRefused as error:
             self._refuse(call, error)
             return
         # The rest of a message that is not whole has to come: its beginning counts no more.
-        self._credit(data, data.uncredited - (data.held - data.decoder.pending_bytes))
+        self._credit(call, call.uncredited - (call.held - call.decoder.pending_bytes))
         if event.end:
             self._half_closed(call)
 
     def _message(self, call: Call, message: bytes) -> None:
         if call.method.shape is Shape.BOTH_STREAM:
             self._events.append(MessageReceived(call, message))
-        elif call.input.request is None:
-            call.input.request = message
+        elif call.request is None:
+            call.request = message
         else:
             raise CallRefused(StatusCode.UNIMPLEMENTED, "more than one request came")
 
     def _half_closed(self, call: Call) -> None:
-        data = call.input
-        if data.decoder.pending_bytes:
+        if call.decoder.pending_bytes:
             self._refuse(call, CallRefused(StatusCode.INTERNAL, "the last message is not whole"))
         elif call.method.shape is Shape.BOTH_STREAM:
             self._events.append(HalfClosed(call))
-        elif data.request is None:
+        elif call.request is None:
             self._refuse(call, CallRefused(StatusCode.UNIMPLEMENTED, "no request came"))
         else:
-            self._events.append(MessageReceived(call, data.request))
-            data.request = None
+            self._events.append(MessageReceived(call, call.request))
+            call.request = None
 
     def _refuse(self, call: Call, error: CallRefused) -> None:
         call.finish(error.code, str(error))
         self._events.append(CallOver(call, Over.BROKEN))
 
     def _given(self, call: Call, size: int) -> None:
-        data = call.input
-        data.held -= size
+        call.held -= size
         self.held_bytes -= size
-        self._credit(data, min(size, data.uncredited))
+        self._credit(call, min(size, call.uncredited))
 
-    def _credit(self, data: _Input, size: int) -> None:
+    def _credit(self, call: Call, size: int) -> None:
         if size > 0:
-            data.uncredited -= size
-            self.engine.taken(data.stream, size)
+            call.uncredited -= size
+            self.engine.taken(call.stream, size)
 
 
 def _refusal(error: CallRefused) -> Sequence[Header]:

@@ -25,7 +25,7 @@ class MessageDecoder:
     __slots__ = ("_buffer", "_limit")
 
     def __init__(self, message_bytes_max: int) -> None:
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._limit = message_bytes_max
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -37,8 +37,11 @@ class MessageDecoder:
         size = len(data)
         if not self._buffer and size >= PREFIX_BYTES and self._size(data, 0) == size:
             return [data[PREFIX_BYTES:]]  # nearly always: one frame with one whole message
-        self._buffer += data
-        buffer, start = self._buffer, 0
+        buffer = self._buffer
+        if isinstance(buffer, bytes):
+            buffer = self._buffer = bytearray()
+        buffer += data
+        start = 0
         messages = []
         while len(buffer) - start >= PREFIX_BYTES:
             end = start + self._size(buffer, start)
@@ -47,7 +50,7 @@ class MessageDecoder:
             messages.append(bytes(memoryview(buffer)[start + PREFIX_BYTES : end]))
             start = end
         if start:
-            self._buffer = buffer[start:]
+            self._buffer = buffer[start:] or b""
         return messages
 
     @property

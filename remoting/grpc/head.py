@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from aerobee.remoting.grpc.status import CallRefused, StatusCode
@@ -26,6 +27,10 @@ MS_OF_UNIT: Final = {
     b"u": 1e-3,
     b"n": 1e-6,
 }
+
+
+TIMEOUTS_KEPT: Final = 1_024
+"""Texts of timeouts that are read once: a client sends few different ones."""
 
 
 class NotGrpc(CallRefused):
@@ -88,12 +93,17 @@ class RequestHead:
         except Base64Error:
             return None
 
+    def drop_fields(self) -> None:
+        """Forget the metadata: all that is needed of it was noted."""
+        self._fields = {}
+
     @property
     def method(self) -> str:
         """The path without its first slash, as status texts name it."""
         return self.path.removeprefix(b"/").decode("ascii", "replace")
 
 
+@lru_cache(maxsize=TIMEOUTS_KEPT)
 def timeout_ms(value: bytes) -> float:
     """The value of grpc-timeout in milliseconds. Raises: CallRefused."""
     parts = TIMEOUT.fullmatch(value)

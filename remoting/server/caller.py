@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.remoting.server.route_table import OpenRequest
+    from aerobee.remoting.server.run import Run
     from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.stats import RemotingStats
     from aerobee.remoting.wire.command import Command
@@ -22,6 +23,8 @@ class CallerContext(Protocol):
     now: float
     """When the current turn began; seconds of `monotonic`."""
     turn_ends: float
+    run: Run | None
+    """Requests that wait to be served together."""
 
     @property
     def shared(self) -> Shared:

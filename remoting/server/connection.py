@@ -114,6 +114,11 @@ class Connection(Channel):
         if pending != self.inbound or (pending and renewed):
             self.budget.note(self, pending, self.context.now, renewed=renewed)
 
+    def goes_on(self) -> None:
+        """Have a request of a run, whose first step is done, go on in its next turns."""
+        self.settle()
+        self.note_left(renewed=True)
+
     def begin(self, request: OpenRequest) -> None:
         """Go on with the steps of a request, of which more than one is needed."""
         self.current = request

@@ -87,8 +87,10 @@ class Asker(Protocol):
 
     working: int
     """Requests of it that a pool works on; the handlers maintain this and `queued`."""
-    queued: deque[Any]
-    """Requests queued until the peer reads, each with its pool."""
+
+    @property
+    def queued(self) -> deque[Any]:
+        """Requests queued until the peer reads, each with its pool."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Requests of several connections that are served together: each came alone in its read.
+"""Requests that are served together: each came alone in its read, or is a call by itself.
 
 Those of one route join a run, and are served in the order in which they were read: when there are
 enough of them, before any other request, and at the end of the round at the latest. So
@@ -26,10 +26,10 @@ RUN_BYTES: Final = 64 << 10
 
 
 class Run:
-    """Requests of one route, of several connections, that were read and not served.
+    """Requests of one route, of several connections or calls, that were read and not served.
 
-    Invariant: at most one of each connection, which has nothing else to be served. They may be
-    views of the receive buffer.
+    Invariant: at most one of each connection or call, which has nothing else to be served. They may
+    be views of the receive buffer.
     """
 
     __slots__ = ("_call", "_most", "_size", "requests", "route")
@@ -58,17 +58,14 @@ class Run:
         """Serve them in order, but those whose connections have closed since; nothing may be added
         any more.
         """
-        self.requests = requests = [
-            request for request in self.requests if not request[1].state.closed
-        ]
+        self.requests = requests = [request for request in self.requests if not request[1].closed]
         at = 0
         while at < len(requests):
             command, connection = requests[at]
             rest = self._from(at + 1)
             at += self._call(connection, command, command.arrived, self.route, rest=rest)
             if connection.current is not None:
-                connection.settle()
-                connection.note_left(renewed=True)
+                connection.goes_on()
 
     def _from(self, at: int) -> Requests:
         """Those from there on, each decoded when it is asked for; ends before one whose fields do

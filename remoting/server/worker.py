@@ -339,7 +339,12 @@ class Worker:
         if route is None:
             return
         route.pool.served += 1
-        caller.context.serve_run()
+        context = caller.context
+        if route.run is not None and not own and self._join_run(command, caller, route, 0):
+            if context.run is not None and context.run.full:
+                context.serve_run()
+            return
+        context.serve_run()
         self._call(caller, command, command.arrived, route)
 
     def continued(self, caller: Caller) -> None:
@@ -347,7 +352,7 @@ class Worker:
         self._handlers.go_on(caller)
 
     def _join_run(
-        self, command: Command, connection: Connection, route: PooledRoute, header_bytes: int
+        self, command: Command, connection: Caller, route: PooledRoute, header_bytes: int
     ) -> bool:
         """Have a request served together with those before it, if it is like them. Hot."""
         context, size = connection.context, header_bytes + len(command.body)

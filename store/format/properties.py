@@ -35,7 +35,9 @@ def decode(properties: str | bytes) -> dict[str, str]:
 
 def encode(properties: Mapping[str, str]) -> str:
     """The string, each pair closed by 0x02; empty values are left out, as readers drop them."""
-    return "".join(f"{name}{_IS}{value}{_END}" for name, value in properties.items() if value)
+    if "" in properties.values():
+        properties = {name: value for name, value in properties.items() if value}
+    return _END.join([*map(_IS.join, properties.items()), ""])
 
 
 def closed(properties: bytes) -> bytes:

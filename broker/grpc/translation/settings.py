@@ -81,6 +81,17 @@ def merged(settings: Any, group: SubscriptionGroupConfig | None, *, body_bytes_m
     return answer
 
 
+def timeout_of(settings: Any) -> int:
+    """How long a call may take, in milliseconds; 0: they say nothing. Raises: RpcRefused."""
+    try:
+        timeout_ms: int = settings.request_timeout.ToMilliseconds()
+    except ValueError as error:
+        raise RpcRefused(
+            Code.BAD_REQUEST, f"the request timeout is out of range: {error}"
+        ) from None
+    return timeout_ms
+
+
 def consumes_with_metrics(settings: Any) -> bool:
     """Whether a client has to send its metrics, to us, so that it consumes."""
     agent = settings.user_agent

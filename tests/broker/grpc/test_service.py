@@ -27,6 +27,7 @@ from aerobee.remoting.grpc.messages import (
     Publishing,
     ReceiveMessageRequest,
     Resource,
+    SendMessageRequest,
     Settings,
     Subscription,
     SubscriptionEntry,
@@ -511,6 +512,43 @@ def test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off(
     refused = send(client, message(topic)).status
     assert refused.code == Code.TOO_MANY_REQUESTS
     assert "takes 1 bytes per second" in refused.message
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_sends_of_one_moment_are_each_stored_and_answered(tmp_path: Path, flush: str) -> None:
+    """They are appended together; what is not plain among them is what it is."""
+    port = free_port()
+    settings = {"grpcPort": port, "flushDiskType": flush}
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        GrpcClient(f"{HOST}:{port}") as client,
+    ):
+        with AdminClient(broker.namesrv_address) as admin:
+            admin.create_topic("orders", queues=1)
+            admin.create_topic("halves", queues=1, message_type=TopicType.TRANSACTION)
+        call = client.method("SendMessage")
+        sent = [message("orders", b"%d" % number) for number in range(80)]
+        sent[40] = message("orders", b"fifo", message_group="g")
+        sent[50] = message("orders", b"")
+        sent[60] = message("halves", b"half", message_type=MessageType.TRANSACTION)
+        waiting = [
+            call.future(SendMessageRequest(messages=[one]), timeout=30, metadata=client.metadata)
+            for one in sent
+        ]
+        answers = [each.result() for each in waiting]
+        codes = {number: answer.status.code for number, answer in enumerate(answers)}
+        assert {number: code for number, code in codes.items() if code != Code.OK} == {
+            40: Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            50: Code.MESSAGE_BODY_EMPTY,
+        }
+        ids = {answer.entries[0].message_id for answer in answers if answer.entries}
+        stored = [one for number, one in enumerate(sent) if number not in (40, 50)]
+        assert ids == {one.system_properties.message_id for one in stored}
+        bodies = {one.body for one in stored} - {b"half"}
+        got: list[bytes] = []
+        while len(got) < len(bodies):
+            got += [one.body for one in received(client, "orders")]
+        assert sorted(got) == sorted(bodies)
 
 
 ACL = """\

@@ -466,7 +466,7 @@ def told(event: CallEvent) -> tuple[Any, ...]:
     call: Call = event.call
     return (
         type(event).__name__,
-        call.input.stream,
+        call.stream,
         *(part for part in event if not isinstance(part, Call)),
     )
 

@@ -17,6 +17,7 @@ from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.command import ONEWAY
 from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset
+from aerobee.remoting.wire.typed_command import TypedCommand
 from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import HandTime, Stage, TrickleSocket, echo
 
@@ -185,3 +186,53 @@ def test_groups_whose_answers_wait_for_the_disk_share_the_end_of_a_round(
     peers.round(*said)
     assert ends == [len(said)], "one sync for all of them"
     assert [len(run) for run in peers.service.served] == [RUN_MAX, RUN_MAX, 2]
+
+
+# ── Calls of another protocol ──
+
+
+class CallOf:
+    """A call as the origin of a request; its answers' bodies are kept in order of all calls."""
+
+    def __init__(self, peers: Peers, told: list[bytes]) -> None:
+        sock = peers.connect()
+        self.context = peers.stage.selector.connections[sock.fileno()].context
+        self.host = bytes(8)
+        self.closed = False
+        self.current = None
+        self.told = told
+
+    def answer(self, command: Any, answer: Any) -> None:
+        self.told.append(bytes(answer.body))
+
+
+def asked(call: CallOf, peers: Peers, body: bytes, cls: Any = GetMaxOffset) -> None:
+    command = TypedCommand(
+        code=int(cls.code), body=body, typed=cls(topic="t", queue_id=0), reply=None
+    )
+    command.arrived = call.context.now
+    caller: Any = call
+    peers.service.worker.request(caller, command)
+
+
+def test_calls_are_served_together_until_another_request_comes(peers: Peers) -> None:
+    told: list[bytes] = []
+    a, b, c, d, gone = (CallOf(peers, told) for _ in range(5))
+    asked(a, peers, b"a")
+    asked(gone, peers, b"gone")
+    asked(b, peers, b"b")
+    assert (told, peers.service.served) == ([], [])
+    gone.closed = True
+    asked(c, peers, b"c", GetMinOffset)
+    asked(d, peers, b"d")
+    a.context.serve_run()
+    assert peers.service.served == [[b"a", b"b"], [b"c"], [b"d"]]
+    assert told == [b"a", b"b", b"c", b"d"]
+
+
+def test_many_calls_of_one_connection_are_served_as_soon_as_there_are_enough(peers: Peers) -> None:
+    told: list[bytes] = []
+    for number in range(RUN_MAX):
+        assert not told
+        asked(CallOf(peers, told), peers, b"%d" % number)
+    assert told == [b"%d" % number for number in range(RUN_MAX)]
