@@ -361,6 +361,10 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         if queue is None or not queue.next_offset:
             return
+        if (group := self._confirming) is not None:
+            # Its last messages have to leave dispatch, confirmed or not: no heartbeat of the master
+            # is read while this waits. Nobody reads here before they are, see `shows_confirmed`.
+            group.begin = max(group.begin, self.commit_log.max_offset)
         while True:
             await self._log_flush.reach(self.commit_log.max_offset)
             await self._dispatch_service.catch_up(self.clock)
@@ -442,6 +446,7 @@ class MessageStore:
             self.commit_log,
             partial(Group, member, members),
             self._begin_cut,
+            partial(cut.forget, self._disk, self.root),
         )
         self.log_in.membership = membership
         self.log_in.wire = self.log_out.wire = membership.wire

@@ -3,7 +3,9 @@
 They are copied as soon as the master answers, then periodically, and at once when a message of an
 unknown topic has come: the log is copied within milliseconds, and its topic must not be a minute
 behind. What the master has dropped is dropped. Offsets are merged, since consumers commit here as
-well. Source: semantics §0, §17.4 (SlaveSynchronize).
+well. In a group they do not: there the first copy counts as it is, for what this broker noted as a
+master may be the progress of messages that were cut.
+Source: semantics §0, §17.4 (SlaveSynchronize).
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from aerobee.store.format.timer import TIMER_CHECK
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from aerobee.broker.consumers.consumer_offsets import Offsets
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
@@ -94,8 +95,10 @@ class MasterTables:
         self._master = master
         self._connect = connect
         self._period_s = core.config.replication.slave_tables_period_ms / 1000
-        self._offsets: Offsets = {}
-        """The master's, as they were last copied."""
+        self._offsets: Mapping[str, Mapping[int, int]] = {}
+        """The master's, as they were last copied; one that is lower since is taken as well."""
+        self._delays_back = False
+        """Whether the next copy of the delay levels counts as it is."""
         self._unknown = trio.Event()
         self._one = trio.Lock()
         self._copied: bool | None = None
@@ -112,6 +115,8 @@ class MasterTables:
         """Copy until cancelled."""
         queue_begins = self._core.store.log_in.after_begin
         queue_begins.add(self._queue_begins)
+        if self._core.store.waits_for_group:
+            self._offsets, self._delays_back = self._tables.consumers.offsets.entries, True
         task_status.started()
         try:
             while True:
@@ -224,11 +229,12 @@ class MasterTables:
         reached = await self._reach((await log_of(link, Tail(0))).end)
         if not reached:
             for key in [key for key in theirs if key.endswith(OF_OWN_GROUPS)]:
-                del theirs[key]
+                theirs[key] = dict(self._offsets.get(key, {}))
         await in_slices(self._tables.consumers.offsets.merge(theirs, self._offsets))
         self._offsets = theirs
         if reached:
-            self._tables.delays.merge(delays)
+            self._tables.delays.merge(delays, back=self._delays_back)
+            self._delays_back = False
             if self._tables.timers is not None and check is not None:
                 self._tables.timers.take(check)
 

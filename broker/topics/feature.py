@@ -72,11 +72,18 @@ class TopicsFeature(Feature):
         log_now = self._store.commit_log
         if self.table.deleted.fit(range(log_now.min_offset, log_now.max_offset)):
             self.file.request()
-        if recovery.clean:
-            return
+        if not recovery.clean:
+            self.copy_ended()
+
+    def copy_ended(self) -> None:
+        """Add topics whose messages are in the queues and whose config has never come here, as that
+        of a topic that the old master made in its last second.
+        """
         queues: dict[str, int] = {}
-        for topic, queue_id in self._store.queues.table:
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for (topic, queue_id), queue in self._store.queues.table.items():
+            last = max(queue.max_physical_offset - 1, 0)
+            if not self.table.deleted.covers(topic, last):
+                queues[topic] = max(queues.get(topic, 0), queue_id + 1)
         now_ms = self._clock.now_ms()
         for topic, count in queues.items():
             if self.table.adopt(topic, count, now_ms):

@@ -22,6 +22,7 @@ from aerobee.store.errors import StoreDamaged, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.flush.checkpoint_file import CheckpointFile
+from aerobee.store.format.faults import BLANK, NoRecord
 from aerobee.store.format.names import (
     ABORT,
     CHECKPOINT,
@@ -121,8 +122,19 @@ def begin(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: 
     finally:
         log.close()
     made = msgspec.structs.replace(taken, kept_in=str(kept.relative_to(root)))
-    disk.write_atomically(root / CUT_MARK, msgspec.json.encode(made), backup=False)
+    try:
+        disk.write_atomically(root / CUT_MARK, msgspec.json.encode(made), backup=False)
+    except OSError:
+        # The mark can be there all the same: the log grows again, and no start may end it here.
+        forget(disk, root)
+        raise
     return made
+
+
+def forget(disk: Disk, root: Path) -> None:
+    """Give up a cut that has begun, durably; without one nothing is done. Raises: OSError."""
+    disk.remove(root / CUT_MARK, missing_ok=True)
+    disk.sync_directory(root)
 
 
 def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:
@@ -238,9 +250,15 @@ def _behind(log: CommitLog, offset: int) -> Cut:
     for _, header in log.walk(offset):
         messages += 1
         size_bytes += header.size
-    if not messages:
+    if not messages and not _is_blank(log, offset):
         raise StoreUnusable(f"the log in {log.queue.directory} has no message behind {offset}")
     return Cut(offset, "", messages, size_bytes, stored)
+
+
+def _is_blank(log: CommitLog, offset: int) -> bool:
+    """Whether a segment ends there: its log has gone on to the next, if only with no message."""
+    file = log.queue.find(offset)
+    return file is not None and log.parse_at(file, offset) == NoRecord(BLANK)
 
 
 def _end_in_front(log: CommitLog, start: int, offset: int) -> tuple[int, int]:

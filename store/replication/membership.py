@@ -38,17 +38,21 @@ class Membership:
         commit_log: CommitLog,
         group: Callable[[tuple[Epoch, ...]], Group],
         begin_cut: Callable[[int, str], str],
+        forget_cut: Callable[[], None],
     ) -> None:
         """For a log that is loaded; `group` makes its state of the epochs that are saved.
 
         `begin_cut` keeps what is behind an offset, in a directory with that name, and has the next
-        start end the log there. It returns where that is, and is called in a thread. Raises:
-        StoreDamaged, OSError.
+        start end the log there. It returns where that is. `forget_cut` gives up what has begun so.
+        Both are called in a thread. Raises: StoreDamaged, OSError.
         """
         self._disk = disk
         self._root = root
         self._log = commit_log
         self._begin_cut = begin_cut
+        self._forget_cut = forget_cut
+        self._cut_failed = False
+        """A cut could not begin, and its mark may be there all the same."""
         try:
             saved = read_epochs(disk, root)
         except EpochFileIllegal as error:
@@ -72,6 +76,7 @@ class Membership:
         assert self.cut_at is None, self.cut_at
         assert epoch > group.last_epoch, (epoch, group.epochs)
         assert epoch >= group.least, (epoch, group.least)
+        await self._without_mark()
         # The log of a group's first master is its own from the first byte on.
         start = self._log.max_offset if group.epochs else 0
         begin = self._log.min_offset
@@ -101,6 +106,7 @@ class Membership:
         if verdict is Verdict.CUT:
             await self._cut(end)
             return str(verdict)
+        await self._without_mark()
         if epochs != group.epochs:
             await self._save(epochs)
         group.know(greeting.last_epoch)
@@ -115,8 +121,17 @@ class Membership:
             raise LogsUnrelated(
                 f"this log is the master's up to {offset}, and cannot end there: {error}"
             ) from error
+        except OSError:
+            self._cut_failed = True
+            raise
         self.cut_at = offset
         log.warning("replication.cut_begun", offset=offset, kept_in=kept_in)
+
+    async def _without_mark(self) -> None:
+        """No start may end a log that grows from now on. Raises: OSError."""
+        if self._cut_failed:
+            await self._disk.in_thread(self._forget_cut)
+            self._cut_failed = False
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)

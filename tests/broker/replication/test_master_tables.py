@@ -17,6 +17,7 @@ from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.store.format.system_names import REVIVE_GROUP
 from aerobee.store.format.timer import TimerCheck
+from aerobee.store.replication.group import Group
 from tests.broker.desk import open_desk
 from tests.broker.replication.pairs import SLAVE, Link, open_pair, until_true
 
@@ -127,6 +128,43 @@ async def test_offsets_are_merged_by_the_greater_and_moved_back_with_the_master(
         assert [slave.offsets.query("g", "t", n) for n in range(3)] == [15, 20, 3]
         assert slave.offsets.count == 3
         assert slave.offsets.by_group == {"g": 3}
+
+
+async def test_in_a_group_the_first_copy_of_a_master_counts_as_it_is(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    """A master that was cut may have noted the progress of messages that are gone."""
+    async with open_pair(tmp_path) as pair:
+        both = Two(pair.master, pair.slave)
+        master, slave, store = both.master, both.slave, pair.slave.store
+        group = Group(2, (1, 2), ())
+        store.wait_for_group(group, lambda: store.commit_log.max_offset, 1.0)
+        for desk in (master, slave):
+            desk.topic()
+        await master.send()
+        for desk, at in ((master, 1), (slave, 7)):
+            desk.offsets.commit("g", "t", 0, at, 1)
+            desk.offsets.commit_own(REVIVE_GROUP, "revive", 0, at, 1)
+            desk.delays.move(3, at)
+
+        def here() -> tuple[int, int, int]:
+            offsets = slave.offsets
+            of_revive = offsets.query(REVIVE_GROUP, "revive", 0)
+            return offsets.query("g", "t", 0), of_revive, slave.delays.offset(3)
+
+        await nursery.start(both.tables.run)
+        await until_true(lambda: both.tables.copied_at > 0)
+        assert here() == (1, 7, 7), "those of services wait for the log"
+        await nursery.start(pair.following.run)
+        await until_true(lambda: store.commit_log.max_offset > 0)
+        group.confirmed = store.commit_log.max_offset
+        store.dispatch()
+        await both.copy()
+        assert here() == (1, 1, 1)
+        slave.offsets.commit("g", "t", 0, 5, 1)
+        await both.copy()
+        assert here() == (5, 1, 1), "from then on they are merged"
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_message_of_an_unknown_topic_has_the_topics_asked_for_at_once(

@@ -117,6 +117,20 @@ async def test_the_new_master_goes_on_where_the_log_ends(tmp_path: Path) -> None
             await orders.promote("master-alive")
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_topic_whose_table_never_came_is_made_of_its_queues(
+    tmp_path: Path, *, deleted: bool
+) -> None:
+    async with copied(tmp_path) as orders:
+        slave = orders.pair.slave
+        [(name, _)] = slave.store.queues.table
+        assert not slave.topics.is_known(name)
+        if deleted:
+            slave.topics.deleted.add(name, slave.store.commit_log.max_offset)
+        await orders.promote("master-alive")
+        assert slave.topics.is_known(name) is not deleted
+
+
 async def test_what_the_master_had_announced_and_is_not_here_is_a_reason(tmp_path: Path) -> None:
     async with copied(tmp_path) as orders:
         orders.pair.link.down = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -33,7 +34,8 @@ from aerobee.store.format.ha_epochs import (
     encode_hello,
     encode_report,
 )
-from aerobee.store.format.record import encode
+from aerobee.store.format.names import CUT_MARK
+from aerobee.store.format.record import BLANK_BYTES, encode
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.tools.dump import DumpFilter, dump
 from aerobee.store.tools.findings import Findings
@@ -207,6 +209,83 @@ async def test_who_returns_with_a_longer_tail_is_cut_and_keeps_the_tail(tmp_path
             b.put(10, "later")
             await caught_up(returned, b)
     assert same(two, killed)
+
+
+@pytest.mark.trio
+async def test_a_log_that_is_ahead_by_the_end_of_a_segment_only_is_cut(tmp_path: Path) -> None:
+    """The master was lost between the end of a segment and the first message behind it."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with node(one, 1) as a, node(two, 2) as b:
+        await a.lead(1)
+        common = a.put(20)
+        await caught_up(b, a)
+        a.store.commit_log.roll(LOG_BYTES - BLANK_BYTES)
+        assert a.end == LOG_BYTES > common
+        a.store.leave_lead()
+        await b.lead(2)
+        assert await followed(a, b) == "cut"
+    async with node(one, 1) as a, node(two, 2) as b:
+        assert a.end == common
+        await b.lead(3)
+        b.put(60)
+        await caught_up(a, b)
+    assert same(one, two)
+
+
+@pytest.mark.trio
+async def test_a_cut_that_could_not_begin_ends_no_log_later(tmp_path: Path) -> None:
+    """The mark is there, and its directory was not synced: the caller heard of an error."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    disk = FaultyDisk(tmp_path)
+    async with node(one, 1, disk) as a, node(two, 2) as b:
+        await a.lead(1)
+        a.put(20)
+        await caught_up(b, a)
+        a.put(5, "acknowledged by others")
+        a.store.leave_lead()
+        await b.lead(2)
+
+        def fail(call: Call) -> None:
+            if call.path == one and (one / CUT_MARK).exists():
+                raise OSError(errno.EIO, "Input/output error", str(one))
+
+        disk.before = fail
+        assert await followed(a, b) == "disk"
+        disk.before = None
+        assert a.membership.cut_at is None
+        b.store.leave_lead()
+        await a.lead(3)
+        assert not (one / CUT_MARK).exists()
+        end = a.put(7, "later")
+    async with node(one, 1) as a:
+        assert a.end == end
+
+
+@pytest.mark.trio
+async def test_a_topic_made_anew_before_its_last_message_is_confirmed_stops_no_slave(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path / "one", 1) as a, node(tmp_path / "two", 2) as b:
+        for one in (a, b):
+            group = one.membership.group
+            one.store.wait_for_group(group, partial(getattr, group, "confirmed"), WAIT_S)
+        await a.lead(1)
+        async with following(b, a):
+            a.put(1, "first life")
+            await until(lambda: b.end == a.end)
+            a.membership.group.confirmed = a.end
+            a.store.dispatch()
+            assert b.membership.group.confirmed < b.end
+            await a.store.space.queues.destroy_topics({"T"})
+            end = a.put(1, "second life")
+            await until(lambda: b.end == end)
+            assert b.store.max_offset("T", 0) == 0, "it is not confirmed yet"
+            a.membership.group.confirmed = a.end
+            a.store.dispatch()
+            a.put(1, "brings the news")
+            await until(lambda: b.membership.group.confirmed == end)
+            await until(lambda: b.store.max_offset("T", 0) == 1)
+            assert b.store.shows_confirmed
 
 
 @pytest.mark.trio
