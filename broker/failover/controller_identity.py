@@ -10,9 +10,11 @@ TempBrokerMetadata.
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.failover.decider import DeciderMisused, DeciderSilent
+from aerobee.remoting.errors import HeaderError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.controller import (
     ApplyBrokerId,
@@ -217,7 +219,8 @@ async def _next_id(calls: Calls, member: Member) -> int:
     answer = await calls.call(header)
     number = None
     if answer.code == ResponseCode.SUCCESS:
-        number = answer.header(GetNextBrokerIdResponse).next_broker_id
+        with suppress(HeaderError):
+            number = answer.header(GetNextBrokerIdResponse).next_broker_id
     if number is None or number <= 0:
         raise DeciderMisused(f"CONTROLLER_GET_NEXT_BROKER_ID: {answer.code} {answer.remark}")
     return number

@@ -1,14 +1,16 @@
 """etcd as the decider: each call tries the endpoints in turn, the last that answered first.
 
 An endpoint may be down, hang, or have no leader: each has a part of the lease's time, so that a
-renewal reaches another while the lease lasts. A change is sent again as it is: it is a
-compare-and-swap, and one that was applied already is found by its own record.
+renewal reaches another while the lease lasts. An answer that etcd does not give, as of a proxy in
+front of it, is none. A change is sent again as it is: it is a compare-and-swap, and one that was
+applied already is found by its own record.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from aerobee.broker.config.settings.failover import Endpoint
     from aerobee.broker.failover.record import Record
 
+T = TypeVar("T")
+
 PART: Final = 0.2
 """The part of the lease that one endpoint may take for an answer."""
 UNANSWERED: Final = (
@@ -49,8 +53,12 @@ UNANSWERED: Final = (
     trio.BrokenResourceError,
     AnswerBroken,
     AnswerIllegal,
+    UnicodeError,
 )
+"""How an endpoint does not answer; UnicodeError: its host is no name."""
 OK: Final = 200
+TOKEN: Final = re.compile("[!-~]+")
+"""What can stand in a header."""
 CLIENT_ERRORS: Final = range(400, 500)
 
 
@@ -89,18 +97,18 @@ class Etcd:
         if known is not None:
             with trio.move_on_after(wait_s):
                 await self._until_news(known.moment)
-        return self._keys.sight(await self._call(RANGE, self._keys.looking()))
+        return await self._call(RANGE, self._keys.looking(), self._keys.sight)
 
     async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
         """See `Decider.take`."""
-        lease = granted(await self._call(GRANT, granting(self._lease_s)))
+        lease = await self._call(GRANT, granting(self._lease_s), granted)
         record = record_for(lease)
         return await self._exchange(self._keys.taking(sight.version, record), record)
 
     async def renew(self, lease: str) -> bool:
         """See `Decider.renew`."""
         try:
-            return renewed(await self._call(KEEP_ALIVE, renewing(lease)))
+            return await self._call(KEEP_ALIVE, renewing(lease), renewed)
         except LeaseOver:
             return False
 
@@ -110,7 +118,7 @@ class Etcd:
 
     async def _exchange(self, body: dict[str, Any], record: Record) -> Sight:
         try:
-            sight = self._keys.exchanged(await self._call(TXN, body), record)
+            sight = await self._call(TXN, body, lambda answer: self._keys.exchanged(answer, record))
         except LeaseOver as error:
             raise ChangeRefused("the lease is over") from error
         if sight is None:
@@ -119,16 +127,17 @@ class Etcd:
 
     # ── Endpoints ──
 
-    async def _call(self, path: str, body: dict[str, Any]) -> object:
-        """The answer of the first endpoint that gives one; one that refuses us is none.
+    async def _call(self, path: str, body: dict[str, Any], read: Callable[[object], T]) -> T:
+        """What the first endpoint that answers has said; one that refuses us has not.
 
-        Raises: DeciderSilent, DeciderMisused, LeaseOver.
+        `read` makes it of the answer, and raises AnswerIllegal for what is none. Raises:
+        DeciderSilent, DeciderMisused, LeaseOver, RecordIllegal.
         """
         reasons, misused = [], False
         for target in list(self.endpoints):
             try:
                 with trio.fail_after(self.answer_s):
-                    answer = await self._ask(target, path, body)
+                    answer = read(await self._ask(target, path, body))
             except (*UNANSWERED, DeciderMisused) as error:
                 misused = misused or isinstance(error, DeciderMisused)
                 reasons.append(f"{target.url}: {str(error) or type(error).__name__}")
@@ -173,7 +182,7 @@ class Etcd:
         token = answer.get("token") if isinstance(answer, dict) else None
         if status in CLIENT_ERRORS:
             raise DeciderMisused(f"user {self._user}: {failure(answer)[1]}")
-        if status != OK or not isinstance(token, str):
+        if status != OK or not isinstance(token, str) or not TOKEN.fullmatch(token):
             raise AnswerIllegal(f"no token, but {status}: {failure(answer)[1]}")
         self._token = token
 

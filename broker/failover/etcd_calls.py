@@ -160,7 +160,7 @@ def parsed(data: bytes) -> object:
     """The JSON of an answer. Raises: AnswerIllegal."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AnswerIllegal(f"no JSON: {error}") from error
 
 

@@ -149,5 +149,5 @@ def decode_record(data: bytes) -> Record:
         raise RecordIllegal(f"it has {len(data)} bytes, {RECORD_BYTES_MAX} are possible")
     try:
         return msgspec.json.decode(data, type=Record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordIllegal(str(error)) from error

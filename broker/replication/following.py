@@ -52,8 +52,8 @@ SEARCH_S: Final = 1.0
 UNKNOWN_LOOKS: Final = 10
 """So many looks find none before that is told: at a start name servers may not have answered."""
 
-UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError)
-"""How a master does not answer."""
+UNANSWERED: Final = (MasterRefused, RemotingError, OSError, trio.TooSlowError, UnicodeError)
+"""How a master does not answer; UnicodeError: its host is no name."""
 
 log = structlog.stdlib.get_logger(__name__)
 

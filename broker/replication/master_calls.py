@@ -139,7 +139,7 @@ async def _pages_of_one_version(
     while True:
         answer = await answered(link, header(len(entries), version, PAGE))
         page = table_of(answer.body)
-        if version and page.get("dataVersion") != document["dataVersion"]:
+        if version and page.get("dataVersion") != document.get("dataVersion"):
             return None
         rows = mapping(page, table)
         entries.update(rows)

@@ -14,6 +14,7 @@ them. Source: remoting §1.6, §1.7, §1.12; client §3.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from errno import errorcode
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -41,6 +42,8 @@ MAX_IN_FLIGHT = 65_535
 """Calls that may be in flight on one connection."""
 LARGEST_OPAQUE = 2**31 - 1
 LANGUAGE = "PYTHON"
+PORT = re.compile("[0-9]{1,5}")
+"""Python refuses to read a number of thousands of digits."""
 
 
 class Calls(Generic[W]):
@@ -194,7 +197,7 @@ def refuse(request: Command) -> int:
 def host_and_port(address: str) -> tuple[str, int]:
     """The two parts of `host:port`; an IPv6 host may be in brackets. Raises: ConnectFailed."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+    if not host or not PORT.fullmatch(port) or not 0 < int(port) < 65_536:
         raise ConnectFailed(f"{address!r} is no address like host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

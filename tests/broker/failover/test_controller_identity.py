@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,15 +18,21 @@ from aerobee.broker.failover.controller_identity import (
     Member,
     decode_identity,
     encode_identity,
+    identify,
     refuse_other_decider,
 )
+from aerobee.broker.failover.decider import DeciderMisused
+from aerobee.remoting.wire.command import Command
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.epoch_file import EPOCH_FILE_NAME
+from tests.kit.running_store import TrioClock
 from tests.kit.strategies import names
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.remoting.wire.header import Header
 
 OWN = Member("DefaultCluster", "broker-a", "127.0.0.1:1")
 
@@ -93,3 +100,18 @@ def test_a_directory_is_of_one_kind_of_decider(
         with pytest.raises(StoreRefused) as error:
             refuse_other_decider(Disk(), tmp_path, by_controller=by_controller)
         assert all(f"mv {tmp_path / name} " in str(error.value) for name in names)
+
+
+class Garbled:
+    """A controller whose answers say what no controller says."""
+
+    async def call(self, header: Header, body: bytes = b"") -> Command:
+        await trio.lowlevel.checkpoint()
+        return Command(code=0, ext={"nextBrokerId": "x"})
+
+
+@pytest.mark.trio
+async def test_a_number_that_is_none_is_asked_for_again(tmp_path: Path) -> None:
+    with pytest.raises(DeciderMisused, match="CONTROLLER_GET_NEXT_BROKER_ID"):
+        await identify(Disk(), tmp_path, Garbled(), OWN, TrioClock())
+    assert Identities(Disk(), tmp_path, OWN).read(TEMP_NAME) is None

@@ -186,7 +186,7 @@ class Hang:
 @pytest.mark.trio
 async def test_endpoints_that_hang_or_are_down_are_passed_over(node: EtcdNode, keys: Keys) -> None:
     with Hang() as hangs:
-        bad = [hangs, f"http://{HOST}:{free_port()}"]
+        bad = [hangs, f"http://{HOST}:{free_port()}", "http://a..b:1"]
         decider = Etcd([endpoint(text) for text in [*bad, node.url]], keys, LEASE_S)
         began = trio.current_time()
         await decider.look(None, 0)
@@ -201,31 +201,75 @@ def quiet(*_: object) -> None:
     """Write no line for a request."""
 
 
+class Gateway:
+    """Answers every request with the same; a proxy in front of etcd, or no etcd at all."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            log_message = quiet  # type: ignore[assignment]  # as it is called
+
+        self._server = http.server.HTTPServer((HOST, 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://{HOST}:{self._server.server_port}"
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
 @pytest.mark.trio
 @pytest.mark.parametrize(
-    ("status", "body"), [(200, b"no JSON"), (200, b"x" * 70_000), (200, b"[]"), (503, b"{}")]
+    ("status", "body"),
+    [
+        (200, b"no JSON"),
+        (200, b"x" * 70_000),
+        (200, b"[" * 60_000),
+        (200, b"[]"),
+        (200, b"{}"),
+        (200, b'{"error": {"message": "the proxy is busy"}}'),
+        (200, b'{"header": {"revision": "x"}, "ID": "y", "result": {"TTL": "z"}}'),
+        (503, b"{}"),
+    ],
 )
-async def test_an_answer_that_is_none_is_no_answer(keys: Keys, status: int, body: bytes) -> None:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+async def test_an_answer_that_is_none_is_no_answer(
+    node: EtcdNode, keys: Keys, status: int, body: bytes
+) -> None:
+    sight = Sight(first_record(1, "7"), 1, held=True)
+    record = given_back(first_record(1, "7"))
+    with Gateway(status, body) as url:
+        decider = Etcd([endpoint(url)], keys, 100)
+        for call in (
+            lambda: decider.look(None, 0),
+            lambda: decider.take(sight, lambda lease: first_record(1, lease)),
+            lambda: decider.renew("7"),
+            lambda: decider.change(sight, record, "7"),
+        ):
+            with pytest.raises(DeciderSilent, match=url):
+                await call()
+        both = Etcd([endpoint(url), endpoint(node.url)], keys, 100)
+        assert (await both.look(None, 0))[:3] == (None, 0, False)
+        assert both.endpoints[0].url == node.url
 
-        log_message = quiet  # type: ignore[assignment]  # as it is called
 
-    with http.server.HTTPServer((HOST, 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        decider = Etcd([endpoint(f"http://{HOST}:{server.server_port}")], keys, 100)
-        try:
-            with pytest.raises((DeciderSilent, ValueError)):
-                await decider.look(None, 0)
-        finally:
-            await trio.to_thread.run_sync(server.shutdown)
-            thread.join()
+@pytest.mark.trio
+@pytest.mark.parametrize("token", ["a\\r\\nb: c", "\\u00e9", ""])
+async def test_a_token_that_no_header_can_have_is_no_answer(keys: Keys, token: str) -> None:
+    with (
+        Gateway(200, b'{"token": "%b"}' % token.encode()) as url,
+        pytest.raises(DeciderSilent, match="no token"),
+    ):
+        await Etcd([endpoint(url)], keys, 100, user="root").look(None, 0)
 
 
 @pytest.mark.trio

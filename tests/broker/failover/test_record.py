@@ -118,3 +118,8 @@ def test_any_bytes_are_a_record_or_refused(data: bytes) -> None:
 def test_a_record_is_bounded() -> None:
     with pytest.raises(RecordIllegal, match=str(RECORD_BYTES_MAX)):
         decode_record(b" " * (RECORD_BYTES_MAX + 1))
+
+
+def test_a_record_that_is_nested_without_end_is_refused() -> None:
+    with pytest.raises(RecordIllegal, match="recursion"):
+        decode_record(b'{"x":' + b"[" * 12_000)

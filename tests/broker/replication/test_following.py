@@ -60,6 +60,18 @@ def had(desk: Desk, *bodies: bytes) -> None:
     desk.store.be_slave()
 
 
+async def test_a_host_that_is_no_name_is_a_master_that_does_not_answer(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    async with open_pair(tmp_path) as pair:
+        master = MasterAddress("10.0.0.1:1", "a..b:2")
+        slave = Following(pair.slave.broker.core, lambda: master, pair.link.connect)
+        await nursery.start(slave.run)
+        await until_true(lambda: slave.state is State.UNREACHABLE)
+        assert "idna" in slave.problem
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_slave_has_what_its_master_has_and_wakes_those_who_wait(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:

@@ -14,11 +14,13 @@ from aerobee.broker.replication.master_calls import (
     answered,
     log_of,
     other_group,
+    pages,
 )
 from aerobee.broker.replication.tails import MasterLog, Tail
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.query import ViewMessageById
+from aerobee.remoting.wire.headers.topic import GetAllTopicConfig
 from tests.broker.desk import open_desk
 from tests.broker.replication.pairs import Link
 
@@ -67,6 +69,31 @@ async def test_an_error_of_the_master_is_told_with_its_code(tmp_path: Path) -> N
     async with open_desk(tmp_path) as desk:
         with pytest.raises(MasterRefused, match=r"VIEW_MESSAGE_BY_ID was answered with 1: can not"):
             await answered(Link(desk), ViewMessageById(offset=5))
+
+
+class TwoPages(Link):
+    """A master whose table has two pages and no version."""
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        assert isinstance(header, GetAllTopicConfig)
+        name = b"b" if header.topic_seq else b"a"
+        return Command(
+            code=0, ext={"totalTopicNum": "2"}, body=b'{"topicConfigTable":{"%b":{}}}' % name
+        )
+
+
+@pytest.mark.trio
+async def test_a_table_without_a_version_is_copied(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        document = await pages(
+            TwoPages(desk),
+            "topicConfigTable",
+            lambda first, version, most: GetAllTopicConfig(
+                topic_seq=first, data_version=version, max_topic_num=most
+            ),
+            "totalTopicNum",
+        )
+    assert document == {"topicConfigTable": {"a": {}, "b": {}}}
 
 
 class NoViews(Link):

@@ -251,7 +251,9 @@ def test_an_address_has_a_host_and_a_port(address: str, parts: tuple[str, int]) 
     assert host_and_port(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:x", "host:0", "host:65536"])
+@pytest.mark.parametrize(
+    "address", ["", "host", ":1", "host:", "host:x", "host:0", "host:65536", f"host:{'1' * 5000}"]
+)
 def test_what_is_no_address_is_named(address: str) -> None:
     with pytest.raises(ConnectFailed, match=repr(address)):
         host_and_port(address)
