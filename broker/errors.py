@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.remoting.errors import Postponed, RemotingError
+from aerobee.remoting.errors import RemotingError, RequestPostponed
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 
@@ -138,7 +138,7 @@ class TopicTooFast(Refusal):
         )
 
 
-class PutPostponed(Refusal, Postponed):
+class PutPostponed(Refusal, RequestPostponed):
     """The next segment of the log is not there yet, and the request has had no effect.
 
     A request that runs in a round is served again; for any other this is the answer.

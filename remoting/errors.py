@@ -4,7 +4,7 @@ RemotingError
 ├── FrameError            the byte stream cannot be trusted any more: close the connection
 ├── HeaderError(field)    one field of a header is missing or unreadable: refuse this request
 ├── BodyError             a JSON body does not decode: refuse this request
-├── Postponed             nothing of the request has happened yet: serve it again later
+├── RequestPostponed      nothing of the request has happened yet: serve it again later
 └── client side
     ├── ConnectFailed     no connection could be made
     ├── ChannelClosed     the connection was lost while a call waited, or before it began
@@ -48,7 +48,7 @@ class BodyError(RemotingError):
     """A body is not the JSON document that its request needs."""
 
 
-class Postponed(RemotingError):
+class RequestPostponed(RemotingError):
     """A handler cannot act yet and has done nothing: it is called again for the same request.
 
     That is when `Reactor.resume` is called; later requests of the connection wait until then.

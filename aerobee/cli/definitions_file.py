@@ -25,7 +25,7 @@ BYTES_MAX = 64 << 20
 SHOWN = 120
 """Characters of a value that are shown."""
 
-Placed = dict[str, dict[str, dict[str, Any]]]
+Placement = dict[str, dict[str, dict[str, Any]]]
 """Name → broker → settings."""
 
 
@@ -35,10 +35,10 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     aerobee_definitions: int
     made_at: str = ""
     made_by: str = ""
-    topics: Placed = {}
-    groups: Placed = {}
-    users: Placed = {}
-    policies: Placed = {}
+    topics: Placement = {}
+    groups: Placement = {}
+    users: Placement = {}
+    policies: Placement = {}
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ def differences(
     Raises: ConfigurationError where a file of another cluster has several settings for one name.
     """
     for kind in kinds:
-        has: Placed = getattr(there, kind)
+        has: Placement = getattr(there, kind)
         for name, by_broker in getattr(wanted, kind).items():
             for broker, after in placed(f"{kind} {name}", by_broker, brokers).items():
                 before = has.get(name, {}).get(broker)

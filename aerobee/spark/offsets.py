@@ -43,7 +43,7 @@ class Queue(NamedTuple):
 
 Offsets: TypeAlias = dict[Queue, int]
 """The next offset of each queue."""
-Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
+NestedOffsets: TypeAlias = dict[str, dict[str, dict[str, int]]]
 """Offsets in Spark's checkpoint: topic → broker → queue number as text → next offset."""
 
 
@@ -108,9 +108,9 @@ Position: TypeAlias = (
 # ── Offsets as JSON ──
 
 
-def to_nested(offsets: Mapping[Queue, int]) -> Nested:
+def to_nested(offsets: Mapping[Queue, int]) -> NestedOffsets:
     """Nest sorted offsets: brokers below topics, queue numbers as text."""
-    nested: Nested = {}
+    nested: NestedOffsets = {}
     for queue in sorted(offsets):
         by_broker = nested.setdefault(queue.topic, {})
         by_broker.setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])

@@ -20,8 +20,8 @@ import structlog
 from aerobee.broker.access.permissions import PERMISSIONS
 from aerobee.broker.answers import refusal
 from aerobee.broker.changes import ChangeAnswer
-from aerobee.remoting.errors import BodyError, HeaderError, Postponed
-from aerobee.remoting.server.routes import HELD, Begun, Route, is_steps
+from aerobee.remoting.errors import BodyError, HeaderError, RequestPostponed
+from aerobee.remoting.server.routes import HELD, PendingAnswer, Route, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.request_signature import ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE
@@ -180,8 +180,8 @@ class Audit:
         return self._end(outcome, request)
 
     def _end(self, outcome: Plain, request: AuditedRequest) -> Plain:
-        if isinstance(outcome, Begun):
-            return Begun(self._later(outcome.work, request))
+        if isinstance(outcome, PendingAnswer):
+            return PendingAnswer(self._later(outcome.work, request))
         if outcome is None or outcome is HELD or isinstance(outcome, Answer):
             self._tell(request, outcome if isinstance(outcome, Answer) else Answer())
             return outcome
@@ -241,7 +241,7 @@ class AuditedBlock:
 
     def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
         # A postponed request comes again; with what is no `Exception` the broker ends.
-        if isinstance(error, Exception) and not isinstance(error, Postponed):
+        if isinstance(error, Exception) and not isinstance(error, RequestPostponed):
             failed = Answer(int(ResponseCode.SYSTEM_ERROR), remark=type(error).__name__)
             self._tell(self._asked, refusal(error) or failed)
 

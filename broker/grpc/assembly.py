@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.grpc.clients import Client
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.run import Run
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
     from aerobee.remoting.server.worker import Worker
     from aerobee.remoting.wire.bodies.client import HeartbeatData
     from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
@@ -87,7 +87,7 @@ class Assembly:
 class OwnChannel:
     """What our own requests come over: nothing. It only has what handlers look at."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.id = 0
         self.host = packed_host(("127.0.0.1", 0))
         self.address = self.local_address = "127.0.0.1:0"
@@ -104,7 +104,7 @@ class OwnChannel:
 class OwnContext:
     """Its time, and what all connections share."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.shared = shared
         self.stats = shared.stats
         self.now = 0.0

@@ -21,8 +21,8 @@ from aerobee.broker.grpc.translation.polling import (
     version_of,
 )
 from aerobee.broker.grpc.translation.received import (
-    Popped,
-    Received,
+    PopAnswer,
+    PoppedMessage,
     message_of,
     received,
     set_time,
@@ -49,7 +49,7 @@ FROM_END: Final = 1
 GIVEN_BACK_MS: Final = 1_000
 
 
-class Wanted(NamedTuple):
+class Demand(NamedTuple):
     """What a receive asks for, checked."""
 
     group: str
@@ -103,7 +103,7 @@ class Receiving:
             order=config is not None and config.consume_message_orderly,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
         )
-        wanted = Wanted(
+        wanted = Demand(
             group,
             name,
             tags_of(kind, expression),
@@ -126,12 +126,12 @@ class Receiving:
 
     # ── The answer ──
 
-    def _answered(self, rpc: Rpc, wanted: Wanted, answer: Answer) -> None:
+    def _answered(self, rpc: Rpc, wanted: Demand, answer: Answer) -> None:
         header = answer.header
         if answer.code or not isinstance(header, PopMessageResponse):
             self.end(rpc, *outcome(answer))
             return
-        popped = Popped.of(header, self._broker.broker_name)
+        popped = PopAnswer.of(header, self._broker.broker_name)
         views = answer.body if not isinstance(answer.body, bytes | memoryview) else [answer.body]
         deliverable = [
             message for message in received(views, popped) if self._is_for(rpc, wanted, message)
@@ -147,7 +147,7 @@ class Receiving:
         else:
             self.end(rpc, Code.MESSAGE_NOT_FOUND, "no match message")
 
-    def _is_for(self, rpc: Rpc, wanted: Wanted, message: Received) -> bool:
+    def _is_for(self, rpc: Rpc, wanted: Demand, message: PoppedMessage) -> bool:
         """Whether a message is delivered; the others are dealt with."""
         if wanted.tags and message.properties.get("TAGS") not in wanted.tags:
             self._fates.acknowledge_silently(rpc, wanted.group, wanted.topic, message.handle)
@@ -157,7 +157,7 @@ class Receiving:
             return False
         return True
 
-    def _keep(self, rpc: Rpc, wanted: Wanted, deliverable: list[Received]) -> None:
+    def _keep(self, rpc: Rpc, wanted: Demand, deliverable: list[PoppedMessage]) -> None:
         if wanted.auto_renew:
             rpc.given = (wanted, [message.handle for message in deliverable])
             for given in deliverable:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.filters.subscription import Filter
 
-    Wanted: TypeAlias = frozenset[int] | str | None
+    Choice: TypeAlias = frozenset[int] | str | None
 
 CODES_INDEXED: Final = 16
 """A filter with more tags is asked: its places in the index would take more than its request."""
@@ -38,7 +38,7 @@ class WaitingLine(Generic[H]):
 
     __slots__ = ("held", "highest", "key", "lowest")
 
-    def __init__(self, key: tuple[Hashable, Wanted]) -> None:
+    def __init__(self, key: tuple[Hashable, Choice]) -> None:
         self.key = key
         """Its owner, and what it wants."""
         self.held: dict[H, None] = {}
@@ -92,7 +92,7 @@ class WaitingLines(Generic[H]):
 
     def __init__(self, sharing: int) -> None:
         self._sharing = sharing
-        self._lines: dict[tuple[Hashable, Wanted], WaitingLine[H]] = {}
+        self._lines: dict[tuple[Hashable, Choice], WaitingLine[H]] = {}
         self._every: dict[WaitingLine[H], None] = {}
         """Lines that any message wakes."""
         self._by_code: dict[int, WaitingLine[H] | Sharers[H]] = {}
@@ -157,7 +157,7 @@ class WaitingLines(Generic[H]):
                 self._leave(codes, line)
         return bool(lines)
 
-    def _open(self, key: tuple[Hashable, Wanted], matches: Filter | None) -> WaitingLine[H]:
+    def _open(self, key: tuple[Hashable, Choice], matches: Filter | None) -> WaitingLine[H]:
         owner, wanted = key
         line: WaitingLine[H] = WaitingLine(key)
         if matches is None or wanted is None:
@@ -230,6 +230,6 @@ class WaitingLines(Generic[H]):
         return [*{line: None for code in self._by_code for line in self._tagged(code)}]
 
 
-def _wanted(matches: Filter) -> Wanted:
+def _wanted(matches: Filter) -> Choice:
     """What a filter wants; None: everything. Filters that pass the same are one line."""
     return matches.expression if isinstance(matches, SqlFilter) else matches.codes

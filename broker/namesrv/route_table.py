@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic import TopicConfig
 
-    Shown: TypeAlias = Callable[[str], str | None]
+    AddressFor: TypeAlias = Callable[[str], str | None]
     """Broker name → the address of its master in an answer; None: the registered one."""
 
 ADDRESSES_MAX: Final = 100
@@ -423,7 +423,7 @@ class RouteTable:
 
     # ── Queries ──
 
-    def route(self, topic: str, shown: Shown = as_registered) -> TopicRouteData | None:
+    def route(self, topic: str, shown: AddressFor = as_registered) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.
 
         `shown`: the addresses in this answer of brokers of this process, or of its supervisor.
@@ -438,7 +438,7 @@ class RouteTable:
             filter_server_table=self.filter_servers(names),
         )
 
-    def broker_data(self, name: str, shown: Shown = as_registered) -> BrokerData:
+    def broker_data(self, name: str, shown: AddressFor = as_registered) -> BrokerData:
         """The entry of one broker in an answer."""
         broker = self.brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
@@ -462,7 +462,7 @@ class RouteTable:
             if live.filter_servers and live.broker in names
         }
 
-    def cluster_info(self, shown: Shown = as_registered, now_ms: int = 0) -> ClusterInfo:
+    def cluster_info(self, shown: AddressFor = as_registered, now_ms: int = 0) -> ClusterInfo:
         """All brokers, the broker names of every cluster, and which brokers were lost."""
         clusters: dict[str, list[str]] = {}
         for name in sorted(self.brokers):
@@ -486,7 +486,7 @@ class RouteTable:
         brokers = set(self.brokers_of(cluster))
         return self.queues.names(lambda queues: not brokers.isdisjoint(queues))
 
-    def system_names(self, shown: Shown = as_registered) -> SystemNames:
+    def system_names(self, shown: AddressFor = as_registered) -> SystemNames:
         """Cluster and broker names, which are topics too, and the address of one broker."""
         info = self.cluster_info(shown)
         names = [name for cluster, of in info.cluster_addr_table.items() for name in (cluster, *of)]

@@ -16,7 +16,7 @@ import trio
 
 from aerobee.remoting.server.tls_files import (
     CertificateUnusable,
-    Loaded,
+    TlsContext,
     listeners_show,
     load,
     plain_context,
@@ -122,7 +122,7 @@ class ListenerTls:
         self._refused = contents
         log.error("tls.reload_failed", reason=str(problem))
 
-    def _take(self, loaded: Loaded) -> None:
+    def _take(self, loaded: TlsContext) -> None:
         config, warnings = self._config, loaded.warnings
         enforcing = config.tls_server_mode is TlsMode.ENFORCING
         if not self._off:
@@ -143,7 +143,7 @@ class ListenerTls:
         for warning in warnings:
             log.warning("tls.doubtful", reason=warning)
 
-    def _load(self) -> Loaded:
+    def _load(self) -> TlsContext:
         loaded = load(self._config)
         if self.http is not None:
             # Connections to come get it; this context lives as long as its listener.

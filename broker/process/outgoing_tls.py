@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from aerobee.remoting.client.link import PLAIN, Link
-from aerobee.remoting.server.tls_files import CertificateUnusable, Shown, show, trust
+from aerobee.remoting.server.tls_files import CertificateFiles, CertificateUnusable, show, trust
 
 if TYPE_CHECKING:
     from aerobee.remoting.tls_config import TlsConfig
@@ -28,7 +28,7 @@ def outgoing_link(config: TlsConfig) -> Link:
     if config.tls_client_cert_path:
         show(
             context,
-            Shown(
+            CertificateFiles(
                 "tlsClient",
                 config.tls_client_cert_path,
                 config.tls_client_key_path,

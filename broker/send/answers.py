@@ -17,7 +17,7 @@ from aerobee.broker.answers import KEPT_CODES, KEPT_REMARKS, first_put_refused, 
 from aerobee.broker.counters.broker_stats import NORMAL
 from aerobee.broker.send.stages import SendStages
 from aerobee.remoting.latency import SUCCESS_RESULT, UNSENT_RESULT
-from aerobee.remoting.server.routes import HELD, Begun
+from aerobee.remoting.server.routes import HELD, PendingAnswer
 from aerobee.remoting.server.states import CLOSED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -200,7 +200,7 @@ class SendAnswers:
             trace_on=self.trace_on,
         )
         if not self._topic_file.clean:
-            return Begun(self._after_save(result, response, waits=put.waits))
+            return PendingAnswer(self._after_save(result, response, waits=put.waits))
         if not put.waits:
             if self._stages.idle:
                 self._stages.appended(command.arrived, connection.context.now)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     Requests: TypeAlias = Iterable[tuple[Command, SendMessage | SendMessageV2, Connection]]
     Known: TypeAlias = tuple[bytes, bytes, int]
     """Unique key, stored properties and tags code."""
-    Checked: TypeAlias = tuple[bytes, MessageDraft, Special | None]
+    CheckedSend: TypeAlias = tuple[bytes, MessageDraft, Special | None]
     """A send that no common check refuses: its unique key and its draft if it is plain, or what
     makes it special."""
 
@@ -170,7 +170,7 @@ class Send:
         connection: Caller,
         batch: bool | None,
         saved: bool,
-    ) -> Checked:
+    ) -> CheckedSend:
         """Check a send; `saved`: whether all topics are. Raises: Refusal. Hot."""
         name, sys_flag, text = header.topic, header.sys_flag, header.properties or ""
         try:

@@ -23,7 +23,7 @@ from aerobee.broker.send.retries import (
     without_origin,
 )
 from aerobee.broker.topics.topics import PERM_WRITE
-from aerobee.remoting.server.routes import Begun
+from aerobee.remoting.server.routes import PendingAnswer
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import NotInMemory
@@ -98,7 +98,7 @@ class SendBack:
         except NotInMemory:
             return self._from_disk(look_up, header, topic, limit)
         self._store_again(record, header, topic, limit)
-        return Begun(self._when_durable()) if self._waits_for_disk else DONE
+        return PendingAnswer(self._when_durable()) if self._waits_for_disk else DONE
 
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig

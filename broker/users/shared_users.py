@@ -17,7 +17,7 @@ import trio
 
 from aerobee.broker.errors import Refusal, TableDamaged
 from aerobee.broker.saved.json_file import UNREADABLE
-from aerobee.remoting.server.routes import Begun, is_steps
+from aerobee.remoting.server.routes import PendingAnswer, is_steps
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -189,7 +189,7 @@ def different(before: Mapping[str, object], after: Mapping[str, object]) -> set[
 async def ended(outcome: Outcome) -> Later:
     """The answer of a handler, when it is ready."""
     plain = await in_turns(outcome) if is_steps(outcome) else outcome
-    work = plain.work if isinstance(plain, Begun) else plain
+    work = plain.work if isinstance(plain, PendingAnswer) else plain
     return await work if isinstance(work, Awaitable) else work
 
 

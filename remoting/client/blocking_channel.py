@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
-Done: TypeAlias = Callable[[Command | None, RemotingError | None], None]
+WhenAnswered: TypeAlias = Callable[[Command | None, RemotingError | None], None]
 """Called once with the response or the failure, in any thread; must not block or call back."""
 
 RECEIVE_BYTES = 65_536
@@ -104,7 +104,7 @@ class BlockingChannel:
         self.on_request = on_request
         """Serves requests of the peer in the reader thread, which reads nothing meanwhile."""
         self._socket = sock
-        self._calls: Calls[Done] = Calls(encoding, link)
+        self._calls: Calls[WhenAnswered] = Calls(encoding, link)
         self._lock = threading.Lock()
         self._turn = threading.RLock()
         self._sending = False
@@ -187,7 +187,7 @@ class BlockingChannel:
         )
 
     def begin(
-        self, header: Header, body: bytes, done: Done, timeout_s: float = inf
+        self, header: Header, body: bytes, done: WhenAnswered, timeout_s: float = inf
     ) -> Callable[[], None]:
         """Send a request; `done` gets its outcome, unless the returned function is called first.
 
@@ -208,7 +208,12 @@ class BlockingChannel:
         return forget
 
     def _register(
-        self, header: Header, body: bytes, done: Done, deadline: float, call: Call | None = None
+        self,
+        header: Header,
+        body: bytes,
+        done: WhenAnswered,
+        deadline: float,
+        call: Call | None = None,
     ) -> int:
         """Send a request, and read for `call` if it is the only one. Returns its opaque, or 0."""
         opaque = 0

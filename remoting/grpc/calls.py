@@ -34,10 +34,10 @@ from aerobee.remoting.grpc.status import CallRefused, StatusCode, trailers
 from aerobee.remoting.http2.events import (
     ConnectionEnded,
     DataReceived,
-    Drained,
     ErrorCode,
     RequestReceived,
     StreamClosed,
+    StreamDrained,
 )
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Call:
             engine.respond(stream, (*HEADERS, *trailers(code, text)), end=True)
 
 
-class Opened(NamedTuple):
+class CallOpened(NamedTuple):
     """A stream in both directions has begun."""
 
     call: Call
@@ -187,7 +187,9 @@ class ConnectionOver(NamedTuple):
     reason: str
 
 
-CallEvent: TypeAlias = Opened | MessageReceived | HalfClosed | RoomAgain | CallOver | ConnectionOver
+CallEvent: TypeAlias = (
+    CallOpened | MessageReceived | HalfClosed | RoomAgain | CallOver | ConnectionOver
+)
 
 
 class Calls:
@@ -294,12 +296,12 @@ class Calls:
                     self._events.append(CallOver(call, Over.CONNECTION))
                 self.unwritten.clear()
                 self._events.append(ConnectionOver(event.code, event.reason))
-            elif isinstance(event, (StreamClosed, Drained)):
+            elif isinstance(event, (StreamClosed, StreamDrained)):
                 open_call = self.open.get(event.stream)
                 if open_call is None:
                     if isinstance(event, StreamClosed):
                         self._closed(event)
-                elif isinstance(event, Drained):
+                elif isinstance(event, StreamDrained):
                     self._events.append(RoomAgain(open_call))
                 else:
                     self.end(open_call)
@@ -333,7 +335,7 @@ class Calls:
         if call.deadline_ms < self.next_deadline_ms:
             self.next_deadline_ms = call.deadline_ms
         if method.shape is Shape.BOTH_STREAM:
-            self._events.append(Opened(call))
+            self._events.append(CallOpened(call))
         if event.end:
             self._half_closed(call)
 

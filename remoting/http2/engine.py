@@ -76,8 +76,9 @@ class Engine:
         self._command(self._core.send_response, stream, headers, end_stream=end)
 
     def send(self, stream: int, data: bytes) -> bool:
-        """Add to the body of an answer; whether there is room for more. If not, `Drained` says
-        when. Data without room is kept all the same.
+        """Add to the body of an answer; whether there is room for more.
+
+        If not, `StreamDrained` says when. Data without room is kept all the same.
         """
         if not self._command(self._core.send_data, stream, data) or self._room(stream, 1):
             return True
@@ -134,7 +135,7 @@ class Engine:
         if self._full:
             for stream in [stream for stream in self._full if self._room(stream, 2)]:
                 self._full.pop(stream, None)
-                self._events.append(e.Drained(stream))
+                self._events.append(e.StreamDrained(stream))
         return data
 
     @property

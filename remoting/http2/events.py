@@ -60,7 +60,7 @@ class StreamClosed(NamedTuple):
     code: int
 
 
-class Drained(NamedTuple):
+class StreamDrained(NamedTuple):
     """There is room again for the body of a stream that had none."""
 
     stream: int
@@ -80,5 +80,5 @@ class ConnectionEnded(NamedTuple):
 
 
 Event: TypeAlias = (
-    RequestReceived | DataReceived | StreamClosed | Drained | GoAwayReceived | ConnectionEnded
+    RequestReceived | DataReceived | StreamClosed | StreamDrained | GoAwayReceived | ConnectionEnded
 )

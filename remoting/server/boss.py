@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.channel import Channel, Serving
     from aerobee.remoting.server.peer import Newcomer
     from aerobee.remoting.server.selector import Selector
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
 
 ACCEPT_PAUSE_S = 0.1
 """How long accepting pauses when the system is out of descriptors or buffers."""
@@ -49,7 +49,7 @@ class ConnectionLimits:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedState,
         max_connections: int = 0,
         descriptors: int | None = None,
         connections: Callable[[], Iterable[Channel]] = tuple,

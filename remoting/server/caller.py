@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.route_table import OpenRequest
     from aerobee.remoting.server.run import Run
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
     from aerobee.remoting.stats import RemotingStats
     from aerobee.remoting.wire.command import Command
 
@@ -27,7 +27,7 @@ class CallerContext(Protocol):
     """Requests that wait to be served together."""
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> SharedState:
         """What all connections share."""
 
     @property

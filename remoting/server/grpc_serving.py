@@ -23,12 +23,12 @@ import trio
 
 from aerobee.remoting.border import Border
 from aerobee.remoting.grpc.calls import (
+    CallOpened,
     CallOver,
     Calls,
     HalfClosed,
     MessageReceived,
     Method,
-    Opened,
     RoomAgain,
     Shape,
 )
@@ -161,7 +161,7 @@ class GrpcChannel(Channel):
         service = self._service
         if isinstance(event, MessageReceived):
             self._tell(event.call, service.received, self, event.call, event.message)
-        elif isinstance(event, Opened):
+        elif isinstance(event, CallOpened):
             self._tell(event.call, service.opened, self, event.call)
         elif isinstance(event, HalfClosed):
             self._tell(event.call, service.half_closed, event.call)

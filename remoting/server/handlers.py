@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aerobee.remoting.border import Border
-from aerobee.remoting.errors import BodyError, HeaderError, Postponed
+from aerobee.remoting.errors import BodyError, HeaderError, RequestPostponed
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     KEPT_BYTES_MAX,
@@ -25,7 +25,7 @@ from aerobee.remoting.server.pools import (
     timeout_remark,
 )
 from aerobee.remoting.server.route_table import OpenRequest
-from aerobee.remoting.server.routes import HELD, Begun, is_steps
+from aerobee.remoting.server.routes import HELD, PendingAnswer, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Asker
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Later, Outcome, Plain, Requests, Steps
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
     from aerobee.remoting.wire.command import Command
 
 
@@ -55,7 +55,7 @@ class Handlers:
         self,
         refusals: Callable[[Exception], Answer | None],
         nursery: trio.Nursery,
-        shared: Shared,
+        shared: SharedState,
     ) -> None:
         self._refusals = refusals
         self._nursery = nursery
@@ -109,7 +109,7 @@ class Handlers:
         except StopIteration as end:
             connection.end()
             outcome = end.value
-        except Postponed:
+        except RequestPostponed:
             connection.end()
             connection.postpone(OpenRequest(arrived, command.detached(), route, None))
             return 1
@@ -164,7 +164,7 @@ class Handlers:
                 pool.depth += 1
                 command.pool = pool
                 command.release()
-        elif isinstance(outcome, Begun):
+        elif isinstance(outcome, PendingAnswer):
             self._admit(Waiting(arrived, connection, command, outcome.work, begun=True), pool)
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)

@@ -15,7 +15,7 @@ from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.poller import EpollPoller
 from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
-from aerobee.remoting.server.shared import Shared
+from aerobee.remoting.server.shared import SharedState
 from aerobee.remoting.server.tls_handshakes import Handshakes
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.server.worker import Worker
@@ -68,7 +68,7 @@ class Reactor:
     ) -> None:
         """`connected` is called for each new connection of clients."""
         self.pools = pools
-        self.shared = Shared(limits)
+        self.shared = SharedState(limits)
         self.stats = self.shared.stats
         self.flush = self.shared.flush
         """Write every connection that has answers queued."""

@@ -25,27 +25,29 @@ if TYPE_CHECKING:
     """Each request of a run with its header and its connection."""
 
 
-class _Held(Enum):
+class HeldMark(Enum):
+    """The type of `HELD`."""
+
     HELD = "held"
 
 
-HELD: Final = _Held.HELD
+HELD: Final = HeldMark.HELD
 """The request is held, and counts in its pool until `connection.answer` is called: later, or just
 before the handler returned this."""
 
 
-Later = Answer | _Held | None
+Later = Answer | HeldMark | None
 """The result of waiting: an answer, HELD, or None: there is none, or long polling holds the
 request, and no pool counts it."""
 
 
-class Begun(NamedTuple):
+class PendingAnswer(NamedTuple):
     """The effect of the request has happened, only its answer waits: its age never refuses it."""
 
     work: Awaitable[Later]
 
 
-Plain = Later | Begun | Awaitable[Later]
+Plain = Later | PendingAnswer | Awaitable[Later]
 Steps: TypeAlias = Generator[None, None, Plain]
 """Long work that never waits: each step takes about a millisecond, then others may run.
 

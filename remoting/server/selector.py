@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.server.channel import Serving
     from aerobee.remoting.server.poller import Poller
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
 
 
 READING: Final = Input.READING
@@ -125,7 +125,7 @@ class Selector:
     """Owns its connections and their readiness; all of it runs in the one loop."""
 
     def __init__(
-        self, shared: Shared, poller: Poller, hooks: Hooks, *, round_s: float = ROUND_S
+        self, shared: SharedState, poller: Poller, hooks: Hooks, *, round_s: float = ROUND_S
     ) -> None:
         """`round_s`: its part of the time that rounds may occupy the loop."""
         self.shared = shared

@@ -59,7 +59,7 @@ class Limits(NamedTuple):
     """How many the process may have open; None: any."""
 
 
-class Shared:
+class SharedState:
     """Limits, counters and budgets of all connections, and the connections with answers queued.
 
     Answers may become ready in any round, or after a flush of the store: their connections wait in
@@ -176,7 +176,7 @@ class SelectorContext:
         "waiting",
     )
 
-    def __init__(self, shared: Shared, poller: Poller, now: float) -> None:
+    def __init__(self, shared: SharedState, poller: Poller, now: float) -> None:
         self.shared = shared
         self.poller = poller
         self.outbox = shared.outbox

@@ -39,7 +39,7 @@ class CertificateUnusable(OSError):
     """A file of TLS is missing, unreadable, or not what its setting says."""
 
 
-class Shown(NamedTuple):
+class CertificateFiles(NamedTuple):
     """A certificate with its key, and what its settings are called: `tlsServer` and a word."""
 
     prefix: str
@@ -48,7 +48,7 @@ class Shown(NamedTuple):
     password: str
 
 
-class Loaded(NamedTuple):
+class TlsContext(NamedTuple):
     """What connections are encrypted with, and what is odd about it."""
 
     context: ssl.SSLContext
@@ -69,7 +69,7 @@ class Password:
         return self.text
 
 
-def load(config: TlsConfig) -> Loaded:
+def load(config: TlsConfig) -> TlsContext:
     """The context of the listeners. Raises: CertificateUnusable."""
     try:
         return _load(config)
@@ -86,7 +86,7 @@ def unusable(config: TlsConfig, error: OSError) -> CertificateUnusable:
     return CertificateUnusable(f"tlsServerCertPath: {file}: {error.strerror or error}")
 
 
-def _load(config: TlsConfig) -> Loaded:
+def _load(config: TlsConfig) -> TlsContext:
     context = plain_context()
     # Clients of gRPC insist on it; those that offer no protocol are served as before.
     context.set_alpn_protocols([HTTP2])
@@ -96,7 +96,7 @@ def _load(config: TlsConfig) -> Loaded:
     if config.tls_server_need_client_auth is not ClientAuth.NONE:
         trust(context, "tlsServerTrustCertPath", config.tls_server_trust_cert_path)
     expires_s, doubt = try_out(shown)
-    return Loaded(context, [*warnings, *([doubt] if doubt else [])], expires_s)
+    return TlsContext(context, [*warnings, *([doubt] if doubt else [])], expires_s)
 
 
 def plain_context() -> ssl.SSLContext:
@@ -110,9 +110,9 @@ def plain_context() -> ssl.SSLContext:
     return context
 
 
-def listeners_show(config: TlsConfig) -> Shown:
+def listeners_show(config: TlsConfig) -> CertificateFiles:
     """The certificate of the listeners."""
-    return Shown(
+    return CertificateFiles(
         "tlsServer",
         config.tls_server_cert_path,
         config.tls_server_key_path,
@@ -120,7 +120,7 @@ def listeners_show(config: TlsConfig) -> Shown:
     )
 
 
-def show(context: ssl.SSLContext, shown: Shown) -> list[str]:
+def show(context: ssl.SSLContext, shown: CertificateFiles) -> list[str]:
     """Let the context show a certificate; returns doubts. Raises: CertificateUnusable."""
     prefix, cert, key, _ = shown
     if key:
@@ -181,7 +181,7 @@ def doubts_about_key(place: str, key: Path) -> list[str]:
     return []
 
 
-def try_out(shown: Shown) -> tuple[float | None, str]:
+def try_out(shown: CertificateFiles) -> tuple[float | None, str]:
     """A handshake in memory with a client that trusts this certificate: its end, or a doubt."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     show(server, shown)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.left_bytes import LeftBytes
     from aerobee.remoting.server.route_table import PooledRoute
     from aerobee.remoting.server.routes import Requests
-    from aerobee.remoting.server.shared import Shared
+    from aerobee.remoting.server.shared import SharedState
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.frame import Frame
 
@@ -61,7 +61,7 @@ class Worker:
         routes: dict[int, PooledRoute],
         refusals: Callable[[Exception], Answer | None],
         nursery: trio.Nursery,
-        shared: Shared,
+        shared: SharedState,
         gate: Gate | None = None,
         lets_pass: LetsPass | None = None,
         connected: Callable[[Connection], None] = lambda _: None,

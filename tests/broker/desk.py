@@ -14,7 +14,7 @@ from aerobee.broker.broker import Broker
 from aerobee.broker.config.model import BrokerConfig
 from aerobee.broker.config.settings.broker import BrokerOptions
 from aerobee.remoting.server.addresses import packed_host
-from aerobee.remoting.server.routes import HELD, Begun, finished, is_steps
+from aerobee.remoting.server.routes import HELD, PendingAnswer, finished, is_steps
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.topic import TopicConfig
 from aerobee.remoting.wire.command import ONEWAY, Command
@@ -187,7 +187,7 @@ class Desk:
         if is_steps(steps := outcome):
             outcome = answered(lambda: finished(steps))
         self.after_round()
-        if isinstance(outcome, Begun):
+        if isinstance(outcome, PendingAnswer):
             outcome = outcome.work
         if inspect.isawaitable(outcome):
             outcome = await outcome

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.errors import PutPostponed, TableDamaged
-from aerobee.remoting.errors import Postponed
+from aerobee.remoting.errors import RequestPostponed
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.machine import Space
@@ -164,7 +164,7 @@ async def in_time(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     while True:
         try:
             return await ask()
-        except Postponed:
+        except RequestPostponed:
             await trio.sleep(0.1)
 
 

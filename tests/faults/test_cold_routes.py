@@ -12,7 +12,7 @@ import trio
 
 from aerobee.broker.errors import Refusal
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.server.routes import Begun, finished, is_steps
+from aerobee.remoting.server.routes import PendingAnswer, finished, is_steps
 from aerobee.store.errors import StoreError
 from tests.broker.desk import answered, open_desk, said
 from tests.kit.cold_disk import ColdDisk
@@ -62,7 +62,7 @@ async def serve(desk: Desk, header: Header, body: bytes) -> None:
         if is_steps(steps := outcome):
             outcome = answered(lambda: finished(steps))
         desk.after_round()
-        if isinstance(outcome, Begun):
+        if isinstance(outcome, PendingAnswer):
             outcome = outcome.work
         if inspect.isawaitable(outcome):
             with trio.move_on_after(5):

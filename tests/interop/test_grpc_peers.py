@@ -12,12 +12,12 @@ import pytest
 from aerobee.remoting.grpc.calls import (
     Call,
     CallEvent,
+    CallOpened,
     CallOver,
     ConnectionOver,
     HalfClosed,
     MessageReceived,
     Method,
-    Opened,
     Over,
     RoomAgain,
     Shape,
@@ -75,7 +75,7 @@ class Handler:
                 self.more(call)
             case CallOver(call, why):
                 self.over.append((call.method.name, why))
-            case Opened() | ConnectionOver():
+            case CallOpened() | ConnectionOver():
                 pass
 
     def more(self, call: Call) -> None:

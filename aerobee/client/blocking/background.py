@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from aerobee.errors import AerobeeError
     from aerobee.remoting.wire.command import Command
 
-Done: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
+WhenAnswered: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
 """A callback, called once with the response or the failure, from any thread."""
-Begin: TypeAlias = "Callable[[Ask, Done], Callable[[], None]]"
+Begin: TypeAlias = "Callable[[Ask, WhenAnswered], Callable[[], None]]"
 """Sends a request without waiting; returns a function that forgets it."""
 IDLE_S = 60.0
 DEADLINES = 64

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from aerobee.client.blocking.background import Done
+    from aerobee.client.blocking.background import WhenAnswered
     from aerobee.client.settings.client import ClientConfig, ClientOptions
     from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
@@ -240,7 +240,7 @@ class Client:
         if answer.code == ResponseCode.GO_AWAY:
             self._connections.leave(ask.address, channel)
 
-    def _begin(self, ask: Ask, done: Done) -> Callable[[], None]:
+    def _begin(self, ask: Ask, done: WhenAnswered) -> Callable[[], None]:
         """Send a request; `done` gets the outcome, unless what is given back is called first."""
         try:
             self.check_works()
@@ -275,7 +275,9 @@ class Client:
         threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
         return forget
 
-    def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
+    def _begin_on(
+        self, channel: BlockingChannel, ask: Ask, done: WhenAnswered
+    ) -> Callable[[], None]:
         def ended(answer: Command | None, error: RemotingError | None) -> None:
             if answer is not None:
                 self._note_leaving(channel, ask, answer)

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem
 
+    from aerobee.spark.offsets import NestedOffsets
+
 log = logging.getLogger(__name__)
 
 VERSION = 1
 NAME_DIGITS = 16
-
-Nested = dict[str, dict[str, dict[str, int]]]
-"""Topic to broker to queue id to offset, as in the offsets of the stream."""
 
 
 class Start(NamedTuple):
@@ -43,7 +42,7 @@ class Start(NamedTuple):
     """The source as the user's options describe it."""
     starting: str
     """A description of the position that was resolved."""
-    offsets: Nested
+    offsets: NestedOffsets
 
 
 class StateLocation:
@@ -66,7 +65,7 @@ class StateLocation:
         """The path or URI of the file, for messages."""
         return f"{_shown(self.location).rstrip('/')}/{self.name}"
 
-    def read(self) -> Nested | None:
+    def read(self) -> NestedOffsets | None:
         """Read the stored offsets, None before the first start."""
         text = self._reach(self._text)
         if text is None:
@@ -75,7 +74,7 @@ class StateLocation:
         log.info("the stream of %s begins where %s says", self.source, self.place)
         return start.offsets
 
-    def settle(self, starting: str, offsets: Nested) -> Nested:
+    def settle(self, starting: str, offsets: NestedOffsets) -> NestedOffsets:
         """Store these offsets unless the file exists already; returns the stored ones."""
         start = Start(self.source, starting, offsets)
         content = json.dumps({"version": VERSION, **start._asdict()}, indent=1)
@@ -132,7 +131,7 @@ class StateLocation:
             document = json.loads(text)
             if document["version"] != VERSION:
                 raise ValueError(f"version {document['version']}")
-            offsets: Nested = {
+            offsets: NestedOffsets = {
                 topic: {
                     broker: {str(int(queue)): int(offset) for queue, offset in queues.items()}
                     for broker, queues in brokers.items()

@@ -33,7 +33,7 @@ INT32_MAX: Final = 2**31 - 1
 """Of producers over remoting, numbers may be any."""
 
 
-class Popped(NamedTuple):
+class PopAnswer(NamedTuple):
     """What the answer to a pop says of all of its messages."""
 
     pop_time: int
@@ -46,7 +46,7 @@ class Popped(NamedTuple):
     """Of an orderly pop: how often a message, or all of a queue, were handed out before."""
 
     @classmethod
-    def of(cls, header: PopMessageResponse, broker: str) -> Popped:
+    def of(cls, header: PopMessageResponse, broker: str) -> PopAnswer:
         """Read the header of an answer."""
         return cls(
             header.pop_time,
@@ -94,7 +94,7 @@ class Popped(NamedTuple):
         return max(count, record.reconsume_times)
 
 
-class Received(NamedTuple):
+class PoppedMessage(NamedTuple):
     """One popped message, before it is one of the client's protocol."""
 
     record: Record
@@ -114,12 +114,12 @@ def numbers(text: str | None) -> dict[str, int]:
     return numbers
 
 
-def received(views: Sequence[bytes | memoryview], popped: Popped) -> Iterator[Received]:
+def received(views: Sequence[bytes | memoryview], popped: PopAnswer) -> Iterator[PoppedMessage]:
     """The messages of an answer, in its order. Raises: RecordDamaged."""
     for record in records(views):
         properties = decode(record.properties)
         handle = popped.handle(record, properties.get("POP_CK"))
-        yield Received(record, properties, handle, popped.times_before(record) + 1)
+        yield PoppedMessage(record, properties, handle, popped.times_before(record) + 1)
 
 
 def message_of(

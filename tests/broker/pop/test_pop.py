@@ -13,7 +13,7 @@ import trio.testing
 from aerobee.broker.config.settings.auth import AuthConfig
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
-from aerobee.remoting.errors import Postponed
+from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import pop as headers
@@ -349,7 +349,7 @@ async def test_a_pop_whose_check_point_finds_its_segment_late_is_postponed(
             patch.setattr(pops.desk.store, "put", lambda *_, **__: late)
             header = pops.header()
             command = Command(code=header.code)
-            with pytest.raises(Postponed):
+            with pytest.raises(RequestPostponed):
                 pops.desk.handlers[int(header.code)](header, command, pops.desk.peer)
         assert await pops.bodies() == [b"a", b"b"], "served again, and nothing was popped before"
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from aerobee.remoting.grpc.calls import (
     Call,
     CallEvent,
+    CallOpened,
     CallOver,
     Calls,
     ConnectionOver,
     HalfClosed,
     MessageReceived,
     Method,
-    Opened,
     Over,
     RoomAgain,
     Shape,
@@ -153,7 +153,7 @@ def test_a_stream_in_both_directions() -> None:
     line = Line()
     stream = line.call("Talk", framed(b"hello"), end=False)
     opened, message = line.events()
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, CallOpened)
     assert message == MessageReceived(opened.call, b"hello")
     opened.call.send(b"you too")
     line.client.data(stream, framed(b"1") + framed(b"2"), end=True)
@@ -356,7 +356,7 @@ def test_a_stop_ends_streams_and_lets_requests_go_on() -> None:
     talk = line.call("Talk", framed(b"1"), end=False)
     asked, opened, _ = line.events()
     assert isinstance(asked, MessageReceived)
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, CallOpened)
     line.calls.stop("the broker stops")
 
     assert line.events() == [CallOver(opened.call, Over.CONNECTION)]

@@ -13,11 +13,11 @@ from aerobee.remoting.http2.engine import Engine
 from aerobee.remoting.http2.events import (
     ConnectionEnded,
     DataReceived,
-    Drained,
     ErrorCode,
     GoAwayReceived,
     RequestReceived,
     StreamClosed,
+    StreamDrained,
 )
 from aerobee.remoting.http2.limits import Http2Limits
 from tests.kit.http2_client import (
@@ -195,7 +195,7 @@ def test_an_answer_waits_for_the_windows_of_the_peer_and_says_when_there_is_room
     assert engine.events() == []
     client.connection.acknowledge_received_data(65_535, stream)
     client.pump()
-    assert engine.events() == [Drained(stream)]
+    assert engine.events() == [StreamDrained(stream)]
 
 
 def test_output_is_given_in_pieces_of_any_size() -> None:

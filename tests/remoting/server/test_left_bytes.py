@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.remoting.errors import Postponed
+from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.server import refusals as refusals_module
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.left_bytes import LeftBytes, Piece
@@ -101,7 +101,7 @@ class Overloaded:
         opaque = command.opaque
         if header.queue_id == POSTPONED and opaque not in self.put_off:
             self.put_off.add(opaque)
-            raise Postponed
+            raise RequestPostponed
         self.served.append(opaque)
         if header.queue_id == STEPS:
             return self.steps()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from aerobee.remoting.errors import Postponed
+from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.server import boss, turns
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server.outbound import unacknowledged_bytes
@@ -662,7 +662,7 @@ def test_a_postponed_request_is_served_again_before_what_its_peer_sent_behind_it
 
     def at_once(header: Any, command: Any) -> Answer:
         if header.queue_id and not ready:
-            raise Postponed
+            raise RequestPostponed
         served.append(bytes(command.body))
         return Answer(0, body=served[-1])
 
@@ -724,7 +724,7 @@ def test_steps_that_fail_are_answered_and_end_with_their_connection(
 
 def postponed(ready: list[bool], connection: Any, command: Any) -> Any:
     if not ready:
-        raise Postponed
+        raise RequestPostponed
     return Answer(0, body=bytes(command.body))
 
 

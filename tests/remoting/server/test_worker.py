@@ -20,7 +20,7 @@ from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.left_bytes import Piece
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from aerobee.remoting.server.reactor import NO_HOOKS
-from aerobee.remoting.server.routes import HELD, Begun
+from aerobee.remoting.server.routes import HELD, PendingAnswer
 from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -93,7 +93,7 @@ async def test_what_has_happened_is_answered_however_long_that_takes(
 ) -> None:
     slow = Slow()
     pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
-    stage = Stage(lambda *request: Begun(slow(*request)), pool=pool, nursery=nursery)
+    stage = Stage(lambda *request: PendingAnswer(slow(*request)), pool=pool, nursery=nursery)
     _, sock = stage.connect()
     sock.incoming += frame(1) + frame(2)
     stage.round(sock)
@@ -544,7 +544,7 @@ async def test_an_answer_that_comes_before_its_request_is_held_frees_its_place(
     async def later(header: Any, command: Any, connection: Any) -> Any:
         return at_once(header, command, connection)
 
-    for handler in (at_once, later, lambda *request: Begun(later(*request))):
+    for handler in (at_once, later, lambda *request: PendingAnswer(later(*request))):
         pool = Pool("admin", width=1, capacity=3, max_wait_ms=200)
         stage = Stage(handler, pool=pool, nursery=nursery)
         _, sock = stage.connect()

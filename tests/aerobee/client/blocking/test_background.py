@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from aerobee.client.blocking.background import Background, Done, WakeUp
+from aerobee.client.blocking.background import Background, WakeUp, WhenAnswered
 from aerobee.client.steps.effects import Ask, Signal, Steps, Wait
 from aerobee.errors import ConnectError, RequestTimeoutError
 from aerobee.remoting.wire.command import Command
@@ -20,12 +20,12 @@ class Peer:
     """Collects requests; the test answers them when it likes."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Ask, Done]] = []
+        self.asked: list[tuple[Ask, WhenAnswered]] = []
         self.forgotten: list[str] = []
         self.came = threading.Semaphore(0)
         self.failed = False
 
-    def begin(self, ask: Ask, done: Done) -> object:
+    def begin(self, ask: Ask, done: WhenAnswered) -> object:
         self.asked.append((ask, done))
         self.came.release()
         return lambda: self.forgotten.append(ask.address)

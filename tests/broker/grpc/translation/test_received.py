@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from aerobee.broker.grpc.translation.handles import Handle
-from aerobee.broker.grpc.translation.received import Popped, integer, message_of, numbers, received
+from aerobee.broker.grpc.translation.received import (
+    PopAnswer,
+    integer,
+    message_of,
+    numbers,
+    received,
+)
 from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, Receipt
 from aerobee.remoting.grpc.enums import DigestType, Encoding, MessageType
 from aerobee.remoting.grpc.messages import Message, Resource
@@ -33,7 +39,7 @@ def record(body: bytes = b"body", properties: dict[str, str] | None = None, **fi
 
 def one(stored: bytes, said: PopMessageResponse = SAID) -> Any:
     """The message of a record, as its client reads it from the wire."""
-    (got,) = received([stored], Popped.of(said, "broker-a"))
+    (got,) = received([stored], PopAnswer.of(said, "broker-a"))
     sent = message_of(got.record, got.properties, TOPIC, handle=got.handle, attempt=got.attempt)
     return Message.FromString(sent.SerializeToString())
 
@@ -81,7 +87,9 @@ def test_a_message_delivered_again_keeps_the_receipt_of_its_retry_topic() -> Non
 )
 def test_a_receipt_that_this_pop_did_not_write_says_nothing(receipt: Receipt) -> None:
     """A producer may write one into a batch: what is acknowledged by it would be another's."""
-    (got,) = received([record(properties={"POP_CK": receipt.text()})], Popped.of(SAID, "broker-a"))
+    (got,) = received(
+        [record(properties={"POP_CK": receipt.text()})], PopAnswer.of(SAID, "broker-a")
+    )
     assert got.handle.text() == "10 1000000 60000 3 0 broker-a 2 12 4711"
     assert got.handle.topic("T", "g") == "T"
 
