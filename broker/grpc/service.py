@@ -63,7 +63,7 @@ BAD_SETTINGS: Final = "process client telemetryCommand failed. "
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Served(NamedTuple):
+class Method(NamedTuple):
     """How a call is served: by what, and the classes of its request and its answer."""
 
     serve: Callable[[Rpc, Any], None]
@@ -138,7 +138,7 @@ class MessagingService:
             "ForwardMessageToDeadLetterQueue": fates.forward,
         }
         self._served = {
-            name: Served(
+            name: Method(
                 serve, getattr(messages, RPCS[name].request), getattr(messages, RPCS[name].answer)
             )
             for name, serve in served.items()
