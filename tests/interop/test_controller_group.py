@@ -94,7 +94,7 @@ class Mixed:
 
     def stop(self) -> None:
         """All of them, the master last: of one that stops before, an heir begins an epoch."""
-        members = [self.java, *self.ours]
+        members: list[JavaBroker | BrokerProcess] = [self.java, *self.ours]
         master = eventually(self.master, within_s=WITHIN_S, what="a master")
         last = members.pop(master - 1)
         for member in (*members, last):
