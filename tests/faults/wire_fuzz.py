@@ -32,6 +32,7 @@ from tests.kit.process import DidNotStart
 from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.reading import read_topic
 from tests.kit.stall_watch import WatchedBroker, gaps_in
+from tests.kit.step_watch import StolenTime
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -179,16 +180,19 @@ class Play:
     books: Books = field(default_factory=Books)
     trace: dict[int, str] = field(default_factory=dict)
     queues: dict[tuple[str, int], list[RawRecord]] = field(default_factory=dict)
+    stolen: StolenTime = field(default_factory=StolenTime)
 
     def run(self) -> None:
         """Raises: Wrong."""
         self.directory.mkdir(parents=True)
+        self.stolen.start()
         world = World(self.books)
         broker = WatchedBroker(data=self.directory / "data", settings=ALWAYS)
         try:
             for number, life in enumerate(self.script):
                 self.live(broker, life, world, last=number == len(self.script) - 1)
         finally:
+            self.stolen.over.set()
             if broker.ready is not None:
                 broker.kill()
             for name, count in world.counts.items():
@@ -359,7 +363,9 @@ class Play:
                 raise Wrong("error", str(event)[:3_000])
 
     def check_loop(self, broker: WatchedBroker) -> None:
-        gaps = gaps_in(broker.gaps_path)
+        self.stolen.look()
+        # The CPU clock of the broker goes on while the host runs others.
+        gaps = [gap for gap in gaps_in(broker.gaps_path) if not self.stolen.within(gap.step)]
         self.worst("longest turn ms", round(max((gap.cpu_ms for gap in gaps), default=0)))
         late = [gap for gap in gaps if gap.cpu_ms > LOOP_MS]
         if late and max(gap.cpu_ms for gap in late) > LOOP_MS * slowness():

@@ -44,6 +44,11 @@ class Gap(NamedTuple):
         """By how much our own doing made it late."""
         return max(0.0, self.late_ms - self.robbed_ms)
 
+    @property
+    def step(self) -> Step:
+        """The same time, for whoever looks what the host took in it."""
+        return Step(self.at_s, self.late_ms, "")
+
 
 def gaps_in(path: Path) -> list[Gap]:
     """The gaps a broker has written so far. Raises: OSError before it runs."""
@@ -85,7 +90,7 @@ class WatchedBroker(BrokerProcess):
         stolen.look()
         for gap in gaps_in(self.gaps_path):
             if began <= gap.at_s <= ended:
-                host_ms = stolen.within(Step(gap.at_s, gap.late_ms, ""))
+                host_ms = stolen.within(gap.step)
                 gaps.append(gap._replace(robbed_ms=gap.robbed_ms + host_ms))
 
 
