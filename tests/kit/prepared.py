@@ -34,8 +34,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PROGRAM: Final = (sys.executable, "-m", "aerobee")
-"""How the commands begin that a fork can run."""
+PROGRAM: Final = (sys.executable, "-m")
+"""How the commands begin that a fork can run, with one of the next."""
+RUNS: Final = (
+    "aerobee",
+    *(f"tests.kit.{name}" for name in ("odd_broker", "stall_watch", "step_watch")),
+)
+"""These change what they want to be different in a module that is loaded, not as it is loaded."""
 MODULES: Final = (
     "aerobee.cli.main",
     "aerobee.cli.broker",
@@ -72,7 +77,8 @@ def start(
 def fits(command: Sequence[str], env: Mapping[str, str], at: Path | None) -> bool:
     """Whether a fork would be the same as an ordinary start."""
     return (
-        tuple(command[:3]) == PROGRAM
+        tuple(command[:2]) == PROGRAM
+        and command[2] in RUNS
         and at is None
         and platform.machine() in SYS_CLONE
         and _read_at_start(env) == _forking().read_at_start
@@ -146,7 +152,7 @@ def serve(asked: socket.socket) -> None:
         if pid == 0:
             asked.close()
             _become(**json.loads(request), files=files)
-            runpy.run_module("aerobee", run_name="__main__", alter_sys=True)
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
             return
         for file in files:
             os.close(file)

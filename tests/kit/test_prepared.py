@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +12,15 @@ import pytest
 
 from tests.kit import prepared
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.odd_broker import clock_ahead, dies_at
 from tests.kit.process import Child, DidNotStart
+from tests.kit.raw_client import RawConnection, send_fields
+from tests.kit.reading import read_topic
 
 WITHIN_S = 60.0
-VERSION = [*prepared.PROGRAM, "--version"]
+SEND = 310
+AEROBEE = [*prepared.PROGRAM, "aerobee"]
+VERSION = [*AEROBEE, "--version"]
 BROKER = "from aerobee.cli.main import main; import atexit, sys; atexit.register({told}); main()"
 LOADED = "print(*sys.modules, file=sys.stderr)"
 
@@ -39,7 +45,7 @@ def test_it_is_a_child_of_the_test_and_ends_by_its_signals(tmp_path: Path) -> No
 
 def test_its_words_and_its_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
     for words in (["--version"], ["topic", "made-up"], ["broker", "run", "--data", ""]):
-        command = [*prepared.PROGRAM, *words]
+        command = [*AEROBEE, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         with Child(command, log=tmp_path / f"{words[0]}.log") as child:
             assert child.wait(within_s=WITHIN_S) == done.returncode
@@ -61,6 +67,21 @@ def test_it_has_the_environment_and_the_folder_of_who_starts_it(
         assert (tmp_path / "here" / "commitlog").is_dir()
         assert Path(f"/proc/{broker.child.pid}/cwd").readlink() == tmp_path
     assert broker.child.errors() == ""
+
+
+def test_an_odd_broker_is_odd_as_a_fork(tmp_path: Path) -> None:
+    day_ms = 86_400_000
+    ahead = BrokerProcess(data=tmp_path / "ahead", module=clock_ahead(86_400))
+    with ahead, RawConnection(ahead.address) as connection:
+        assert is_fork(ahead.child.pid)
+        assert connection.call(SEND, send_fields("t", 0), b"x").code == 0
+        [sent] = read_topic(connection, "t", 0)
+        assert sent.store_timestamp > time.time() * 1_000 + day_ms / 2
+    with BrokerProcess(data=tmp_path / "dies", module=dies_at(9_000)) as broker:
+        assert is_fork(broker.child.pid)
+    with pytest.raises(DidNotStart) as ended:
+        BrokerProcess(data=tmp_path / "dies at once", module=dies_at(3)).start()
+    assert ended.value.exit_code == -signal.SIGKILL
 
 
 def test_it_has_no_file_open_but_its_own(tmp_path: Path) -> None:
@@ -107,7 +128,7 @@ def test_what_it_has_imported_is_what_a_broker_imports(tmp_path: Path) -> None:
         (VERSION, {}, Path("/")),
         (["/usr/bin/python3", *VERSION[1:]], {}, None),
         ([sys.executable, "-P", *VERSION[1:]], {}, None),
-        ([sys.executable, "-m", "tests.kit.odd_broker"], {}, None),
+        ([sys.executable, "-m", "tests.kit.steady"], {}, None),
     ],
 )
 def test_what_an_interpreter_reads_at_its_start_is_left_to_it(
