@@ -27,8 +27,9 @@ class Candidate(NamedTuple):
 def emptied(candidate: Candidate, record: Record | None, least: int) -> bool:
     """Whether a member has lost what it had when it joined the sync set: its log has no epoch.
 
-    It is none until a master has taken it out of the set. The first master of all may have been
-    killed before it saved its epoch; with `least` copies of each message nothing is lost then.
+    To be asked at the start: the first connection to a master brings epochs. The first master of
+    all may have been killed before it saved its epoch; with `least` copies of each message nothing
+    is lost then.
     """
     if record is None or candidate.epoch or candidate.member not in record.sync_set:
         return False

@@ -97,6 +97,8 @@ class FailoverFeature(Feature):
         membership, store = self.member.membership, self._core.store
         if membership is None or membership.cut_at is not None or store.flags.fault:
             return None
+        if membership.emptied:
+            return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
 

@@ -128,8 +128,8 @@ class Member:
         self._heir_since = (0, 0.0)
         """A version of the record that names an heir, and since when it is known."""
         self._leaving = False
-        self._emptied: bool | None = None
-        """It is in the sync set, and has lost what it had; None: the decider was not heard yet."""
+        self._judged = False
+        """Whether it is known if this member has lost what it had: from the first sight on."""
         self._unclean = False
         """A person has asked for this master, whatever is lost."""
         self._waiting = trio.CancelScope()
@@ -174,7 +174,8 @@ class Member:
         known: Sight | None = None
         while True:
             known = await self._looked(known)
-            if known is None:
+            if known is None or not await self._judge(known):
+                known = None
                 await trio.sleep(self._lease_s * AGAIN)
                 continue
             self._noted(known)
@@ -202,18 +203,32 @@ class Member:
             log.info("failover.decider_back")
         return sight
 
+    async def _judge(self, sight: Sight) -> bool:
+        """Mark this member's log if it was emptied, before a byte is copied; and no more once it
+        has all again, or the sync set does without it. False: that cannot be saved now.
+        """
+        membership, record = self.membership, sight.record
+        assert membership is not None
+        try:
+            if not self._judged:
+                least = self._config.min_in_sync_replicas
+                candidate = Candidate(self.id, membership.group.last_epoch)
+                if emptied(candidate, record, least):
+                    await membership.note_emptied()
+                self._judged = True
+            left = record is not None and self.id not in record.sync_set
+            if left or membership.has_all:
+                await membership.forget_emptied()
+        except OSError as error:
+            log.error("replication.not_saved", error=str(error))
+        return self._judged
+
     def _noted(self, sight: Sight) -> None:
         """Another record may be known: no earlier master is followed from now on."""
         before, self.sight = self.master(), sight
         record = sight.record
         assert self.membership is not None
-        if self._emptied is None:
-            least = self._config.min_in_sync_replicas
-            candidate = Candidate(self.id, self.membership.group.last_epoch)
-            self._emptied = emptied(candidate, record, least)
         if record is not None:
-            if self.id not in record.sync_set:
-                self._emptied = False
             self.membership.group.know(record.epoch)
             self._core.role.epoch = self.membership.group.least
             if record.heir and self._heir_since[0] != sight.version:
@@ -231,7 +246,7 @@ class Member:
         damage = ""
         if membership.cut_at is not None:
             damage = f"the next start ends it at {membership.cut_at}"
-        elif self._emptied:
+        elif membership.emptied:
             damage = "it was emptied while this member was in the sync set"
         elif self._store.flags.fault:
             damage = self._store.flags.fault

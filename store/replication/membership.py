@@ -1,5 +1,7 @@
 """A store as a member of a group in failover mode: its epochs on disk, and the cut of its log.
 
+A log that is copied anew has epochs from its first byte on, so a mark says that it is not whole.
+
 What is decided is for `group`; here it is made durable, always before bytes or reports follow from
 it. A log that must be cut is cut by the next start: the store runs, and readers have its segments.
 """
@@ -13,6 +15,7 @@ import structlog
 from aerobee.store.errors import LogsUnrelated, StoreDamaged, StoreRefused
 from aerobee.store.format.epoch_file import EpochFileIllegal
 from aerobee.store.format.epochs import Epoch
+from aerobee.store.format.names import EMPTIED
 from aerobee.store.replication.group import Group, Verdict
 from aerobee.store.replication.saved_epochs import read_epochs, write_epochs
 from aerobee.store.replication.wires import WithEpochs
@@ -60,6 +63,10 @@ class Membership:
                 f"{error}. It says which master wrote which part of the log: without it keep the"
                 " data directory aside, and begin with an empty one"
             ) from error
+        self.emptied = disk.exists(root / EMPTIED)
+        """Whether the mark is there: the log has lost what this member had, and may lack it."""
+        self._master_end: int | None = None
+        """Where the log of the master ended when it was last followed; None: no master was."""
         # A crash may have taken the bytes of an epoch that was begun.
         end = commit_log.max_offset
         self.group = group(tuple(epoch for epoch in saved if epoch.start <= end))
@@ -77,6 +84,7 @@ class Membership:
         assert epoch > group.last_epoch, (epoch, group.epochs)
         assert epoch >= group.least, (epoch, group.least)
         await self._without_mark()
+        await self.forget_emptied()
         # The log of a group's first master is its own from the first byte on.
         start = self._log.max_offset if group.epochs else 0
         begin = self._log.min_offset
@@ -110,6 +118,7 @@ class Membership:
         if epochs != group.epochs:
             await self._save(epochs)
         group.know(greeting.last_epoch)
+        self._master_end = greeting.max_offset
         return ""
 
     async def _cut(self, offset: int) -> None:
@@ -132,6 +141,32 @@ class Membership:
         if self._cut_failed:
             await self._disk.in_thread(self._forget_cut)
             self._cut_failed = False
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all that the master had when it was last followed is here, on disk, and
+        confirmed.
+        """
+        end = self._master_end
+        return end is not None and min(self.group.confirmed, self._log.flushed) >= end
+
+    async def note_emptied(self) -> None:
+        """Mark the log as lost, durably: before an epoch is saved. Raises: OSError."""
+        await self._disk.in_thread(self._mark)
+        self.emptied = True
+
+    def _mark(self) -> None:
+        self._disk.write_atomically(self._root / EMPTIED, b"", backup=False)
+
+    async def forget_emptied(self) -> None:
+        """Take the mark away, if it is there. Raises: OSError."""
+        if self.emptied:
+            await self._disk.in_thread(self._unmark)
+            self.emptied = False
+
+    def _unmark(self) -> None:
+        self._disk.remove(self._root / EMPTIED, missing_ok=True)
+        self._disk.sync_directory(self._root)
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 import trio
 
@@ -17,13 +19,18 @@ from aerobee.broker.failover.record import Record
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import Promote, Switch
 from aerobee.store.flags import Flag
+from aerobee.store.format.epochs import Epoch
+from aerobee.store.format.ha_epochs import Greeting
+from aerobee.store.format.names import EMPTIED
 from tests.broker.desk import open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
+from tests.kit.faulty_disk import Fault, FaultyDisk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from aerobee.store.files.disk import Disk
     from tests.broker.desk import Desk
 
 pytestmark = pytest.mark.trio
@@ -142,7 +149,7 @@ class Alone:
 
 @asynccontextmanager
 async def alone(
-    root: Path, *, least: int = 1, record: Record | None = None
+    root: Path, *, least: int = 1, record: Record | None = None, disk: Disk | None = None
 ) -> AsyncIterator[Alone]:
     group = FailoverConfig(
         etcd_endpoints="http://127.0.0.1:1",
@@ -151,7 +158,7 @@ async def alone(
         min_in_sync_replicas=least,
     )
     peers = ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1)
-    async with open_desk(root, failover=group, replication=peers, **SLAVE) as desk:
+    async with open_desk(root, disk, failover=group, replication=peers, **SLAVE) as desk:
         one = Alone(desk)
         one.decider.record = record
         role = desk.broker.core.role
@@ -281,6 +288,60 @@ async def test_a_member_that_was_emptied_waits_until_it_has_left_the_sync_set(
         one.decider.record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=7)
         one.decider.tell()
         await one.until_leads()
+
+
+EMPTIED_IN = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
+
+
+def greeting(end: int) -> Greeting:
+    """That of the master of epoch 3."""
+    return Greeting(end, (Epoch(1, 0), Epoch(3, end // 2)))
+
+
+async def test_a_member_that_was_emptied_is_no_candidate_after_a_connection_and_a_restart(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path, record=EMPTIED_IN) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        membership = one.member.membership
+        assert membership is not None
+        # The first connection saves epochs, before a byte is copied.
+        assert await membership.settle(greeting(1_000_000)) == ""
+        assert membership.group.last_epoch == 1
+    async with alone(tmp_path, record=EMPTIED_IN) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        one.decider.tell()
+        await trio.sleep(LEASE_S)
+        assert one.decider.record == EMPTIED_IN
+
+
+async def test_a_member_that_was_emptied_is_a_candidate_once_it_has_copied_everything(
+    tmp_path: Path,
+) -> None:
+    async with alone(tmp_path, record=EMPTIED_IN) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        membership = one.member.membership
+        assert membership is not None
+        assert await membership.settle(greeting(0)) == ""
+        one.decider.tell()
+        await one.until_leads()
+    async with alone(tmp_path, record=one.decider.record) as one:
+        await one.until_leads()
+
+
+async def test_nobody_is_followed_before_it_is_saved_that_the_log_was_emptied(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    fault = Fault(name="replace", error=errno.ENOSPC, path=EMPTIED, times=3)
+    disk.faults.append(fault)
+    record = msgspec.structs.replace(EMPTIED_IN, address="a:1", ha_address="a:2")
+    async with alone(tmp_path, record=record, disk=disk) as one:
+        while fault.times:
+            assert one.member.master() is None
+            await trio.sleep(0.01)
+        await until_true(lambda: one.member.master() is not None)
+        assert "it was emptied" in one.member.waits_because
 
 
 async def test_only_a_master_switches(tmp_path: Path) -> None:

@@ -405,6 +405,42 @@ async def test_epochs_whose_bytes_a_crash_has_taken_are_gone(tmp_path: Path) -> 
 
 
 @pytest.mark.trio
+async def test_a_log_that_was_emptied_is_marked_until_all_of_the_masters_is_here_and_confirmed(
+    tmp_path: Path,
+) -> None:
+    two = tmp_path / "two"
+    async with node(tmp_path / "one", 1) as a:
+        await a.lead(1)
+        a.put(5)
+        async with node(two, 2) as b:
+            assert not b.membership.emptied
+            await b.membership.note_emptied()
+            async with following(b, a):
+                await until(lambda: b.end == a.end)
+        async with node(two, 2) as b:
+            assert b.membership.emptied
+            assert b.epochs
+            a.membership.group.confirmed = a.end - 1
+            async with following(b, a):
+                await until(lambda: b.membership.group.confirmed == a.end - 1)
+                assert not b.membership.has_all
+                a.membership.group.confirmed = a.end
+                await until(lambda: b.membership.has_all)
+            await b.membership.forget_emptied()
+        async with node(two, 2) as b:
+            assert not b.membership.emptied
+
+
+@pytest.mark.trio
+async def test_the_log_of_a_master_counts_as_it_is(tmp_path: Path) -> None:
+    async with node(tmp_path, 1) as a:
+        await a.membership.note_emptied()
+        await a.lead(1)
+    async with node(tmp_path, 1) as a:
+        assert not a.membership.emptied
+
+
+@pytest.mark.trio
 async def test_a_damaged_row_of_epochs_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / EPOCH_FILE_NAME).write_bytes(b"1\n7\n1-0\n")
     async with running_store(tmp_path, Disk(), in_group=True) as store:
