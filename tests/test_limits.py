@@ -60,6 +60,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "requests of the console": (
         f"{CONSOLE}/test_web.py::test_long_requests_are_refused",
+        f"{CONSOLE}/test_web.py::test_of_a_body_that_is_too_long_nothing_is_read",
+        f"{CONSOLE}/test_web.py::test_so_many_bodies_are_on_their_way_at_once",
+        f"{CONSOLE}/test_web.py::test_a_body_that_does_not_come_in_time_keeps_no_place",
+        f"{CONSOLE}/test_web.py::test_bodies_of_strangers_keep_nobody_out",
         f"{CONSOLE}/test_web.py::test_a_form_with_many_fields_is_told_what_is_wrong",
         f"{CONSOLE}/test_web.py::test_one_answer_has_so_many_messages",
         f"{CONSOLE}/test_web.py::test_a_slow_client_holds_nobody_up",

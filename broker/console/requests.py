@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 COOKIE: Final = "aerobee_session"
 BODY_MAX: Final = 64 * 1024
 """Bytes of a request's body."""
+LOGIN_MAX: Final = 4 * 1024
+"""Bytes of a login, which anybody may send."""
+BODIES_MAX: Final = 16
+"""Bodies of viewers that come in at once; the request of one more is refused."""
+BODY_S: Final = 20.0
+"""How long a body may take to come."""
 FORM_FIELDS_MAX: Final = 256
 """Of a form, and of a query; the longest form has a field for each dead letter of a page."""
 NAME_MAX: Final = 128

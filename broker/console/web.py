@@ -1,7 +1,7 @@
 """The web application of the console: its guard, the API, and the pages below it.
 
 Each request passes the guard first: the Host header, the peer, the size of its body, the viewer,
-and for a change where it comes from. What follows knows the viewer.
+and for a change where it comes from. Only then is the body read. What follows knows the viewer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from aerobee.broker.console.looks.viewers import Failure, Viewer
 from aerobee.broker.console.openapi import PREFIX, document
 from aerobee.broker.console.operations import GET, LISTS, OBJECTS, OPERATIONS
 from aerobee.broker.console.requests import (
+    BODIES_MAX,
     BODY_MAX,
+    BODY_S,
     COOKIE,
     FORM_FIELDS_MAX,
     HEADERS,
+    LOGIN_MAX,
     NAME_MAX,
     NOT_KEPT,
     SAFE,
@@ -84,6 +87,8 @@ class Guard:
         self._secure = config.console_tls_enable
         names = [config.console_host, *config.console_names.split(",")]
         self._names = frozenset(name.strip().lower() for name in names if name.strip())
+        self._bodies = 0
+        """Bodies of viewers that are on their way."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
@@ -121,15 +126,38 @@ class Guard:
         if not self._console.has_users and not is_loopback(address):
             text = "there are no users, so the console is for this host alone"
             raise refusal(scope, Failure(403, "forbidden", text))
-        body = b"" if scope["method"] in SAFE else await read(scope, receive)
+        try:
+            length = length_of(headers, scope["method"], path)
+        except Failure as failure:
+            raise refusal(scope, failure) from None
         viewer = self._viewer(headers, address, scope)
         scope.setdefault("state", {})["viewer"] = viewer
         if scope["method"] not in SAFE:
-            self._check_source(scope, headers, viewer, body)
+            self._check_source(scope, headers)
         is_open = path in (LOGIN, LOGOUT) or path.startswith(STATIC)
         if viewer is None and not is_open:
             raise self._unknown(scope)
+        body = await self._body(scope, receive, viewer) if length else b""
+        if scope["method"] not in SAFE:
+            self._check_token(scope, headers, viewer, body)
         return replayed(body, receive)
+
+    async def _body(self, scope: Scope, receive: Receive, viewer: Viewer | None) -> bytes:
+        """The body of a request, unless many are on their way. Raises: Refusal.
+
+        A login always has a place: it is short, and else others would keep users out.
+        """
+        counted = viewer is not None
+        if counted and self._bodies >= BODIES_MAX:
+            text = f"{BODIES_MAX} other bodies are on their way: try again"
+            raise refusal(scope, Failure(503, "too_many", text))
+        self._bodies += counted
+        try:
+            with trio.move_on_after(BODY_S):
+                return await read(scope, receive)
+        finally:
+            self._bodies -= counted
+        raise refusal(scope, Failure(408, "usage", f"the body did not come within {BODY_S:g} s"))
 
     def _viewer(self, headers: Headers, address: str, scope: Scope) -> Viewer | None:
         """The sender of a request; None: it does not say. Raises: Refusal."""
@@ -144,20 +172,23 @@ class Guard:
         token = token_of(headers.get("cookie", ""))
         return self._console.session_of(token, address) if token else None
 
-    def _check_source(
-        self, scope: Scope, headers: Headers, viewer: Viewer | None, body: bytes
-    ) -> None:
+    def _check_source(self, scope: Scope, headers: Headers) -> None:
         """Check that a change comes from a page of ours, or a script. Raises: Refusal."""
         host, origin = headers.get("host", ""), headers.get("origin", "")
         if not is_same_site(host, origin, headers.get("sec-fetch-site", "")):
             text = "this change does not come from a page of the console"
             raise refusal(scope, Failure(403, "cross_site", text))
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = kind_of(headers)
         if kind not in (JSON, FORM) or (scope["path"].startswith(PREFIX) and kind != JSON):
             text = f"send {JSON}" if scope["path"].startswith(PREFIX) else f"send {FORM}"
             raise refusal(scope, Failure(415, "usage", text))
+
+    def _check_token(
+        self, scope: Scope, headers: Headers, viewer: Viewer | None, body: bytes
+    ) -> None:
+        """Check that a change of a session carries its token. Raises: Refusal."""
         try:
-            fields = form_of(body) if kind == FORM else {}
+            fields = form_of(body) if kind_of(headers) == FORM else {}
         except Failure as failure:
             raise refusal(scope, failure) from None
         if viewer is None or not viewer.csrf:
@@ -176,7 +207,10 @@ class Guard:
 
 
 async def read(scope: Scope, receive: Receive) -> bytes:
-    """The body of a request. Raises: Refusal when it is too long, or does not come."""
+    """The body of a request, of which the server takes no more than its headers announce.
+
+    Raises: Refusal when it does not come.
+    """
     body = b""
     while True:
         message = await receive()
@@ -184,10 +218,28 @@ async def read(scope: Scope, receive: Receive) -> bytes:
             raise refusal(scope, Failure(400, "usage", "the body did not come"))
         piece: bytes = message.get("body", b"")
         body += piece
-        if len(body) > BODY_MAX:
-            raise refusal(scope, Failure(413, "usage", f"a body has at most {BODY_MAX} bytes"))
         if not message.get("more_body"):
             return body
+
+
+def kind_of(headers: Headers) -> str:
+    """The content type, without its parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def length_of(headers: Headers, method: str, path: str) -> int:
+    """The bytes of a body by the headers of its request. Raises: Failure."""
+    if headers.get("transfer-encoding"):
+        # Chunks do not say how long all of them are.
+        raise Failure(411, "usage", "send the body whole, with its content-length")
+    # The server has refused what is no number.
+    length = int(headers.get("content-length", "0"))
+    if length and method in SAFE:
+        raise Failure(413, "usage", f"a request by {method} has no body")
+    most = LOGIN_MAX if path in (LOGIN, LOGOUT) else BODY_MAX
+    if length > most:
+        raise Failure(413, "usage", f"a body has at most {most} bytes here")
+    return length
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+import trio
+import trio.testing
+from starlette.applications import Starlette
 
 from aerobee import ConsumeFrom
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.broker.config.settings.console import ConsoleConfig
+from aerobee.broker.console.console import Console
+from aerobee.broker.console.requests import BODIES_MAX, BODY_MAX, LOGIN_MAX
+from aerobee.broker.console.web import Guard
 from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
+from tests.broker.peers import HandClock
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
 from tests.kit.tls import certificate, client_context
@@ -84,6 +93,98 @@ def test_long_requests_are_refused(anybody: ConsoleClient) -> None:
     assert anybody.request("GET", "/api/v1/me", headers={"x": "y" * 20_000}).status == 431
 
 
+@pytest.mark.parametrize(
+    ("method", "header", "status"),
+    [
+        ("POST", f"content-length: {4 << 20}", 413),
+        ("POST", f"content-length: {BODY_MAX + 1}", 413),
+        ("POST", "transfer-encoding: chunked", 411),
+        ("GET", f"content-length: {4 << 20}", 413),
+    ],
+)
+def test_of_a_body_that_is_too_long_nothing_is_read(
+    anybody: ConsoleClient, method: str, header: str, status: int
+) -> None:
+    with begun(anybody, method, header) as asking:
+        assert status_in(asking) == status, "the headers alone have come"
+
+
+def test_so_many_bodies_are_on_their_way_at_once(anybody: ConsoleClient) -> None:
+    with ExitStack() as stack:
+        waiting = [
+            stack.enter_context(begun(anybody, "POST", f"content-length: {BODY_MAX}"))
+            for _ in range(BODIES_MAX)
+        ]
+
+        def one_more() -> int:
+            with begun(anybody, "POST", "content-length: 2") as asking:
+                asking.sendall(b"{}")
+                return status_in(asking)
+
+        # The headers of all have to be read first.
+        eventually(lambda: one_more() == 503, within_s=60, what="one more is refused")
+        assert anybody.get("/me").status == 200
+        # It has no body, so it is read as one without arguments.
+        assert anybody.request("POST", "/api/v1/topics", headers=JSON_KIND).status == 400
+        waiting[0].sendall(b" " * BODY_MAX)
+        assert status_in(waiting[0]) == 400
+        eventually(lambda: one_more() == 400, within_s=60, what="there is a place again")
+
+
+@pytest.mark.trio
+async def test_a_body_that_does_not_come_in_time_keeps_no_place(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    config = ConsoleConfig()
+    console = Console(None, clock=HandClock(), config=config, authority=lambda: None, connect=None)
+    guard = Guard(Starlette(), console, config)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/topics",
+        "query_string": b"",
+        "client": ("127.0.0.1", 1),
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"64"),
+        ],
+    }
+    said: list[Any] = []
+
+    async def trickling() -> Any:
+        await trio.sleep(5)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def hear(message: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        said.append(message)
+
+    for _ in range(BODIES_MAX + 1):
+        await guard(scope, trickling, hear)
+        assert said[-2]["status"] == 408
+
+
+JSON_KIND = {"content-type": "application/json"}
+
+
+def begun(
+    client: ConsoleClient, method: str, header: str, path: str = "/api/v1/topics"
+) -> socket.socket:
+    """A connection on which the headers of a request have been sent, and no body."""
+    connection = socket.create_connection(("127.0.0.1", client.port), timeout=60)
+    head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json"
+    connection.sendall(f"{head}\r\n{header}\r\n\r\n".encode())
+    return connection
+
+
+def status_in(connection: socket.socket) -> int:
+    """The status of the answer that comes there."""
+    answer = connection.recv(12)
+    assert answer.startswith(b"HTTP/1.1 "), answer
+    return int(answer[9:])
+
+
 def test_with_a_certificate_it_speaks_https_alone(tmp_path: Path) -> None:
     shown = certificate(tmp_path)
     settings = WITH_USERS | {
@@ -104,6 +205,19 @@ def test_with_a_certificate_it_speaks_https_alone(tmp_path: Path) -> None:
 
 
 # ── With users ──
+
+
+def test_bodies_of_strangers_keep_nobody_out(broker: BrokerProcess, root: ConsoleClient) -> None:
+    stranger = client_of(broker)
+    with begun(stranger, "POST", "content-length: 9") as asking:
+        assert status_in(asking) == 401, "nobody waits for the body of somebody unknown"
+    with begun(stranger, "POST", f"content-length: {LOGIN_MAX + 1}", "/login") as asking:
+        assert status_in(asking) == 413
+    with ExitStack() as stack:
+        for _ in range(BODIES_MAX + 1):
+            stack.enter_context(begun(stranger, "POST", "content-length: 9", "/login"))
+        assert root.send("POST", "/topics", name="Placed", confirm=True).status == 200
+        assert stranger.form("/login", f"name=root&secret={SECRET}").headers["location"] == "/"
 
 
 def test_nobody_without_a_name_gets_in(broker: BrokerProcess) -> None:
