@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
     from aerobee.blocking import AdminClient
+    from aerobee.errors import AerobeeError
 
 FOLLOWS = "following"
 STANDINGS = {
@@ -45,6 +46,7 @@ class Member(NamedTuple):
     broker: BrokerInfo
     status: ReplicationStatus | None
     problem: str = ""
+    error: AerobeeError | None = None
 
 
 @click.group(cls=CommandGroup, short_help="Masters and slaves: how far they are.")
@@ -151,11 +153,14 @@ def switch(
                 f"the name server knows no broker at {address}{where}: `aerobee ha status` shows"
                 " them all"
             )
+        members = list(members_of(admin, slave.name))
         masters = [
             member.broker.address
-            for member in members_of(admin, slave.name)
+            for member in members
             if member.status is not None and member.status.is_master
         ]
+        if not masters:
+            raise_denial(members)
         if len(masters) != 1 or masters == [address]:
             what = "no master answers" if not masters else f"masters answer: {', '.join(masters)}"
             complain(f"nothing was changed: of {slave.name} {what}")
@@ -249,6 +254,18 @@ def follow(
     return FAILED if made.refused else DONE
 
 
+def raise_denial(members: Sequence[Member]) -> None:
+    """Say that it is not for this account, where that is why nothing is known of the members.
+
+    Raises: PermissionDeniedError.
+    """
+    from aerobee.errors import PermissionDeniedError
+
+    for member in members:
+        if isinstance(member.error, PermissionDeniedError):
+            raise member.error
+
+
 def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, str]]:
     """The names of what is against a promotion, with the reason in words."""
     own = next((member.status for member in members if member.broker.address == address), None)
@@ -276,7 +293,7 @@ def members_of(admin: AdminClient, name: str | None) -> Iterator[Member]:
         try:
             yield Member(broker, admin.replication_status(broker.address))
         except AerobeeError as error:
-            yield Member(broker, None, explained(error))
+            yield Member(broker, None, explained(error), error)
     for lost in info.lost:
         if name in (None, lost.name):
             why = f"it left the name server without a word {lost.silent_s:.0f} s ago"

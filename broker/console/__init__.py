@@ -44,7 +44,7 @@ What the API and the pages share, and pages use nothing else:
 | clients | `snapshot().clients`; `connections.close` |
 | resets | `group.reset` with `dry_run`, then without |
 | settings, audit | `settings`; `broker.config.set`; `audit` |
-| store, replication | `store`; `ha.status`, `ha.promote` |
+| store, replication | `store`; `ha.status`, `ha.switch`, `ha.promote` |
 | users | `users.list`, `.show`, `.create` …; `acl.list`, `.grant`, `.revoke` |
 
 Pages are `console/pages/`: `routes(console)` there returns routes of Starlette that `web.py` mounts

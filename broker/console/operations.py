@@ -125,6 +125,13 @@ OPERATIONS: Final = table(
     Operation(name="cluster.info", method=GET, path="/cluster"),
     Operation(name="ha.status", method=GET, path="/ha"),
     Operation(
+        name="ha.switch",
+        method=POST,
+        path="/ha/switch",
+        asks="The slave at {to} becomes the master of its group, and the old master its slave."
+        " Sends are refused for a moment; no message is lost.",
+    ),
+    Operation(
         name="ha.promote",
         method=POST,
         path="/ha/promote",

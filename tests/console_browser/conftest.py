@@ -64,9 +64,10 @@ def opened(
     colours: str = "light",
     language: str = "en",
     scripts: bool = True,
+    name: str = "root",
     secret: str = SECRET,
 ) -> Iterator[Page]:
-    """A page of somebody who is signed in as root; what its console says fails the test."""
+    """A page of somebody who is signed in; what its console says fails the test."""
     context = browser.new_context(
         base_url=f"http://127.0.0.1:{broker.settings['consolePort']}",
         viewport={"width": width, "height": HEIGHT},
@@ -81,7 +82,7 @@ def opened(
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     try:
         page.goto("/")
-        page.fill("input[name=name]", "root")
+        page.fill("input[name=name]", name)
         page.fill("input[name=secret]", secret)
         page.click("main button")
         page.wait_for_selector("#nav", state="attached")

@@ -78,6 +78,7 @@ def test_a_field_of_a_message_is_shown_as_text(
         "/topics?sort={}",
         "/setting?key={}",
         "/promote?address={}",
+        "/switch?address={}",
         "/user/delete?name={}",
     ],
 )

@@ -17,7 +17,7 @@ from tests.kit.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
     from aerobee.blocking import AdminClient, Producer, ReceivedMessage
     from tests.kit.broker_process import BrokerProcess
@@ -29,8 +29,12 @@ TICK_MS = 30_000.0
 """A list is some seconds old at most; a busy machine makes it more."""
 
 
+def button_of(page: Page, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
+
+
 def button(page: Page, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
+    button_of(page, name).click()
 
 
 def link(page: Page, name: str) -> None:

@@ -137,6 +137,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "letters",
             "live",
             "people",
+            "roles",
             "routes",
             "views",
         ),

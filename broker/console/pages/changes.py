@@ -364,48 +364,6 @@ class Changes:
             fields=[("key", key), ("value", value)],
         )
 
-    async def promote(self, request: Request) -> Response:
-        """Make a slave the master."""
-        text = self._frame.translator(request)
-        fields = await form_of(request) if request.method == "POST" else []
-        form = Fields(dict(fields) if fields else request.query_params)
-        address = form.needed("address")
-        accepted = [value for name, value in fields if name == "accept"]
-        given: dict[str, Any] = {"address": address, "accept": accepted}
-        notes: Sequence[str] = ()
-        failure = ""
-        try:
-            if request.method == "POST":
-                outcome = await self._call(request, "ha.promote", given)
-                if outcome.complete:
-                    result = text("{address} is the master now.", address=address)
-                    title = text("Make a slave the master")
-                    return await self._done(
-                        request, title, result, "/replication", outcome, "/replication"
-                    )
-                failure = text("Nothing was changed.")
-            else:
-                outcome = await self._console.call(
-                    viewer_of(request), "ha.promote", {**given, "dry_run": True}
-                )
-            notes = outcome.notes
-        except Failure as error:
-            failure = error.text
-        losses = (
-            ("master-alive", text("Two masters: what the old one takes from now on is lost here.")),
-            ("behind", text("What another member has and this one has not is lost.")),
-            ("diverged", text("The messages in which the logs differ are lost.")),
-        )
-        return await self._frame.show(
-            request,
-            "promote.html",
-            here="/replication",
-            address=address,
-            notes=notes,
-            failure=failure,
-            losses=losses,
-        )
-
 
 # ── What the pages share ──
 

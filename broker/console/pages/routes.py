@@ -14,6 +14,7 @@ from aerobee.broker.console.pages.live import Live
 from aerobee.broker.console.pages.people import People
 from aerobee.broker.console.pages.rates import Rates
 from aerobee.broker.console.pages.rendering import Rendering
+from aerobee.broker.console.pages.roles import Roles
 from aerobee.broker.console.pages.views import Views
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def routes(console: Console) -> list[Route]:
     frame = Frame(console, rendering)
     rates = Rates()
     views, changes = Views(frame, rates), Changes(frame)
+    roles = Roles(frame)
     letters, people, live = Letters(frame), People(frame), Live(frame, rates, views)
     shown = {
         "/": views.overview,
@@ -66,7 +68,8 @@ def routes(console: Console) -> list[Route]:
         "/topic/delete": changes.delete_topic,
         "/client/close": changes.close_client,
         "/setting": changes.setting,
-        "/promote": changes.promote,
+        "/switch": roles.switch,
+        "/promote": roles.promote,
         "/letters/edit": letters.edit,
         "/user/delete": people.delete,
         "/right/delete": people.revoke,

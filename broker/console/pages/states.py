@@ -82,6 +82,27 @@ def brokers_of(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "severity": state.severity, "word": state.word} for row, state in stated]
 
 
+def master_of(
+    members: Sequence[Mapping[str, Any]], address: str
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """The member at an address, and the one master of its group; None: there is none such."""
+    own = next((row for row in members if row["address"] == address), None)
+    if own is None:
+        return None, None
+    place = (own["cluster"], own["broker"])
+    masters = [
+        row
+        for row in members
+        if (row["cluster"], row["broker"]) == place and row["role"] == "master"
+    ]
+    return own, masters[0] if len(masters) == 1 else None
+
+
+def with_masters(members: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Members with `master`: whether the one master of their group answers."""
+    return [{**row, "master": master_of(members, row["address"])[1] is not None} for row in members]
+
+
 def worst(findings: Iterable[Mapping[str, Any]]) -> str:
     """The severest of findings; empty without one."""
     severities = {finding["severity"] for finding in findings}

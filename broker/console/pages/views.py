@@ -315,7 +315,7 @@ class Views:
             request,
             "replication.html",
             here="/replication",
-            members=members,
+            members=states.with_masters(members),
             notes=notes,
             store=store,
         )

@@ -272,6 +272,8 @@ def test_a_user_sees_and_changes_what_its_policies_say(
     assert ann.send("POST", "/topics", name="Theirs", queues=9, confirm=True).status == 403
     assert ann.send("DELETE", "/topics/Theirs", confirm=True).status == 403
     assert ann.send("PATCH", "/brokers/settings", values=["a=b"], confirm=True).status == 403
+    refused = ann.send("POST", "/ha/switch", to=broker.address, confirm=True)
+    assert refused.status == 403, "not that no master answers"
     assert root.get("/topics/Theirs").value["brokers"][0]["read_queues"] == 1
 
 
@@ -304,6 +306,8 @@ def test_bodies_are_a_right_of_their_own(
         ("POST", "/users", "broker", {"name": "eve", "secret": "s"}),
         ("PATCH", "/brokers/settings", "values", {}),
         ("POST", "/ha/promote", "address", {}),
+        ("POST", "/ha/switch", "to", {}),
+        ("POST", "/ha/switch", "group", {"to": "127.0.0.1:1"}),
         ("POST", "/acl/root/grant", "resource", {"actions": ["Get"]}),
         ("POST", "/acl/root/grant", "from", {"actions": ["Get"], "resource": "Topic:x"}),
         ("POST", "/groups/CID/reset", "to", {"topic": "x"}),

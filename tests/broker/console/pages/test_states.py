@@ -148,3 +148,19 @@ def kinds_of(call: ast.Call) -> set[str]:
     elif call.func.id != "Finding":
         return set()
     return {str(node.value) for node in found if isinstance(node, ast.Constant)}
+
+
+def test_the_master_of_a_member_is_the_one_that_answers_in_its_group() -> None:
+    def member(address: str, role: str | None, broker: str = "b") -> dict[str, Any]:
+        return {"cluster": "c", "broker": broker, "address": address, "role": role}
+
+    pair = [member("h:1", "master"), member("h:2", "slave")]
+    others = [member("h:3", "slave", "lonely"), member("h:4", None, "lonely")]
+    two = [member("h:5", "master", "two"), member("h:6", "master", "two")]
+    members = [*pair, *others, *two]
+    assert states.master_of(members, "h:2") == (pair[1], pair[0])
+    assert states.master_of(members, "h:3") == (others[0], None)
+    assert states.master_of(members, "h:5") == (two[0], None), "two masters are no way out"
+    assert states.master_of(members, "h:9") == (None, None)
+    known = {row["address"]: row["master"] for row in states.with_masters(members)}
+    assert [address for address, there in known.items() if there] == ["h:1", "h:2"]
