@@ -87,7 +87,9 @@ def load(
     times = ("-W", str(warm_up_s), "-T", str(seconds))
     command = [str(BINARY), "-a", address, "-pid", str(pid), *times, *case.options]
     limit_s = warm_up_s + seconds + PATIENCE_S
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, timeout=limit_s
+    )
     found = FIGURES.search(done.stdout)
     if not found:
         raise LoadFailed(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()[-500:]}")

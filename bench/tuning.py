@@ -1,9 +1,10 @@
-"""What each tuning parameter is worth: a broker with it and one without, in alternating turns.
+"""What each parameter is worth, or costs: a broker with it and one without, in alternating turns.
 
-    python -m bench.tuning [--only WORDS] [--runs 5] [--seconds 2] [--kernel]
+    python -m bench.tuning [--only WORDS] [--runs 5] [--seconds 2] [--kernel] [--set key=value]…
 
-A parameter is a setting, something that the client does differently, or, with `--kernel` and as
-root, a setting of the kernel, which is put back. Prints a table: what is without and what is with
+A parameter is a setting (those of TLS and access control too, and with `--set` any others), what
+the client does differently, or, with `--kernel` and as root, a setting of the kernel, which is put
+back. Prints a table: what is without and what is with
 it, and their ratio; medians of rate and p99, and CPU per message of the best turn, which other work
 on the machine disturbs least.
 """
@@ -19,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.arguments import chosen, positive, program, whole
+from aerobee.cli.certs import make
+from bench.arguments import chosen, positive, program, setting, whole
 from bench.beside_java.figures import Row, number
 from bench.beside_java.sides import DEFAULTS, Plan, Side, take_turns
 from bench.load import SENDS, Case, build, load
@@ -37,6 +39,23 @@ BATCHES = ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")
 PULLS = ("-m", "pull", "-c", "16", "-d", "1")
 PACE = ("-pace", "-c", "256")
 MiB = 1 << 20
+NAME, SECRET = "bench-user", "bench-secret"
+SIGNED = ("-user", NAME, "-secret", SECRET)
+ACL = {"aclEnable": True}
+USERS = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "initAuthenticationUser": f'{{"username":"bench-admin","password":"{SECRET}"}}',
+    "migrateAuthFromV1Enabled": True,
+}
+ACCOUNTS = f"""\
+accounts:
+- accessKey: {NAME}
+  secretKey: {SECRET}
+  topicPerms: [BenchmarkTest=PUB|SUB]
+  groupPerms: [rawload=SUB]
+"""
+"""The account that signs, for either kind of access control."""
 WITHOUT, WITH = "without", "with"
 WARM_UP_S = 1.0
 HEAD = """\
@@ -118,6 +137,20 @@ PARAMETERS = (
         instead=(*PACE, "-header", "binary"),
     ),
     Parameter(name="the client: TLS, 64 × 1", load=SENDS, instead=(*SENDS, "-tls")),
+    Parameter(name="the client: TLS, pull of 32, 16 × 1", load=PULLS, instead=(*PULLS, "-tls")),
+    Parameter(name="signed, ACL 1.0, 64 × 1", load=SENDS, instead=(*SENDS, *SIGNED), settings=ACL),
+    Parameter(
+        name="signed, ACL 1.0, 8 × 32",
+        load=PIPELINED,
+        instead=(*PIPELINED, *SIGNED),
+        settings=ACL,
+    ),
+    Parameter(
+        name="signed, users and policies, 64 × 1",
+        load=SENDS,
+        instead=(*SENDS, *SIGNED),
+        settings=USERS,
+    ),
     Parameter(
         name="broker on one core of its own (taskset), 64 × 1", load=SENDS, cores=frozenset({0})
     ),
@@ -154,6 +187,19 @@ def kernel_set(values: Mapping[str, str]) -> Iterator[None]:
                 Path(name).write_text(value)
 
 
+def identities(directory: Path) -> dict[str, object]:
+    """Settings with the account that signs, and with a certificate; both are used where asked."""
+    accounts = directory / "plain_acl.yml"
+    accounts.touch(0o600)
+    accounts.write_text(ACCOUNTS)
+    make(directory, ["127.0.0.1"])
+    return {
+        "aclConfigDir": directory,
+        "tlsServerCertPath": directory / "server.pem",
+        "tlsServerKeyPath": directory / "server-key.pem",
+    }
+
+
 def measure(plan: Plan, parameter: Parameter) -> Row:
     """Both brokers, alternating."""
     row = Row(parameter.name, ())
@@ -161,7 +207,8 @@ def measure(plan: Plan, parameter: Parameter) -> Row:
         sides = []
         for name, settings in ((WITHOUT, {}), (WITH, parameter.settings)):
             data = plan.place() / "data"
-            broker = BrokerProcess(data=data, settings=DEFAULTS | dict(settings))
+            given = DEFAULTS | dict(settings) | identities(data.parent)
+            broker = BrokerProcess(data=data, settings=given)
             sides.append(Side(name, stack.enter_context(broker)))
             if "pull" in parameter.load:
                 load(sides[-1].address, sides[-1].pid, Case("fill", BATCHES), 2, warm_up_s=0)
@@ -204,8 +251,12 @@ def main() -> None:
     parser.add_argument("--runs", type=whole, default=5)
     parser.add_argument("--seconds", type=positive, default=2)
     parser.add_argument("--kernel", action="store_true", help="also the kernel's settings; root")
+    parser.add_argument("--set", type=setting, action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     possible = [one for one in PARAMETERS if given.kernel or not one.kernel]
+    if given.set:
+        name = ", ".join("=".join(pair) for pair in given.set)
+        possible = [Parameter(name=f"{name}, 64 × 1", load=SENDS, settings=dict(given.set))]
     names = chosen(given.only, [one.name for one in possible])
     build()
     print(describe())
