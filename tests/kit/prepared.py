@@ -49,8 +49,9 @@ MODULES: Final = (
     "aerobee.broker.controller",
     "aerobee.broker.config.load",
     "aerobee.broker.config.members",
+    "aerobee.broker.http.app",
 )
-"""What `aerobee broker run` imports, with all that these import."""
+"""What `aerobee broker run` imports, some of it once it is ready, with all that these import."""
 AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COV")
 """How variables begin that are read before a program runs, or as its modules are imported."""
 FAULTHANDLER: Final = "PYTHONFAULTHANDLER"
@@ -72,6 +73,19 @@ def start(
         env=None if env is None else dict(env),
         cwd=at,
     )
+
+
+def run(
+    command: Sequence[str], *, env: Mapping[str, str], given: str = "", within_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with this on its stdin. Raises: TimeoutExpired; it is gone then."""
+    with start(command, env=env, at=None, stderr=subprocess.PIPE) as process:
+        try:
+            out, err = process.communicate(given.encode(), timeout=within_s)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out.decode(), err.decode())
 
 
 def fits(command: Sequence[str], env: Mapping[str, str], at: Path | None) -> bool:

@@ -47,9 +47,12 @@ def test_its_words_and_its_exit_code_are_those_of_the_command(tmp_path: Path) ->
     for words in (["--version"], ["topic", "made-up"], ["broker", "run", "--data", ""]):
         command = [*AEROBEE, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        with Child(command, log=tmp_path / f"{words[0]}.log") as child:
-            assert child.wait(within_s=WITHIN_S) == done.returncode
-            assert child.errors() == done.stderr
+        fork = prepared.run(command, env=os.environ, within_s=WITHIN_S)
+        assert (fork.returncode, fork.stdout, fork.stderr) == (
+            done.returncode,
+            done.stdout,
+            done.stderr,
+        )
     with Child(VERSION, log=tmp_path / "version.log") as child:
         assert child.read_line(within_s=WITHIN_S).startswith("aerobee ")
         with pytest.raises(DidNotStart, match="ended"):
@@ -117,7 +120,7 @@ def test_what_it_has_imported_is_what_a_broker_imports(tmp_path: Path) -> None:
     )
     before = set(done.stderr.split())
     assert before - loaded == set()
-    assert len(before) > 0.8 * len(loaded)
+    assert len(before) > 0.95 * len(loaded)
 
 
 @pytest.mark.parametrize(

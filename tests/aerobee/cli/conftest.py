@@ -15,6 +15,7 @@ import pytest
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.main import run as run_line
 from tests.conftest import AnyBroker, StartBroker
+from tests.kit import prepared
 from tests.kit.process import Child
 
 _numbers = count()
@@ -42,15 +43,8 @@ def run(broker: AnyBroker) -> Run:
     """Run a command to its end; NAMESRV_ADDR leads it to the broker."""
 
     def run(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WITHIN_S,
-            env=environment(broker.namesrv_address),
-        )
+        env = environment(broker.namesrv_address)
+        return prepared.run(command(*arguments), env=env, given=given, within_s=WITHIN_S)
 
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from aerobee.blocking import AdminClient, Message, Producer
 from aerobee.broker.console.commands import parameters_of
 from aerobee.broker.console.operations import GET, LISTS, OPERATIONS
 from tests.broker.console.conftest import ROOT, SECRET, client_of
+from tests.kit import prepared
 
 if TYPE_CHECKING:
     from tests.kit.broker_process import BrokerProcess
@@ -44,13 +44,8 @@ def printed(broker: BrokerProcess, *words: str) -> Any:
         "AEROBEE_ACCESS_KEY": "root",
         "AEROBEE_SECRET_KEY": SECRET,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "aerobee", *words, "--json"],
-        capture_output=True,
-        check=False,
-        env=env,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "aerobee", *words, "--json"]
+    done = prepared.run(command, env=env, within_s=60)
     return json.loads(done.stdout)
 
 
