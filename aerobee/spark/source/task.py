@@ -15,8 +15,7 @@ from aerobee.client.namespaces import plain
 from aerobee.errors import RecordDamagedError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.rows.decode import Decoder
-from aerobee.spark.source.fetcher import pulled
-from aerobee.spark.source.pulling import Chunk, PullSettings
+from aerobee.spark.source.fetcher import Chunk, PullSettings, pulled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

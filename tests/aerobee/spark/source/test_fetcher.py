@@ -21,9 +21,8 @@ from aerobee.errors import (
 from aerobee.remoting.client.blocking_channel import BlockingChannel
 from aerobee.remoting.errors import ConnectFailed
 from aerobee.spark.source import fetcher
-from aerobee.spark.source.fetcher import pulled
+from aerobee.spark.source.fetcher import Chunk, PullSettings, pulled
 from aerobee.spark.source.plan import Range
-from aerobee.spark.source.pulling import Chunk, PullSettings
 from aerobee.store.format.record import FIXED_BYTES
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 from tests.kit.raw_client import RawConnection, pull_fields, records, request_frame

@@ -9,8 +9,8 @@ import pytest
 from aerobee.errors import RecordDamagedError
 from aerobee.spark.options import ReadOptions, read_options
 from aerobee.spark.source import task
+from aerobee.spark.source.fetcher import Chunk
 from aerobee.spark.source.plan import Range
-from aerobee.spark.source.pulling import Chunk
 from aerobee.spark.source.task import gathered, pulling, record_batches, tags_of
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 
