@@ -94,6 +94,8 @@ def fits(command: Sequence[str], env: Mapping[str, str], at: Path | None) -> boo
         tuple(command[:2]) == PROGRAM
         and command[2] in RUNS
         and at is None
+        # Then the sources in the current folder are not what is tested, but an installed build.
+        and not sys.flags.safe_path
         and platform.machine() in SYS_CLONE
         and _read_at_start(env) == _forking().read_at_start
     )

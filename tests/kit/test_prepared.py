@@ -139,3 +139,14 @@ def test_what_an_interpreter_reads_at_its_start_is_left_to_it(
 ) -> None:
     assert prepared.fits(VERSION, os.environ, None)
     assert not prepared.fits(command, {**os.environ, **env}, at)
+
+
+def test_an_installed_build_is_not_mistaken_for_the_sources() -> None:
+    asked = "import os, sys; from tests.kit import prepared as it; "
+    asked += "sys.exit(it.fits([*it.PROGRAM, 'aerobee'], os.environ, None))"
+    codes = [
+        subprocess.run([sys.executable, *safe, "-c", asked], env=env, check=False).returncode
+        for safe in ([], ["-P"])
+        for env in [{**os.environ, "PYTHONPATH": str(Path.cwd())}]
+    ]
+    assert codes == [1, 0]
