@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.border import DONE, FAILED, complain, explained
+from aerobee.cli.border import DONE, FAILED, complain
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.ha_doctor import doctor
+from aerobee.cli.ha_members import members_of, rows_of
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.surroundings import confirm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
-    from aerobee.blocking import AdminClient
-    from aerobee.errors import AerobeeError
-
-FOLLOWS = "following"
-STANDINGS = {
-    "silent": "it is connected and has not said what it has",
-    "ahead": "it has bytes that the master never sent, or has lost",
-    "deleted": "it asks for bytes that the master has deleted",
-}
-"""Why a slave that is connected is not sent anything, by what its master says of it."""
-
+    from aerobee.cli.ha_members import Member
 
 MASTER_ALIVE, BEHIND, DIVERGED = "master-alive", "behind", "diverged"
 UNCLEAN = "unclean"
@@ -40,18 +31,12 @@ LOSSES = {
 """Reasons against a promotion, and what is lost when one is accepted."""
 
 
-class Member(NamedTuple):
-    """A broker of a group and what it says; without a status `problem` says why."""
-
-    broker: BrokerInfo
-    status: ReplicationStatus | None
-    problem: str = ""
-    error: AerobeeError | None = None
-
-
 @click.group(cls=CommandGroup, short_help="Masters and slaves: how far they are.")
 def ha() -> None:
     """Show the replication between the brokers of a group, those of one brokerName; change it."""
+
+
+ha.add_command(doctor)
 
 
 @ha.command()
@@ -280,127 +265,3 @@ def objections(members: Sequence[Member], address: str) -> Iterator[tuple[str, s
             yield BEHIND, f"the slave at {where} has {more} bytes more: promote that one"
     if own is not None and own.state == DIVERGED:
         yield DIVERGED, own.problem
-
-
-def members_of(admin: AdminClient, name: str | None) -> Iterator[Member]:
-    """Each registered broker, and those that the name server has lost."""
-    from aerobee.errors import AerobeeError
-
-    info = admin.cluster_info()
-    for broker in info.brokers:
-        if name not in (None, broker.name):
-            continue
-        try:
-            yield Member(broker, admin.replication_status(broker.address))
-        except AerobeeError as error:
-            yield Member(broker, None, explained(error), error)
-    for lost in info.lost:
-        if name in (None, lost.name):
-            why = f"it left the name server without a word {lost.silent_s:.0f} s ago"
-            yield Member(lost, None, why)
-
-
-def rows_of(members: Sequence[Member]) -> Iterator[dict[str, Any]]:
-    """Each member on one line, the master of its group first."""
-    groups: dict[tuple[str, str], list[Member]] = {}
-    for member in members:
-        groups.setdefault((member.broker.cluster, member.broker.name), []).append(member)
-    for _, group in sorted(groups.items()):
-        group.sort(key=lambda replica: replica.broker.broker_id)
-        masters = [
-            replica.status for replica in group if replica.status and replica.status.is_master
-        ]
-        for member in group:
-            yield row_of(member, masters, replicas_of(group, masters))
-
-
-def replicas_of(
-    group: Sequence[Member], masters: Sequence[ReplicationStatus]
-) -> Mapping[str, ReplicaInfo]:
-    """The connection of each slave at its master, by the slave's address.
-
-    They are told by host alone; of several from one host each slave gets the one nearest to its
-    log.
-    """
-    free = [replica for master in masters for replica in master.replicas]
-    replicas: dict[str, ReplicaInfo] = {}
-    for member in group:
-        if member.status is None or member.status.is_master:
-            continue
-        host, end = host_of(member.broker.address), member.status.max_offset
-        near = [replica for replica in free if replica.host == host]
-        if near:
-            best = min(near, key=lambda replica: abs(replica.acknowledged - end))
-            free.remove(best)
-            replicas[member.broker.address] = best
-    return replicas
-
-
-def host_of(address: str) -> str:
-    """The host of `host:port`."""
-    return address.rpartition(":")[0].strip("[]")
-
-
-def row_of(
-    member: Member, masters: Sequence[ReplicationStatus], replicas: Mapping[str, ReplicaInfo]
-) -> dict[str, Any]:
-    """A member on one line."""
-    broker, status = member.broker, member.status
-    replica = replicas.get(broker.address)
-    slave = status is not None and not status.is_master
-    end = None if status is None else status.max_offset
-    lag = max(0, masters[0].max_offset - end) if slave and end is not None and masters else None
-    return {
-        "cluster": broker.cluster,
-        "broker": broker.name,
-        "id": broker.broker_id,
-        "address": broker.address,
-        "role": role_of(status),
-        "epoch": None if status is None else status.epoch,
-        "max_offset": end,
-        "lag_bytes": lag,
-        "lag_s": None if replica is None else replica.lag_s,
-        "in_sync": (replica is not None and replica.in_sync) if slave else None,
-        "sync_set": in_set_of(status),
-        "problem": problem_of(member, masters, replica) or None,
-    }
-
-
-def in_set_of(status: ReplicationStatus | None) -> str | None:
-    """The members that a master waits for, in a group that decides by itself; else None."""
-    if status is None or status.member is None:
-        return None
-    return ",".join(map(str, status.sync_set)) or "none"
-
-
-def role_of(status: ReplicationStatus | None) -> str | None:
-    """What a broker says that it is."""
-    if status is None:
-        return None
-    if status.shadow:
-        return "shadow"
-    return "master" if status.is_master else "slave"
-
-
-def problem_of(
-    member: Member, masters: Sequence[ReplicationStatus], replica: ReplicaInfo | None
-) -> str:
-    """Why a member is not as it should be, in words; empty: it is."""
-    status = member.status
-    if status is None:
-        return member.problem
-    if status.is_master:
-        if status.unclean_epoch:
-            return f"epoch {status.unclean_epoch} began without the sync set: messages were lost"
-        return "" if len(masters) < 2 else "the group has two masters"
-    if status.state != FOLLOWS:
-        return status.problem or status.state
-    if status.shadow:
-        return ""
-    if not masters:
-        return "no master of the group answers"
-    if replica is None:
-        return "its master has no connection from it"
-    if replica.standing in STANDINGS:
-        return STANDINGS[replica.standing]
-    return "" if replica.in_sync else "it is further behind than haMaxGapNotInSync of the master"

@@ -84,6 +84,8 @@ REFUSALS: Final = {
 """What a master holds against a slave to which it sends nothing, by its word for it."""
 
 
+OWN_FAULT: Final = "this slave cannot take what comes behind"
+"""How a slave begins to say that it is itself what stands in the way."""
 CUT: Final = "cut"
 """Why a connection has ended, where the next start ends the log earlier."""
 
@@ -249,6 +251,7 @@ class Following:
         async with trio.open_nursery() as nursery:
             self._connection = nursery.cancel_scope
             nursery.start_soon(self.watch, master, own)
+            nursery.start_soon(self.watch_itself)
             try:
                 reason = await self._log_in.follow(stream, self._core.rounds.finish)
             except ReplicationRefused as refused:
@@ -282,7 +285,7 @@ class Following:
             if view.standing in REFUSALS:
                 self._tell(State.STUCK, REFUSALS[view.standing].format(end=end))
             elif view.end > end:
-                if pause_s == STUCK_S:
+                if pause_s == STUCK_S and not self.problem.startswith(OWN_FAULT):
                     self._tell(
                         State.STUCK,
                         f"nothing has come for {STUCK_S:g} s behind offset {end}, and the master's"
@@ -291,6 +294,18 @@ class Following:
             elif self.state is State.STUCK:
                 self._tell(State.FOLLOWING, "")
         raise AssertionError("it watches for ever")
+
+    async def watch_itself(self) -> NoReturn:
+        """Say when this store does not take what has come, as on a full disk, until cancelled."""
+        commit_log, flags = self._core.store.commit_log, self._core.store.flags
+        while True:
+            end = commit_log.max_offset
+            await trio.sleep(FIRST_LOOK_S)
+            stands = commit_log.max_offset == end and self._log_in.master_offset > end
+            if stands and flags.fault:
+                self._tell(State.STUCK, f"{OWN_FAULT} offset {end}: {flags.fault}")
+            elif self.problem.startswith(OWN_FAULT) and not stands:
+                self._tell(State.FOLLOWING, "")
 
     async def _view_of(self, master: MasterAddress, own: str) -> MasterView | None:
         """Where the master's log ends, and how it takes this slave; None when it does not say."""

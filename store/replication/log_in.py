@@ -196,8 +196,9 @@ class LogIn:
                 return data
             most = min(max(RECEIVE_LEAST_BYTES, 2 * len(data)), RECEIVE_MOST_BYTES)
             for step in arriving.take(wire.feed(data)):
-                await self._do(step)
+                # Ahead of the step, which waits for as long as the disk has no room.
                 self.master_offset = arriving.expected
+                await self._do(step)
                 appended()
                 self._wait_for_disk()
                 self._wanted.set()

@@ -361,10 +361,10 @@ class Pass:
         state = self._sources.slave_state()
         if state not in ("", "following"):
             text = f"this slave does not follow its master: {state}"
-            findings.append(finding("error", "slave", text, "aerobee ha status"))
+            findings.append(finding("error", "slave", text, "aerobee ha doctor"))
         for address, slave in self._sources.slaves().items():
             if not slave.in_sync:
                 text = f"the slave at {address} is {slave.lag_bytes} bytes behind"
-                findings.append(finding("warning", "slave_behind", text, "aerobee ha status"))
+                findings.append(finding("warning", "slave_behind", text, "aerobee ha doctor"))
         name, percent = overview["broker"], overview["disk_percent"]
         return [*findings, *disk_findings(name, percent, overview["disk_full_in_s"])]

@@ -15,7 +15,8 @@ from aerobee import Credentials, Message
 from aerobee.admin import BrokerInfo, ReplicaInfo, ReplicationStatus
 from aerobee.blocking import AdminClient, Producer
 from aerobee.cli.border import exit_code_of
-from aerobee.cli.ha import Member, objections, rows_of
+from aerobee.cli.ha import objections
+from aerobee.cli.ha_members import Member, rows_of
 from aerobee.cli.main import run as run_line
 from aerobee.errors import BrokerError
 from tests.aerobee.cli.conftest import Done, command

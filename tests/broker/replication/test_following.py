@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.results import PutStatus
 from tests.broker.desk import body_of, pull_header
 from tests.broker.replication.pairs import open_pair, until_true
+from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import draft
 
 if TYPE_CHECKING:
@@ -251,6 +253,33 @@ async def test_a_slave_that_its_master_refuses_says_so(
         await nursery.start(pair.following.run)
         await until(pair, State.STUCK)
         assert f"{end}, where this log ends" in str(pair.following.trouble())
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_whose_disk_is_full_says_so_and_goes_on_with_room(
+    tmp_path: Path, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FIRST_LOOK_S", 0.05)
+    disk = FaultyDisk(tmp_path / "slave")
+    async with open_pair(tmp_path, slave_disk=disk) as pair:
+        await nursery.start(pair.following.run)
+        await fill(pair.master, b"one")
+        await until_true(lambda: pair.equal)
+        disk.faults.append(Fault(name="posix_fallocate", error=errno.ENOSPC, times=1_000))
+        while pair.slave.store.commit_log.max_offset == pair.master.store.commit_log.max_offset:
+            # The segment that was made ahead is filled as well.
+            await fill(pair.master, *[bytes(60_000)] * 8)
+            with trio.move_on_after(0.3):
+                await until_true(lambda: pair.equal)
+        await until(pair, State.STUCK)
+        end = pair.slave.store.commit_log.max_offset
+        assert f"cannot take what comes behind offset {end}: the broker's disk is full" in str(
+            pair.following.trouble()
+        )
+        disk.faults.clear()
+        await until(pair, State.FOLLOWING)
+        await until_true(lambda: pair.equal)
+        assert pair.following.problem == ""
         nursery.cancel_scope.cancel()
 
 

@@ -120,6 +120,8 @@ def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
         for name, data in greeting.broker_addr_table.items()
         for broker_id, address in data.broker_addrs.items()
     ]
+    # Who has come back under another name or cluster is not lost.
+    known = {broker.address for broker in brokers}
     lost = [
         LostBroker(
             cluster=lost.cluster,
@@ -129,6 +131,7 @@ def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
             silent_s=lost.silent_ms / 1000,
         )
         for lost in greeting.lost_brokers or ()
+        if lost.broker_addr not in known
     ]
     return ClusterInfo(brokers=sorted(brokers, key=_place), lost=sorted(lost, key=_place))
 
