@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_system(topic: str) -> bool:
-    """Whether a topic is a system topic. Those of answers to requests are not: they have data."""
+    """Whether a topic is a system topic. Topics of answers are none: they have data."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
 
 

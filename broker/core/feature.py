@@ -69,9 +69,9 @@ class Feature:
     services: Sequence[Service] = ()
     """Background tasks, in the order in which they start."""
     master_services: Sequence[Service] = ()
-    """Those of a master: they put, or keep what they put, and rest while this broker is a slave."""
+    """Services of a master: they put, or keep what they put, and rest in a slave."""
     slave_services: Sequence[Service] = ()
-    """Those of a slave."""
+    """Services of a slave."""
 
     def load(self) -> None:
         """Read its tables; the store is locked and not recovered yet.

@@ -87,7 +87,7 @@ class Role:
         self.follows.begin()
 
     def become_master(self, epoch: int) -> None:
-        """Begin the services of a master, in their own time. Those of a slave have ended."""
+        """Begin the services of a master, in their own time. The services of a slave have ended."""
         self.is_slave, self.epoch, self.number = False, epoch, MASTER_ID
         self.works.begin()
 

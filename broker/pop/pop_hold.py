@@ -64,7 +64,7 @@ class HeldPop(HeldRequest):
     topic: str
     queue_id: int
     kind: str
-    """One of `KINDS`: a message wakes one request of each."""
+    """A kind out of `KINDS`: a message wakes one request of each."""
     look_at: float
     """When it runs again without an arrival, at most `deadline`."""
     resume: Callable[[bool], None]

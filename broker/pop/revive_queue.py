@@ -58,7 +58,7 @@ class ReviveQueue:
         self._by_time: list[DueCheckPoint] = []
 
     def add(self, point: CheckPoint, revive_offset: int) -> None:
-        """Add a check point. One that was delivered twice counts once."""
+        """Add a check point. A check point that was delivered twice counts once."""
         key = point.key
         if key in self.open:
             return

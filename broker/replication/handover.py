@@ -106,7 +106,7 @@ class Handover:
         self._names = names
         self._one = trio.Lock()
         self.features: list[Feature] = []
-        """Those that put by themselves settle before the last byte."""
+        """Features that put by themselves settle before the last byte."""
 
     async def switch(self, header: headers.Switch, command: Command, connection: Peer) -> Answer:
         """Check, then hand over. Raises: Refusal with the reason; the text says who is master."""

@@ -1,7 +1,7 @@
 """The brokers of a supervisor, each a process: started, watched, started again, signalled, ended.
 
 A member that ends is started again after a pause, which doubles from `FIRST_PAUSE_S` up to
-`LONGEST_PAUSE_S` while it does not serve for long. One that gives no sign of life is killed first.
+`LONGEST_PAUSE_S` while it does not serve for long. A member without a sign of life is killed first.
 The others are never touched by it. Each run has a pair of sockets; the member's end is its stdin.
 Over it the member tells what systemd would be told (`process/service_manager`), and nobody else
 can. When the supervisor is gone, however it went, stdin ends and the member stops.

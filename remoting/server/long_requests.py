@@ -1,8 +1,8 @@
 """Permits for requests of many steps: a few run at a time, the others keep only their bytes.
 
-A request in progress may hold many times the bytes of its body. One that ends within its first turn
-needs no permit. The others ask for one in each of their turns; permits are given in the order of
-the first ask, so that every request gets one.
+A request in progress may hold many times the bytes of its body. A request that ends in its first
+turn needs no permit. The others ask for one in each of their turns; permits are given in the order
+of the first ask, so that every request gets one.
 """
 
 from __future__ import annotations

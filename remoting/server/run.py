@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RUN_MAX: Final = 32
 """Requests that are served together."""
 RUN_BYTES: Final = 64 << 10
-"""Those that together are longer are served at once; a longer request is served by itself."""
+"""Requests that together are longer are served at once; a longer request is served by itself."""
 
 
 class Run:

@@ -249,7 +249,7 @@ class Handshakes:
         self._open: dict[Handshake, None] = {}
         """In progress, oldest first."""
         self._ready: deque[Handshake] = deque()
-        """Those that wait for the thread."""
+        """The handshakes that wait for the thread."""
         self._unsent: list[Handshake] = []
         """Those whose last part the network did not take whole."""
         self._wanted = trio.Event()

@@ -199,7 +199,7 @@ class LogFlush:
         self._sync_ended(failure)
 
     def _sync_inline(self, plan: SyncPlan) -> None:
-        """Run a sync in the loop. One that cannot begin is left to the thread, which retries it."""
+        """Run a sync in the loop. A sync that cannot begin is left to the thread."""
         failure = outcome(partial(self._log.sync, plan))
         if isinstance(failure, OSError) and not isinstance(failure, SyncFailed):
             self._hand_over(plan)

@@ -177,7 +177,7 @@ class _Recovery:
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
         self.built: set[tuple[str, int]] = set()
-        """Those of them that are rebuilt from the whole log."""
+        """Queues that are rebuilt from the whole log."""
         self.led_to = -1
         """After a clean stop: where the last unit leads, if there is no message."""
 

@@ -117,7 +117,7 @@ class QueueAudit:
                 yield from self._compare_run(state, run)
 
     def _compared(self, state: QueueState) -> bool:
-        """Whether the queue must have entries. Those of a deleted topic are deleted with it."""
+        """Whether the queue must have entries. Entries of a deleted topic are gone with it."""
         topic = state.key[0]
         if topic.startswith(LIGHT_QUEUES) or not self._there:
             return False
