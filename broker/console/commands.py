@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
+from aerobee.broker.console.looks.rights import explained_with_right
 from aerobee.broker.console.looks.viewers import Failure, Outcome
 from aerobee.broker.console.operations import SECRETS
 from aerobee.cli.arguments import InputFile, is_text
-from aerobee.cli.border import EXIT_CODES, explained, reason_of
+from aerobee.cli.border import EXIT_CODES, reason_of
 from aerobee.cli.main import cli
 from aerobee.cli.surroundings import Question, Surroundings
 from aerobee.errors import (
@@ -269,6 +270,6 @@ def failure_of(error: AerobeeError) -> Failure:
     cause = reason_of(error)
     for kind, status, name in STATUS:
         if isinstance(cause, kind):
-            return Failure(status, name, explained(error))
+            return Failure(status, name, explained_with_right(error))
     reached = any(isinstance(cause, kind) and code != 4 for kind, code in EXIT_CODES)
     return Failure(500 if reached else 503, "failed" if reached else "unreachable", str(error))

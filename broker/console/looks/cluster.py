@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from aerobee.blocking import AdminClient
+from aerobee.broker.console.looks.rights import explained_with_right, missing_right
 from aerobee.broker.console.looks.snapshot import ClusterLook
 from aerobee.broker.console.looks.viewers import Failure
-from aerobee.cli.border import explained
 from aerobee.cli.cluster import broker_rows
 from aerobee.cli.dead import look_at
 from aerobee.client.steps.admin.broker_tables import look_at_tables
@@ -114,7 +114,8 @@ def look_at_cluster(
     with AdminClient(client=client) as admin:
         look = look_at(admin)
     why = {entry.broker.address: entry.why for entry in look.dead}
-    why |= {entry.broker.address: explained(entry.error) for entry in look.refusing}
+    why |= {entry.broker.address: explained_with_right(entry.error) for entry in look.refusing}
+    lacks = {entry.broker.address: missing_right(entry.error) for entry in look.refusing}
     states: dict[str, str] = {}
     tables: dict[str, BrokerTables] = {}
     for broker in targets_in(look, is_own):
@@ -124,7 +125,8 @@ def look_at_cluster(
             steps = look_at_tables(client.instance, target, known, now_ms())
             tables[broker.name] = client.perform(steps)
         except AerobeeError as error:
-            why[broker.address] = explained(error)
+            why[broker.address] = explained_with_right(error)
+            lacks[broker.address] = missing_right(error)
             states[broker.address] = state_of(error)
     rows = [
         {
@@ -132,6 +134,7 @@ def look_at_cluster(
             "state": states.get(row["address"], row["state"]),
             "own": is_own(row["address"]),
             "why": why.get(row["address"], ""),
+            "lacks": lacks.get(row["address"], ""),
         }
         for row in broker_rows(look)
     ]
@@ -160,7 +163,7 @@ def dropped_row(row: Row) -> dict[str, Any]:
     """What is left to show of such a broker: who it was, and no figure of it."""
     who = {name: row[name] for name in ("cluster", "broker", "id", "address")}
     why = "the name servers have dropped it: it is down, or was taken away"
-    return dict.fromkeys(row) | who | {"state": "dead", "own": False, "why": why}
+    return dict.fromkeys(row) | who | {"state": "dead", "own": False, "why": why, "lacks": ""}
 
 
 def targets_in(look: Look, is_own: Callable[[str], bool]) -> list[BrokerInfo]:

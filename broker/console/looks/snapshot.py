@@ -82,8 +82,8 @@ class Snapshot:
     missing: Sequence[str] = ()
     """The brokers of which neither master nor slave tells what it has."""
     brokers: Sequence[Mapping[str, Any]] = ()
-    """What `aerobee cluster info` prints of each, `own` (it runs in this process), and `why` (it
-    does not tell what it knows; empty: it does)."""
+    """What `aerobee cluster info` prints of each, `own` (it runs in this process), `why` (it does
+    not tell what it knows; empty: it does), and `lacks` (the right that the account needs)."""
 
     def topics_of(self, viewer: Viewer) -> list[Mapping[str, Any]]:
         """The topics that the viewer may see."""
@@ -122,8 +122,8 @@ class ClusterLook:
     """The brokers of a cluster at one time."""
 
     rows: Sequence[Row] = ()
-    """As `aerobee cluster info` prints them, with `own` (it runs in this process) and `why` (what
-    it does not tell, and why; empty: it tells all)."""
+    """As `aerobee cluster info` prints them, with `own` (it runs in this process), `why` (what it
+    does not tell, and why; empty: it tells all) and `lacks` (the right that is missing)."""
     tables: Mapping[str, BrokerTables] = field(default_factory=dict)
     """By name of a broker, of those that are not `own`: its master, or a slave in its place."""
     failure: str = ""

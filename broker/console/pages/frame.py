@@ -108,7 +108,16 @@ class Frame:
             "What these brokers have is not shown here, because they do not tell it: {brokers}.",
             brokers=", ".join(snapshot.missing),
         )
-        return [State("error", told)]
+        missing = {
+            row["lacks"]: text(
+                "The account needs the right {right}: until then the topics and groups there are "
+                "not shown, nor are those that it may see.",
+                right=row["lacks"],
+            )
+            for row in snapshot.brokers
+            if row["lacks"] and row["broker"] in snapshot.missing
+        }
+        return [State("error", " ".join([told, *missing.values()]))]
 
     def piece(self, request: Request, template: str, /, **shown: Any) -> str:
         """A piece of a page, for one that is open."""

@@ -27,6 +27,7 @@ from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
 from tests.broker.peers import HandClock
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
+from tests.kit.supervised import Supervised
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -154,6 +155,71 @@ def test_a_broker_that_does_not_let_the_account_in_is_shown_as_that(
 
 
 @pytest.mark.service
+def test_a_user_is_told_which_right_another_broker_wants(
+    broker: BrokerProcess, root: ConsoleClient, tmp_path: Path
+) -> None:
+    with member(tmp_path, "strict", broker, **USERS, authorizationEnabled="true"):
+        up = lambda: row_of(root, "/brokers", "broker", "strict").get("state") == "up"  # noqa: E731 - one question
+        eventually(up, within_s=WITHIN_S, what="the other broker is known")
+        with AdminClient(broker.namesrv_address, credentials=ROOT) as admin:
+            admin.create_topic("Shared", queues=1)
+            admin.create_user("ann", "anns-secret")
+            admin.grant("ann", "Topic:Shared", ["Get", "List"])
+        ann = client_of(broker, ("ann", "anns-secret"))
+
+        def lacks() -> str:
+            return str(row_of(ann, "/brokers", "broker", "strict").get("lacks") or "")
+
+        assert (
+            eventually(lacks, within_s=WITHIN_S, what="a right")
+            == "Get or List on Cluster:DefaultCluster"
+        )
+        seen = lambda: row_of(ann, "/topics", "topic", "Shared")  # noqa: E731 - one question
+        eventually(seen, within_s=WITHIN_S, what="a snapshot has the topic")
+        browser = client_of(broker)
+        login = browser.form("/login", "name=ann&secret=anns-secret")
+        browser.headers["cookie"] = login.headers["set-cookie"].partition(";")[0]
+        page = browser.request("GET", "/topics").body.decode()
+        assert "The account needs the right Get or List on Cluster:DefaultCluster" in page
+        assert "Shared" in page
+        refused = ann.get("/cluster")
+        assert refused.status == 403
+        assert refused.document["text"].endswith("needs Get or List on Cluster:DefaultCluster.")
+
+
+@pytest.mark.service
+def test_the_brokers_of_one_process_are_shown_as_one(tmp_path: Path) -> None:
+    settings = {"consolePort": free_port()}
+    with Supervised(data=tmp_path / "data", settings=settings) as brokers:
+        brokers.await_ready()
+        console = client_of(brokers)
+
+        def up() -> list[bool]:
+            rows = console.get("/brokers").value
+            return [row["own"] for row in rows if row["state"] == "up"]
+
+        eventually(lambda: len(up()) == 2, within_s=WITHIN_S, what="both brokers are up")
+        assert sorted(up()) == [False, True]
+        where = brokers.namesrv_address
+        with AdminClient(where) as admin, Producer(where, group="senders") as producer:
+            admin.create_topic("Both", queues=2)
+            for _ in range(8):
+                producer.send(Message("Both", b"x"))
+
+        def whole() -> dict[str, Any] | None:
+            row = row_of(console, "/topics", "topic", "Both")
+            return row if row.get("messages") == 8 else None
+
+        topic = eventually(whole, within_s=WITHIN_S, what="the messages of both are counted")
+        assert topic is not None
+        assert topic["write_queues"] == 4
+        overview = console.get("/overview").value
+        assert (overview["brokers"], overview["brokers_up"]) == (2, 2)
+        assert "2 of 2 brokers answer" in console.request("GET", "/").body.decode()
+        assert console.request("GET", "/replication").body.decode().count("in order") == 2
+
+
+@pytest.mark.service
 def test_a_dead_broker_is_shown_as_that_and_never_as_zero(
     first: BrokerProcess, second: BrokerProcess
 ) -> None:
@@ -242,7 +308,7 @@ async def test_each_account_has_its_own_look_and_its_own_failure() -> None:
 def row(name: str, address: str, **more: object) -> dict[str, Any]:
     """A broker of a look."""
     place = {"cluster": "c", "broker": name, "id": 0, "address": address, "disk": 0.4}
-    return {**place, "state": "up", "own": False, "why": "", **more}
+    return {**place, "state": "up", "own": False, "why": "", "lacks": "", **more}
 
 
 def test_a_broker_that_the_name_servers_drop_is_dead_for_a_while() -> None:
