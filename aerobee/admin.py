@@ -149,6 +149,11 @@ class GroupConfig:
     broadcast: bool = True
     orderly: bool = False
     consume_timeout_minutes: int = 15
+    max_messages_per_s: int | None = None
+    """How many messages each broker gives the members in a second; None: no limit, or whatever it
+    is where the group is created, and 0 then removes it."""
+    max_bytes_per_s: int | None = None
+    """The same in bytes of records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ BrokerError
 │   ├── PutPostponed               the log cannot roll yet: served again when it can     14
 │   ├── LimitReached               a table is full: its limit is named                   1
 │   ├── TooFast                    clients create topics or groups too fast: retry later  2
-│   └── TopicTooFast               clients send to the topic faster than it may: retry later  2
+│   ├── TopicTooFast               clients send to the topic faster than it may: retry later  2
+│   └── GroupTooFast               the group receives faster than it may: retry later         215
 └── TableDamaged                   a table's file and its backup both do not decode: no start
 
 A `Refusal` has its response code, so no table maps it to an answer. All other errors of a request
@@ -135,6 +136,18 @@ class TopicTooFast(Refusal):
         super().__init__(
             ResponseCode.SYSTEM_BUSY,
             f"topic [{topic}] takes {per_s} {unit} per second ({key}), and they are used up: wait",
+        )
+
+
+class GroupTooFast(Refusal):
+    """A group receives faster than its attribute `key` allows; its members ask again by
+    themselves, soon.
+    """
+
+    def __init__(self, group: str, key: str, per_s: int, unit: str) -> None:
+        super().__init__(
+            ResponseCode.FLOW_CONTROL,
+            f"group [{group}] gets {per_s} {unit} per second ({key}), and they are used up: wait",
         )
 
 

@@ -78,10 +78,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "::test_the_requests_of_one_account_are_limited_over_all_of_its_connections",
     ),
     "sends to one topic": (
-        "broker/send/test_topic_rates.py::test_so_many_messages_in_a_second",
-        "broker/send/test_topic_rates.py::test_a_long_body_is_taken_and_paid_for_afterwards",
+        "broker/topics/test_rates.py::test_so_many_messages_in_a_second",
+        "broker/topics/test_rates.py::test_a_long_body_is_taken_and_paid_for_afterwards",
         "broker/grpc/test_service.py::"
         "test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off",
+    ),
+    "what one group receives": (
+        "broker/topics/test_rates.py::test_a_group_gets_so_many_messages_in_a_second",
+        "broker/grpc/test_service.py::test_a_group_that_receives_too_much_is_told_to_back_off",
     ),
     "bytes of messages that one account or address sends": (
         f"{WIRE}::test_beyond_its_bytes_the_sends_of_an_address_wait_and_nothing_else",

@@ -1,4 +1,4 @@
-"""`aerobee group`: list, describe, lag, doctor, create, pause, resume, reset, clone, delete."""
+"""`aerobee group`: list, describe, lag, doctor, create, alter, pause, resume and the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.dead import end_with, leave_dead_out, with_lag
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import dry_run_option, yes_option
+from aerobee.cli.options import dry_run_option, rate_options, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.surroundings import confirm
 from aerobee.cli.times import position_of
@@ -23,7 +23,13 @@ from aerobee.store.format.system_names import REDRIVE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.admin import ConsumerLag, GroupDescription, LagHistory, OffsetChange
+    from aerobee.admin import (
+        ConsumerLag,
+        GroupConfig,
+        GroupDescription,
+        LagHistory,
+        OffsetChange,
+    )
     from aerobee.blocking import AdminClient
 
 
@@ -110,6 +116,7 @@ def show_group(description: GroupDescription, output: Output) -> None:
             "orderly": config.orderly,
             "retries": config.retry_max,
             "retry_queues": config.retry_queues,
+            **rates_of(config),
         }
         for broker, config in description.configs.items()
     )
@@ -223,6 +230,40 @@ def create(
     if output.for_programs:
         output.record(plain(config))
     output.say(f"group {name}: {retries} retries{', disabled' if disabled else ''}")
+
+
+@group.command()
+@click.argument("name", shell_complete=group_names)
+@rate_options("Messages that each broker gives its members in a second", "records")
+@connection_options
+@output_options
+def alter(
+    name: str,
+    max_rate: int | None,
+    max_bytes: int | None,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Limit what group NAME receives; what is not given stays.
+
+    Example: aerobee group alter billing --max-rate 1000/s --max-bytes 10MiB/s
+    """
+    if max_rate is None and max_bytes is None:
+        raise click.UsageError("say what to change: --max-rate or --max-bytes")
+    with connection.admin() as admin:
+        changed = admin.limit_group(name, max_messages_per_s=max_rate, max_bytes_per_s=max_bytes)
+    output.rows(
+        {"broker": broker, "group": name, **rates_of(config)}
+        for broker, config in sorted(changed.items())
+    )
+
+
+def rates_of(config: GroupConfig) -> dict[str, int | None]:
+    """The limits of a group on one broker."""
+    return {
+        "max_messages_per_s": config.max_messages_per_s,
+        "max_bytes_per_s": config.max_bytes_per_s,
+    }
 
 
 @group.command()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from aerobee.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 SECONDS_MAX = 366 * 86_400.0
 """The longest time that an option gives."""
@@ -33,6 +34,49 @@ RATE = Number(1e-5, 1e6)
 """Per second: from one a day to more than any broker takes."""
 COUNT = click.IntRange(1, 10**12)
 """Of messages."""
+
+PER_SECOND = re.compile(r"([0-9]{1,9})(B|KiB|MiB|GiB|)(?:/s)?")
+BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+class PerSecond(click.ParamType[int]):
+    """A limit such as 1000/s, or `none`."""
+
+    name = "rate"
+
+    def __init__(self, units: dict[str, int]) -> None:
+        self.units = units
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "none":
+            return 0
+        parts = PER_SECOND.fullmatch(value)
+        if parts is None or parts[2] not in self.units:
+            example = "10MiB/s" if "MiB" in self.units else "1000/s"
+            self.fail(f"{value!r} is neither a limit such as {example} nor none.", param, ctx)
+        return int(parts[1]) * self.units[parts[2]]
+
+
+def rate_options(messages: str, of: str) -> Callable[[Command], Command]:
+    """--max-rate and --max-bytes: what the first one counts, and what the second one is of."""
+
+    def added(command: Command) -> Command:
+        of_messages = click.option(
+            "--max-rate",
+            type=PerSecond({"": 1}),
+            metavar="N/s",
+            help=f"{messages}; none: no limit.",
+        )
+        of_bytes = click.option(
+            "--max-bytes",
+            type=PerSecond(BYTES),
+            metavar="SIZE/s",
+            help=f"Bytes of {of}, such as 10MiB/s; none: no limit.",
+        )
+        return of_messages(of_bytes(command))
+
+    return added
+
 
 namesrv_option = click.option(
     "-n",

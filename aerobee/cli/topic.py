@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import yes_option
+from aerobee.cli.options import rate_options, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.surroundings import confirm
 
@@ -23,28 +22,6 @@ QUEUES_MAX = 1_024
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
 PERM_NAMES = {6: "rw", 4: "r", 2: "w"}
 TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
-
-BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-PER_SECOND = re.compile(r"([0-9]{1,9})(B|KiB|MiB|GiB|)(?:/s)?")
-
-
-class PerSecond(click.ParamType[int]):
-    """A limit such as 1000/s, or `none`."""
-
-    name = "rate"
-
-    def __init__(self, units: dict[str, int]) -> None:
-        self.units = units
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "none":
-            return 0
-        parts = PER_SECOND.fullmatch(value)
-        if parts is None or parts[2] not in self.units:
-            example = "10MiB/s" if "MiB" in self.units else "1000/s"
-            self.fail(f"{value!r} is neither a limit such as {example} nor none.", param, ctx)
-        return int(parts[1]) * self.units[parts[2]]
-
 
 QUEUES = click.IntRange(1, QUEUES_MAX)
 PERM = click.Choice(sorted(PERMS))
@@ -171,18 +148,7 @@ def create(
 @click.option("--queues", type=QUEUES, help="Queues per broker.")
 @click.option("--perm", type=PERM, help="Who may.")
 @type_option
-@click.option(
-    "--max-rate",
-    type=PerSecond({"": 1}),
-    metavar="N/s",
-    help="Messages that clients may send to each broker in a second; none: no limit.",
-)
-@click.option(
-    "--max-bytes",
-    type=PerSecond(BYTES),
-    metavar="SIZE/s",
-    help="Bytes of bodies, such as 10MiB/s; none: no limit.",
-)
+@rate_options("Messages that clients may send to each broker in a second", "bodies")
 @yes_option
 @connection_options
 @output_options

@@ -15,6 +15,7 @@ from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
 from aerobee.broker.errors import Refusal
+from aerobee.broker.topics.attributes import edited_of_group
 from aerobee.broker.topics.topic_processor import PAGE, PageRequest, TableFile, page_of, when_saved
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
@@ -112,6 +113,7 @@ class GroupProcessor:
         )
 
     def _update(self, wanted: SubscriptionGroupConfig, connection: Caller) -> Plain:
+        wanted = self._edited(wanted)
         check_config(wanted)
         name = wanted.group_name
         before = self.groups.get(name)
@@ -124,10 +126,12 @@ class GroupProcessor:
         self, header: headers.CreateGroups, command: Command, connection: Caller
     ) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
-        wanted = SubscriptionGroupConfigs.from_client(command.body).group_config_list
-        for config in wanted:
+        given = SubscriptionGroupConfigs.from_client(command.body).group_config_list
+        wanted = []
+        for config in given:
             check_group(config.group_name)
-            check_config(config)
+            wanted.append(self._edited(config))
+            check_config(wanted[-1])
             yield
         get = self.groups.get
         before = {config.group_name: get(config.group_name) for config in wanted}
@@ -135,6 +139,15 @@ class GroupProcessor:
         if changed:
             log.info("group.list_updated", groups=len(changed), address=connection.address)
         return self.done(changes_of([(name, before[name], get(name)) for name in changed]))
+
+    def _edited(self, wanted: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """A config with the attributes that the group has after this. Raises: AttributesIllegal."""
+        before = self.groups.get(wanted.group_name)
+        current = {} if before is None else before.attributes
+        if not (current or wanted.attributes):
+            return wanted
+        attributes = edited_of_group(current, wanted.attributes)
+        return msgspec.structs.replace(wanted, attributes=attributes)
 
     async def forbid(
         self, header: headers.UpdateGroupForbidden, command: Command, connection: Caller

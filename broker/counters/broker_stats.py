@@ -146,6 +146,7 @@ class BrokerStats:
         "access",
         "group_creations",
         "groups_out",
+        "groups_too_fast",
         "known",
         "loop",
         "overflow_in",
@@ -179,6 +180,9 @@ class BrokerStats:
         """Messages not stored again, by topic; only topics with a rule of `dedupe`."""
         self.topics_too_fast: dict[str, int] = {}
         """Sends refused because of the rate of their topic, by topic; only topics with a limit."""
+        self.groups_too_fast: dict[str, int] = {}
+        """Pulls and pops refused because of the rate of their group, by group; only groups with a
+        limit."""
         self.overflow_in = TopicStats()
         self.overflow_out = GroupTopicStats()
         self.overflow_transactions = TransactionStats()
@@ -251,6 +255,7 @@ class BrokerStats:
     def forget_group(self, group: str) -> None:
         """Drop every series of a deleted consumer group."""
         self.pop.forget(group=group)
+        self.groups_too_fast.pop(group, None)
         for pair in [pair for pair in self.groups_out if pair[0] == group]:
             del self.groups_out[pair]
 

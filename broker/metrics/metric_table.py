@@ -33,6 +33,7 @@ from aerobee.broker.metrics.readings import (
     per_transaction,
     popped,
     producers,
+    received_too_fast,
     repeated,
     reserve_time,
     segments_deleted,
@@ -482,6 +483,13 @@ METRICS: Final[tuple[Metric[Sources], ...]] = (
         ("topic",),
         "Sends refused because their topic takes no more messages or bytes in this second.",
         too_fast,
+    ),
+    Metric(
+        "aerobee_receives_too_fast_total",
+        "counter",
+        ("consumer_group",),
+        "Pulls and pops refused because their group gets no more messages or bytes now.",
+        received_too_fast,
     ),
     Metric(
         "rocketmq_send_to_dlq_messages_total",

@@ -171,6 +171,12 @@ def too_fast(sources: Sources) -> Iterator[Reading]:
         yield (topic,), count
 
 
+def received_too_fast(sources: Sources) -> Iterator[Reading]:
+    """Pulls and pops beyond the rates of their groups."""
+    for group, count in list(sources.broker.groups_too_fast.items()):
+        yield (group,), count
+
+
 def set_aside(sources: Sources) -> Iterator[Reading]:
     """Messages set aside by each service."""
     for service, count in list(sources.store.set_aside.items()):

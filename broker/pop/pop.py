@@ -261,6 +261,7 @@ class Pop:
         out = self._stats.group_out(scope.group, header.topic)
         out.messages_out += messages
         out.bytes_out += size
+        self._access.delivered(scope.group, messages, size)
         response = PopMessageResponse(
             scope.now_ms,
             header.invisible_time,

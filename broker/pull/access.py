@@ -15,6 +15,7 @@ from aerobee.remoting.wire.headers.pull import PullMessageRefused
 if TYPE_CHECKING:
     from aerobee.broker.config.settings.broker import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.topics.rates import Rates
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.wire.bodies.topic import TopicConfig
     from aerobee.store.clock import Clock
@@ -29,11 +30,19 @@ class ReadAccess:
     """Each method is one check, and raises Refusal where it fails. The caller knows the order."""
 
     def __init__(
-        self, options: BrokerOptions, *, topics: TopicTable, groups: GroupTable, clock: Clock
+        self,
+        options: BrokerOptions,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        rates: Rates,
+        clock: Clock,
     ) -> None:
+        """`rates`: how fast groups may receive."""
         self.options = options
         self._topics = topics
         self._groups = groups
+        self._rates = rates
         self._clock = clock
 
     def pull(self, group_name: str, topic_name: str, queue_id: int) -> None:
@@ -45,6 +54,7 @@ class ReadAccess:
             or group is None
             or not self.options.broker_permission & topic.perm & READ_BIT
             or not group.consume_enable
+            or group.attributes
             or not 0 <= queue_id < topic.read_queue_nums
             or group_name in OWN_GROUPS
         ):
@@ -58,7 +68,9 @@ class ReadAccess:
             raise forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
 
     def group(self, name: str) -> None:
-        """The group is not the broker's own, exists or may be created, and may consume."""
+        """The group is not the broker's own, exists or may be created, may consume, and does not
+        so too fast.
+        """
         if name in OWN_GROUPS:
             raise forbidden(GROUP_FORBIDDEN, f"the group[{name}] belongs to the broker itself")
         group = self._groups.configs.get(name)
@@ -66,6 +78,15 @@ class ReadAccess:
             group = self._groups.require(name, self._clock.now_ms())
         if not group.consume_enable:
             raise forbidden(GROUP_FORBIDDEN, f"subscription group no permission, {name}")
+        if group.attributes:
+            self._rates.admit(name, group.attributes)
+
+    def delivered(self, group_name: str, count: int, size: int) -> None:
+        """Take what a group gets from its rate: messages, and bytes of records. Hot."""
+        if self._rates.limited:
+            group = self._groups.get(group_name)
+            if group is not None and group.attributes:
+                self._rates.spend(group_name, group.attributes, count, size)
 
     def topic(self, name: str) -> TopicConfig:
         """The topic exists and is readable."""

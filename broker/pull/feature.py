@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.errors import GroupTooFast
 from aerobee.broker.pull.access import ReadAccess
 from aerobee.broker.pull.hold import Hold
 from aerobee.broker.pull.protection import Protection
 from aerobee.broker.pull.pull import Pull
 from aerobee.broker.pull.unread import UnreadReport
+from aerobee.broker.topics.rates import Rates
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import pull as headers
 
@@ -27,7 +29,14 @@ class PullFeature(Feature):
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
         broker = core.config.broker
         self._core = core
-        self.access = ReadAccess(broker, topics=topics, groups=consumers.groups, clock=core.clock)
+        self._rates = Rates(core.clock, core.stats.groups_too_fast, GroupTooFast)
+        self.access = ReadAccess(
+            broker,
+            topics=topics,
+            groups=consumers.groups,
+            rates=self._rates,
+            clock=core.clock,
+        )
         self.held = self.hold = Hold(
             core.store.max_offset,
             core.hold_limits(broker.max_held_pulls),
@@ -56,6 +65,10 @@ class PullFeature(Feature):
         """Notify held pulls of arrivals only while there are any."""
         arrivals = self._core.store.arrivals
         (arrivals.add if on else arrivals.remove)(self.hold.arrived)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget how much it has received."""
+        self._rates.forget(group)
 
     def settings_changed(self) -> Iterator[None]:
         """Take the limits on held pulls from the settings; what is held already stays."""

@@ -203,6 +203,7 @@ class Pull:
         counters = self._stats.group_out(header.consumer_group, header.topic)
         counters.messages_out += result.count
         counters.bytes_out += result.size
+        self._access.delivered(header.consumer_group, result.count, result.size)
         counters.pulled[header.queue_id] = result.next_begin_offset
         return Answer(0, response, "FOUND", result.views)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.special_sends import Special
-    from aerobee.broker.send.topic_rates import TopicRates
+    from aerobee.broker.topics.rates import Rates
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
@@ -40,7 +40,7 @@ class Batches:
     """The way of a batch."""
 
     def __init__(
-        self, core: Core, answers: SendAnswers, dedupe: Dedupe | None, rates: TopicRates
+        self, core: Core, answers: SendAnswers, dedupe: Dedupe | None, rates: Rates
     ) -> None:
         self._store = core.store
         self._store_host = core.store_host
@@ -60,7 +60,7 @@ class Batches:
         """Put and answer a batch; `draft` has what its messages have in common. Raises: Refusal."""
         try:
             if special.topic.attributes:
-                self._rates.admit(special.topic)
+                self._rates.admit(special.topic.topic_name, special.topic.attributes)
             _refuse_in_batch(header, special.properties)
             if self._dedupe is not None and draft.topic in self._deduped:
                 queues = special.topic.read_queue_nums
@@ -75,7 +75,9 @@ class Batches:
         except Refusal as refused:
             raise self._answers.refused(refused) from None
         if special.topic.attributes:
-            self._rates.spend(special.topic, len(result.offsets), len(command.body))
+            count, size = len(result.offsets), len(command.body)
+            topic = special.topic
+            self._rates.spend(topic.topic_name, topic.attributes, count, size)
         ids = None
         if len(result.offsets) > IDS_STEP:
             ids = yield from self._ids(result.offsets)

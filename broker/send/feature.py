@@ -7,6 +7,7 @@ from os import getpid
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
+from aerobee.broker.errors import TopicTooFast
 from aerobee.broker.send.answers import SendAnswers
 from aerobee.broker.send.batches import Batches
 from aerobee.broker.send.dead_letters import DeadLetters
@@ -15,8 +16,8 @@ from aerobee.broker.send.reply import ReplyProcessor
 from aerobee.broker.send.send import Send
 from aerobee.broker.send.send_back import SendBack
 from aerobee.broker.send.special_sends import SpecialSends
-from aerobee.broker.send.topic_rates import TopicRates
 from aerobee.broker.send.uniq_ids import UniqIds
+from aerobee.broker.topics.rates import Rates
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
 
@@ -57,7 +58,7 @@ class SendFeature(Feature):
             clock=core.clock,
         )
         once = None if dedupe is None else dedupe.dedupe
-        self._rates = TopicRates(core.clock, core.stats.topics_too_fast)
+        self._rates = Rates(core.clock, core.stats.topics_too_fast, TopicTooFast)
         answers = SendAnswers(core, topics.file)
         send = self._send = Send(
             core,

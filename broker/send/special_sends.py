@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.dedupe.dedupe import Dedupe
     from aerobee.broker.send.answers import SendAnswers
     from aerobee.broker.send.dead_letters import DeadLetters
-    from aerobee.broker.send.topic_rates import TopicRates
+    from aerobee.broker.topics.rates import Rates
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.caller import Caller
     from aerobee.remoting.server.routes import Outcome
@@ -92,7 +92,7 @@ class SpecialSends:
         transactions: Transactions,
         dead_letters: DeadLetters,
         dedupe: Dedupe | None,
-        rates: TopicRates,
+        rates: Rates,
     ) -> None:
         self._config = core.config
         self._rates = rates
@@ -119,7 +119,7 @@ class SpecialSends:
         queue_id, kind, handle = draft.queue_id, NORMAL, None
         try:
             if topic.attributes:
-                self._rates.admit(topic)
+                self._rates.admit(topic.topic_name, topic.attributes)
                 if _wants_keys(topic) and "KEYS" not in properties:
                     raise Refusal(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
             half = (asks or header.sys_flag & TRANSACTION_BITS) and self._asks_for_half(
@@ -150,7 +150,7 @@ class SpecialSends:
         except Refusal as refused:
             raise self._answers.refused(refused) from None
         if topic.attributes:
-            self._rates.spend(topic, 1, len(draft.body))
+            self._rates.spend(topic.topic_name, topic.attributes, 1, len(draft.body))
         put = Put(result, draft, queue_id, special.unique, special.waits, kind, handle)
         return self._answers.of_one(put, command, connection)
 

@@ -1,4 +1,4 @@
-"""Topic attributes: their declarations, and edits of a topic's attributes.
+"""Attributes of topics and groups: their declarations, and edits of those of one.
 
 An edit line is `+key=value,+key=value,-key`. A new topic takes only additions. Two values are
 declared so that they can be refused as unsupported, not as unknown. Source: semantics §4.4
@@ -45,6 +45,10 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MAX_RATE: Attribute(frozenset(), True, most=LIMIT_MAX),
     MAX_BYTES: Attribute(frozenset(), True, most=LIMIT_MAX),
 }
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    key: ATTRIBUTES[key] for key in (MAX_RATE, MAX_BYTES)
+}
+"""Those of a group that can be edited; of it they limit what it receives."""
 
 
 def limit_of(attributes: Mapping[str, str], key: str) -> int:
@@ -74,26 +78,39 @@ def signed_edits(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def edited(
-    current: Mapping[str, str], edits: Mapping[str, str], *, creating: bool
+    current: Mapping[str, str],
+    edits: Mapping[str, str],
+    *,
+    creating: bool,
+    declared: Mapping[str, Attribute] = ATTRIBUTES,
 ) -> dict[str, str]:
     """The attributes after `edits`; `current` is unchanged. Raises: AttributesIllegal."""
     result = dict(current)
     for signed, value in edits.items():
         key = signed[1:]
         if signed[0] == "-":
-            check_removal(key, current, creating)
+            check_removal(key, current, creating, declared)
             del result[key]
         else:
-            check_addition(key, value, creating)
+            check_addition(key, value, creating, declared)
             result[key] = value
-            if ATTRIBUTES[key].most and not int(value):
+            if declared[key].most and not int(value):
                 del result[key]
     return result
 
 
-def check_addition(key: str, value: str, creating: bool) -> None:
+def edited_of_group(current: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The attributes of a group after an update: signed keys edit them, as those of a topic; others
+    are stored as they come, in place of all; none leaves them. Raises: AttributesIllegal.
+    """
+    edits = {key: value for key, value in given.items() if key[:1] in ("+", "-")}
+    plain = {key: value for key, value in given.items() if key not in edits}
+    return edited(plain or current, signed_edits(edits), creating=False, declared=GROUP_ATTRIBUTES)
+
+
+def check_addition(key: str, value: str, creating: bool, declared: Mapping[str, Attribute]) -> None:
     """Check that a value is known, may be changed and is supported. Raises: AttributesIllegal."""
-    attribute = known(key)
+    attribute = known(key, declared)
     if not creating and not attribute.changeable:
         raise AttributesIllegal(f"attribute [{key}] cannot be changed")
     if attribute.most:
@@ -109,24 +126,26 @@ def check_addition(key: str, value: str, creating: bool) -> None:
         raise AttributesIllegal(f"{key}={value} is not supported by this broker")
 
 
-def check_removal(key: str, current: Mapping[str, str], creating: bool) -> None:
+def check_removal(
+    key: str, current: Mapping[str, str], creating: bool, declared: Mapping[str, Attribute]
+) -> None:
     """Check that a key exists and may be removed. Raises: AttributesIllegal."""
     if creating:
         raise AttributesIllegal(f"a new topic has no attribute [{key}] to remove")
-    if not known(key).changeable:
+    if not known(key, declared).changeable:
         raise AttributesIllegal(f"attribute [{key}] cannot be changed")
     if key not in current:
-        raise AttributesIllegal(f"the topic has no attribute [{key}] to remove")
+        raise AttributesIllegal(f"there is no attribute [{key}] to remove")
 
 
-def known(key: str) -> Attribute:
+def known(key: str, declared: Mapping[str, Attribute]) -> Attribute:
     """The attribute of that key.
 
     Raises: AttributesIllegal for a key that does not exist or that needs tiered storage.
     """
     if key == RESERVE_TIME:
         raise AttributesIllegal(f"{key} is not supported by this broker: it has no tiered store")
-    attribute = ATTRIBUTES.get(key)
+    attribute = declared.get(key)
     if attribute is None:
         raise AttributesIllegal(f"attribute [{key}] does not exist")
     return attribute

@@ -76,6 +76,7 @@ class AdminClient(Part):
     group_topics = method(group_steps.group_topics)
     create_group = method(group_steps.create_group)
     enable_group = method(group_steps.enable_group)
+    limit_group = method(group_steps.limit_group)
     delete_group = method(group_steps.delete_group)
     consumer_lag = method(group_steps.consumer_lag)
     all_consumer_lag = method(group_steps.all_consumer_lag)

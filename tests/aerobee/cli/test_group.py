@@ -97,6 +97,24 @@ def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, grou
     assert call("group", "reset", group, topic, "--to", "yesterday").code == 2
 
 
+def test_what_a_group_receives_is_limited_and_its_other_settings_stay(
+    call: Call, topic: str
+) -> None:
+    group = f"g-{topic}"
+    call("group", "create", group, "--retries", "3")
+    (row,) = call("group", "alter", group, "--max-rate", "5/s", "--json").document
+    assert (row["max_messages_per_s"], row["max_bytes_per_s"]) == (5, None)
+    call("group", "alter", group, "--max-bytes", "1MiB/s")
+    call("group", "create", group, "--retries", "4")
+    (config,) = call("group", "describe", group, "--json").document["configs"].values()
+    limits = config["max_messages_per_s"], config["max_bytes_per_s"]
+    assert (config["retry_max"], limits) == (4, (5, 1 << 20))
+    (row,) = call("group", "alter", group, "--max-rate", "none", "--json").document
+    assert (row["max_messages_per_s"], row["max_bytes_per_s"]) == (None, 1 << 20)
+    assert call("group", "alter", group).code == 2
+    assert call("group", "alter", "nobody", "--max-rate", "1/s").code == 1
+
+
 def test_a_group_is_paused_and_goes_on_with_its_other_settings(
     call: Call, broker: AnyBroker, topic: str
 ) -> None:

@@ -266,6 +266,15 @@ async def used_up(pops: Pops) -> None:
     pops.desk.topic("t", attributes={"aerobee.max.rate": "1"})
     assert (await pops.desk.send("t")).code == 0
     assert (await pops.desk.send("t")).code == 2
+    limited = SubscriptionGroupConfig(group_name="g", attributes={"aerobee.max.rate": "1"})
+    pops.desk.groups.update(limited, 0)
+    assert [(await pops.desk.pull("t")).code for _ in range(2)] == [0, 215]
+
+
+async def may_receive(pops: Pops, _: Any) -> None:
+    limited = SubscriptionGroupConfig(group_name="g", attributes={"aerobee.max.rate": "1"})
+    pops.desk.groups.update(limited, 0)
+    assert (await pops.desk.pull("t")).code == 0
 
 
 async def not_used(pops: Pops, _: Any) -> None:
@@ -275,7 +284,9 @@ async def not_used(pops: Pops, _: Any) -> None:
 
 ROWS: Final[dict[str, Row]] = {
     "configuration, attributes": Row(configured, topic_is_new, group_is_new),
-    "what was sent within its `--max-rate` and `--max-bytes`": Row(used_up, not_used, None),
+    "what was sent, or received, within its `--max-rate` and `--max-bytes`": Row(
+        used_up, not_used, may_receive
+    ),
     "queues, and what consumers get from them": Row(sent, queue_is_empty, None),
     "answers by id": Row(sent, not_found, None),
     "answers by key, and records for `aerobee store dump`": Row(sent, found_by_key, None),

@@ -514,6 +514,19 @@ def test_a_producer_that_is_too_fast_for_its_topic_is_told_to_back_off(
     assert "takes 1 bytes per second" in refused.message
 
 
+def test_a_group_that_receives_too_much_is_told_to_back_off(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    group = f"slow-{topic}"
+    with AdminClient(broker.namesrv_address) as admin:
+        admin.create_group(GroupConfig(name=group, max_bytes_per_s=1))
+    assert send(client, message(topic, bytes(3_600))).status.code == Code.OK
+    assert len(received(client, topic, group)) == 1
+    refused, *_ = receive(client, topic, group)
+    assert refused.status.code == Code.TOO_MANY_REQUESTS
+    assert "gets 1 bytes per second" in refused.status.message
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_of_one_moment_are_each_stored_and_answered(tmp_path: Path, flush: str) -> None:
     """They are appended together; what is not plain among them is what it is."""

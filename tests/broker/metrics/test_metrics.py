@@ -332,6 +332,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
     ended.latency.add(7)
     sources.broker.repeated["orders"] = 1
     sources.broker.topics_too_fast["orders"] = 1
+    sources.broker.groups_too_fast["g"] = 1
     sources.broker.send_stages["queued"] = Durations()
     for times in (sources.broker.topic_creations, sources.broker.group_creations):
         times.measured(Answer, HandClock())

@@ -1,7 +1,7 @@
 import pytest
 
 from aerobee.broker.errors import AttributesIllegal
-from aerobee.broker.topics.attributes import edited, limit_of, parse_edits
+from aerobee.broker.topics.attributes import edited, edited_of_group, limit_of, parse_edits
 from aerobee.remoting.wire.bodies.topic import MAX_RATE
 
 
@@ -79,3 +79,20 @@ def test_limits_are_numbers_and_none_removes_one() -> None:
 def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(AttributesIllegal, match="only a number from 0 to"):
         edited({}, {"+aerobee.max.bytes": text}, creating=False)
+
+
+def test_an_update_of_a_group_edits_its_attributes_and_without_any_leaves_them() -> None:
+    limited = edited_of_group({"theirs": "1"}, {"+aerobee.max.rate": "5"})
+    assert limited == {"theirs": "1", "aerobee.max.rate": "5"}
+    assert edited_of_group(limited, {}) == limited
+    assert edited_of_group(limited, {"+aerobee.max.rate": "0"}) == {"theirs": "1"}
+    assert edited_of_group(limited, {"-aerobee.max.rate": ""}) == {"theirs": "1"}
+    assert edited_of_group(limited, {"theirs": "2"}) == {"theirs": "2"}, "as they come"
+
+
+@pytest.mark.parametrize(
+    "edit", [{"+message.type": "FIFO"}, {"-aerobee.max.rate": ""}, {"+aerobee.max.rate": "fast"}]
+)
+def test_what_is_no_attribute_of_a_group_is_refused(edit: dict[str, str]) -> None:
+    with pytest.raises(AttributesIllegal):
+        edited_of_group({}, edit)

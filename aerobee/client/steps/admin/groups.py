@@ -28,7 +28,7 @@ from aerobee.errors import GroupNotFoundError
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from aerobee.remoting.wire.bodies.queue import ConsumeStats, ConsumeStatsList, queue_of
 from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
-from aerobee.remoting.wire.bodies.topic import TopicList
+from aerobee.remoting.wire.bodies.topic import MAX_BYTES, MAX_RATE, TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import (
     GetBrokerConsumeStats,
@@ -37,6 +37,7 @@ from aerobee.remoting.wire.headers.admin import (
     QueryTopicsByConsumer,
 )
 from aerobee.remoting.wire.headers.group import CreateGroup, DeleteGroup, GetAllGroupConfig
+from aerobee.whole_number import whole_number
 
 if TYPE_CHECKING:
     from aerobee.client.steps.admin.brokers import Broker
@@ -95,7 +96,15 @@ def described(config: SubscriptionGroupConfig) -> GroupConfig:
         broadcast=config.consume_broadcast_enable,
         orderly=config.consume_message_orderly,
         consume_timeout_minutes=config.consume_timeout_minute,
+        max_messages_per_s=whole_number(config.attributes.get(MAX_RATE, "")),
+        max_bytes_per_s=whole_number(config.attributes.get(MAX_BYTES, "")),
     )
+
+
+def limits(messages_per_s: int | None, bytes_per_s: int | None) -> dict[str, str]:
+    """The edit of a group's attributes that sets these limits; of those that are None it is not."""
+    given = {MAX_RATE: messages_per_s, MAX_BYTES: bytes_per_s}
+    return {f"+{key}": str(limit) for key, limit in given.items() if limit is not None}
 
 
 def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
@@ -134,8 +143,37 @@ def create_group(
             consume_broadcast_enable=config.broadcast,
             consume_message_orderly=config.orderly,
             consume_timeout_minute=config.consume_timeout_minutes,
+            attributes=limits(config.max_messages_per_s, config.max_bytes_per_s),
         )
         yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+
+
+def limit_group(
+    routes: Routes,
+    group: str,
+    *,
+    max_messages_per_s: int | None = None,
+    max_bytes_per_s: int | None = None,
+) -> Steps[dict[str, GroupConfig]]:
+    """Set how many messages, or bytes of records, a group may receive in a second, on every broker
+    that knows it; what is not given stays.
+
+    Each broker counts by itself, 0 is no limit, and only brokers of Aerobee know it. Returns the
+    settings by broker. Raises: GroupNotFoundError, BrokerNotFoundError, BrokerError,
+    TransportError.
+    """
+    attributes = limits(max_messages_per_s, max_bytes_per_s)
+    changed: dict[str, GroupConfig] = {}
+    for target in (yield from masters(routes)):
+        known = (yield from configs_at(routes, target)).get(group)
+        if known is not None:
+            wanted = msgspec.structs.replace(known, attributes=attributes)
+            yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+            now = (yield from configs_at(routes, target)).get(group, known)
+            changed[target.name] = described(now)
+    if not changed:
+        raise GroupNotFoundError(f"no broker knows group {group}")
+    return changed
 
 
 def enable_group(
@@ -157,7 +195,7 @@ def enable_group(
         raise GroupNotFoundError(f"no broker knows group {group}")
     for target, known in configs:
         if known.consume_enable != enabled and not dry_run:
-            wanted = msgspec.structs.replace(known, consume_enable=enabled)
+            wanted = msgspec.structs.replace(known, consume_enable=enabled, attributes={})
             yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
     return {target.name: known.consume_enable for target, known in configs}
 

@@ -1,4 +1,4 @@
-"""How fast clients may send to each topic, in virtual time."""
+"""How fast clients may send to each topic, and each group may receive, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.send import SendBatchMessage
-from tests.broker.desk import Desk, open_desk
+from tests.broker.desk import Desk, body_of, open_desk
+from tests.broker.pops import open_pops
 from tests.kit.store_model import Sent, batch_body
 
 if TYPE_CHECKING:
@@ -108,3 +110,68 @@ async def test_a_delayed_message_counts_when_it_is_sent(
         assert await sent(desk, 1) == 0
         await trio.sleep(1)
         assert await sent(desk, 1) == 1
+
+
+# ── Groups ──
+
+
+def limit(desk: Desk, group: str = "g", **attributes: str) -> None:
+    named = {f"aerobee.max.{key}": value for key, value in attributes.items()}
+    desk.groups.update(SubscriptionGroupConfig(group_name=group, attributes=named), 0)
+
+
+async def pulled(desk: Desk, group: str = "g") -> int:
+    """How many of five pulls of one message each are let in."""
+    pulls = [await desk.pull("t", n, consumer_group=group, max_msg_nums=1) for n in range(5)]
+    codes = [pull.code for pull in pulls]
+    assert set(codes) <= {Code.SUCCESS, Code.FLOW_CONTROL}
+    return codes.count(Code.SUCCESS)
+
+
+async def test_a_group_gets_so_many_messages_in_a_second(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        assert await sent(desk, 10) == 10
+        limit(desk, rate="2")
+        limit(desk, "free")
+        assert await pulled(desk) == 2
+        assert await pulled(desk, "free") == 5
+        refused = await desk.pull("t")
+        assert refused.remark == (
+            "group [g] gets 2 messages per second (aerobee.max.rate), and they are used up: wait"
+        )
+        assert desk.stats.groups_too_fast == {"g": 4}
+        mock_clock.jump(0.5)
+        assert await pulled(desk) == 1
+        limit(desk)
+        assert await pulled(desk) == 5
+
+
+async def test_what_a_group_gets_at_once_is_paid_for_afterwards(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        assert await sent(desk, 10) == 10
+        limit(desk, bytes="1000")
+        first = await desk.pull("t", max_msg_nums=10)
+        size = len(body_of(first))
+        assert size > 1_000
+        mock_clock.jump((size - 1_000) / 1_000 - 0.1)
+        assert (await desk.pull("t")).code == Code.FLOW_CONTROL
+        mock_clock.jump(0.2)
+        assert (await desk.pull("t")).code == Code.SUCCESS
+
+
+async def test_pops_of_a_group_count_as_its_pulls(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        for _ in range(3):
+            await pops.send(b"x")
+        limit(pops.desk, rate="2")
+        assert len(await pops.pop(max_msg_nums=2)) == 2
+        answer = await pops.desk.ask(pops.header())
+        assert answer.code == Code.FLOW_CONTROL
+        await pops.pass_s(0.5)
+        assert len(await pops.pop()) == 1
