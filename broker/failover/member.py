@@ -244,8 +244,8 @@ class Member:
         if self._unclean:
             return "the lease is held" if sight.held else ""
         damage = ""
-        if membership.cut_at is not None:
-            damage = f"the next start ends it at {membership.cut_at}"
+        if reason := membership.objection:
+            damage = reason
         elif membership.emptied:
             damage = "it was emptied while this member was in the sync set"
         elif self._store.flags.fault:
@@ -381,6 +381,7 @@ class Member:
         assert membership is not None
         record, group = self._own_record, membership.group
         await core.role.stop_following()
+        await self._still_able(record.epoch)
         # What is here goes into the queues; it is shown once all of the set have it.
         group.begin = max(group.begin, store.commit_log.max_offset)
         ended = False
@@ -413,6 +414,21 @@ class Member:
             self._become_master(record.epoch)
             await trio.sleep_forever()
         raise over[0]
+
+    async def _still_able(self, epoch: int) -> None:
+        """Give the lease back where the log has become another one until nothing was copied any
+        more: a cut of it has begun, or a later epoch was saved. Raises: LeadOver.
+        """
+        membership = self.membership
+        assert membership is not None
+        group, reason = membership.group, membership.objection
+        if not reason and (epoch <= group.last_epoch or epoch < group.least):
+            reason = f"it knows epoch {max(group.least, group.last_epoch)}"
+        if not reason:
+            return
+        self._lease.end()
+        await self._changed(given_back)
+        raise LeadOver(f"its log cannot be led: {reason}")
 
     def _become_master(self, epoch: int) -> None:
         """Serve clients from now on."""
@@ -538,8 +554,8 @@ class Member:
             return f"{self._config.decider} does not answer: {self.problem}"
         if self.sight.held:
             return f"member {self.record.master if self.record else 0} is the master"
-        if self.membership.cut_at is not None:
-            return "the next start cuts its log: restart it first"
+        if reason := self.membership.objection:
+            return f"its log is cut, {reason}: it restarts by itself"
         return ""
 
     def elect_unclean(self) -> None:

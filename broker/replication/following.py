@@ -163,6 +163,8 @@ class Following:
     ) -> NoReturn:
         """Follow until cancelled."""
         task_status.started()
+        if self._log_in.awaits_cut:
+            self.when_cut()
         if self._log_in.shadow:
             await self._until_nobody_waits()
         pause_s, looks = AGAIN_FIRST_S, 0
@@ -261,7 +263,8 @@ class Following:
         if isinstance(reason, ReplicationRefused):
             raise reason
         log.info("replication.master_left", master=master.ha_address, reason=reason)
-        if reason == CUT:
+        if reason == CUT or self._log_in.awaits_cut:
+            # The connection may have been left while the cut began.
             self.when_cut()
         problem = f"the connection has ended: {reason}"
         if self._log_in.heard_at == heard_at and reason != "silent":

@@ -100,6 +100,11 @@ class LogIn:
         """The end of what may be reported."""
         return self._log.flushed if self._flush.groups else self._log.max_offset
 
+    @property
+    def awaits_cut(self) -> bool:
+        """Whether the next start ends this log earlier."""
+        return self.membership is not None and self.membership.cut_at is not None
+
     async def follow(self, stream: trio.abc.Stream, appended: Callable[[], object]) -> str:
         """Take what the master sends until it leaves, breaks off or is silent; returns why.
 

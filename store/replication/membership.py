@@ -73,6 +73,15 @@ class Membership:
         self.wire = WithEpochs(self.group)
         self.cut_at: int | None = None
         """Where the next start ends the log; until then nothing may be appended."""
+        self._cuts = False
+        """A thread begins a cut: it goes on whatever becomes of its caller."""
+
+    @property
+    def objection(self) -> str:
+        """Why this log may not be a master's now, in words; empty: it may."""
+        if self.cut_at is not None:
+            return f"the next start ends it at {self.cut_at}"
+        return "a cut of it begins" if self._cuts else ""
 
     async def lead(self, epoch: int) -> None:
         """Be the master from the end of the log on, with an epoch that no other master has had.
@@ -124,6 +133,7 @@ class Membership:
     async def _cut(self, offset: int) -> None:
         """Have the next start end the log there. Raises: LogsUnrelated where it cannot, OSError."""
         name = f"{offset}-{self.group.last_epoch}"
+        self._cuts = True
         try:
             kept_in = await self._disk.in_thread(self._begin_cut, offset, name)
         except StoreRefused as error:
@@ -133,6 +143,8 @@ class Membership:
         except OSError:
             self._cut_failed = True
             raise
+        finally:
+            self._cuts = False
         self.cut_at = offset
         log.warning("replication.cut_begun", offset=offset, kept_in=kept_in)
 

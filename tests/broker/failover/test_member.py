@@ -21,8 +21,8 @@ from aerobee.remoting.wire.headers.admin import Promote, Switch
 from aerobee.store.flags import Flag
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
-from aerobee.store.format.names import EMPTIED
-from tests.broker.desk import open_desk, said
+from aerobee.store.format.names import CUT_MARK, EMPTIED
+from tests.broker.desk import Gate, open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from aerobee.broker.core.feature import Service
     from aerobee.store.files.disk import Disk
+    from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
 
 pytestmark = pytest.mark.trio
@@ -51,6 +53,9 @@ class MemoryDecider:
         self.silent = False
         self.loses_answers = 0
         """So many changes are made, and their answers are lost."""
+        self.slow: trio.Event | None = None
+        """Until then nobody is given the lease."""
+        self.taking = False
         self.asked: list[Record] = []
         self._news = trio.Event()
 
@@ -81,6 +86,9 @@ class MemoryDecider:
 
     async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
         await self.heard()
+        self.taking = True
+        if self.slow is not None:
+            await self.slow.wait()
         if self.holder or sight.version != self.version:
             raise ChangeRefused("another one has it")
         self.leases += 1
@@ -149,7 +157,12 @@ class Alone:
 
 @asynccontextmanager
 async def alone(
-    root: Path, *, least: int = 1, record: Record | None = None, disk: Disk | None = None
+    root: Path,
+    *,
+    least: int = 1,
+    record: Record | None = None,
+    disk: Disk | None = None,
+    follows: Service | None = None,
 ) -> AsyncIterator[Alone]:
     group = FailoverConfig(
         etcd_endpoints="http://127.0.0.1:1",
@@ -161,9 +174,12 @@ async def alone(
     async with open_desk(root, disk, failover=group, replication=peers, **SLAVE) as desk:
         one = Alone(desk)
         one.decider.record = record
+        if record is not None:
+            one.decider.holder = record.lease
+        services = [] if follows is None else [follows]
         role = desk.broker.core.role
         async with trio.open_nursery() as nursery:
-            await nursery.start(OnShift(role.follows, []).run)
+            await nursery.start(OnShift(role.follows, services).run)
             await nursery.start(OnShift(role.works, []).run)
             await nursery.start(one.member.run)
             yield one
@@ -342,6 +358,86 @@ async def test_nobody_is_followed_before_it_is_saved_that_the_log_was_emptied(
             await trio.sleep(0.01)
         await until_true(lambda: one.member.master() is not None)
         assert "it was emptied" in one.member.waits_because
+
+
+class Parted:
+    """A service of a slave: its master's log parts from this one in the middle."""
+
+    def __init__(self) -> None:
+        self.begins = trio.Event()
+        self.membership: Membership | None = None
+        self.common = 0
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await self.begins.wait()
+        assert self.membership is not None
+        if self.membership.cut_at is None:
+            epochs = (Epoch(1, 0), Epoch(2, self.common))
+            await self.membership.settle(Greeting(self.common + 1, epochs))
+
+
+@asynccontextmanager
+async def parted(root: Path) -> AsyncIterator[tuple[Alone, Parted, Gate]]:
+    """A member that has messages which its master, member 2, has not."""
+    master = Record(epoch=2, master=2, sync_set=(1, 2), set_epoch=5, lease="another")
+    ends: list[int] = []
+    async with alone(root) as one:
+        await one.until_leads()
+        for _ in range(2):
+            assert (await one.desk.send()).code == 0
+            ends.append(one.desk.store.commit_log.max_offset)
+    disk, slave = FaultyDisk(root), Parted()
+    gate = Gate(disk, "replace", CUT_MARK)
+    async with alone(root, record=master, disk=disk, follows=slave) as one:
+        slave.membership, slave.common = one.member.membership, ends[0]
+        try:
+            yield one, slave, gate
+        finally:
+            gate.let_go()
+
+
+async def test_a_member_whose_log_is_being_cut_takes_no_lease(tmp_path: Path) -> None:
+    async with parted(tmp_path) as (one, slave, gate):
+        slave.begins.set()
+        await gate.wait_for_a_call()
+        one.decider.end_lease()
+        await until_true(lambda: "a cut of it begins" in one.member.waits_because)
+        with pytest.raises(Refusal, match="a cut of it begins"):
+            await promote(one, "unclean")
+        gate.let_go()
+        membership = one.member.membership
+        assert membership is not None
+        await until_true(lambda: membership.cut_at == slave.common)
+        one.decider.tell()
+        await until_true(lambda: "the next start ends it at" in one.member.waits_because)
+        assert one.decider.leases == 0
+
+
+async def test_an_election_while_a_cut_begins_is_given_back(tmp_path: Path) -> None:
+    async with parted(tmp_path) as (one, slave, gate):
+        restarts: list[str] = []
+        failover, following = one.desk.broker.failover, one.desk.broker.replication.following
+        assert failover is not None
+        assert following is not None
+        failover.begin_anew_by(lambda: restarts.append("cut"))
+        one.decider.slow = trio.Event()
+        one.decider.end_lease()
+        # It is asked for the lease; then the cut begins, and the lease is taken.
+        await until_true(lambda: one.decider.taking)
+        slave.begins.set()
+        await gate.wait_for_a_call()
+        one.decider.slow.set()
+        await until_true(lambda: one.decider.leases == 1)
+        gate.let_go()
+        await until_true(lambda: not one.decider.holder)
+        await until_true(lambda: "the next start ends it at" in one.member.waits_because)
+        assert not one.member.leads
+        await until_true(lambda: one.desk.broker.core.role.follows.is_on)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(following.run)
+            assert restarts == ["cut"]
+            nursery.cancel_scope.cancel()
 
 
 async def test_only_a_master_switches(tmp_path: Path) -> None:
