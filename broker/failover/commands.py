@@ -112,9 +112,12 @@ class GroupCommands:
                 raise refused(f"nothing was changed; {reason}")
             epoch = member.known_epoch
             member.elect_unclean()
-            with trio.move_on_after(TAKEN_S):
-                while not (member.leads and member.known_epoch > epoch):  # noqa: ASYNC110  (as above)
-                    await trio.sleep(LOOK_S)
+            try:
+                with trio.move_on_after(TAKEN_S):
+                    while not (member.leads and member.known_epoch > epoch):  # noqa: ASYNC110  (as above)
+                        await trio.sleep(LOOK_S)
+            finally:
+                member.elect_unclean_no_more()
             if not member.leads:
                 raise refused(
                     f"it has not become the master: {member.waits_because or 'no answer'}"

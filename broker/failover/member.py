@@ -130,8 +130,9 @@ class Member:
         self._leaving = False
         self._judged = False
         """Whether it is known if this member has lost what it had: from the first sight on."""
-        self._unclean = False
-        """A person has asked for this master, whatever is lost."""
+        self._unclean: int | None = None
+        """The version of the record in whose place a person wants this master, whatever is lost;
+        None: nobody does."""
         self._waiting = trio.CancelScope()
         """Waits for news of the decider."""
         self._given_back = trio.Event()
@@ -241,8 +242,8 @@ class Member:
         """Why this member may not take the lease, in words; empty: it may."""
         membership, record = self.membership, sight.record
         assert membership is not None
-        if self._unclean:
-            return "the lease is held" if sight.held else ""
+        if self._is_wanted(sight):
+            return "the lease is held" if sight.held else membership.objection
         damage = ""
         if reason := membership.objection:
             damage = reason
@@ -258,6 +259,10 @@ class Member:
             return reason
         left_s = self._heir_since[1] + self._lease_s * HEIR_WAITS - self._core.clock.monotonic()
         return f"member {record.heir} is to be the master" if left_s > 0 else ""
+
+    def _is_wanted(self, sight: Sight) -> bool:
+        """Whether a person wants this master now, whatever is lost: no other has come since."""
+        return self._unclean is not None and self._unclean == sight.version
 
     # ── As a slave ──
 
@@ -283,8 +288,9 @@ class Member:
         lease = self._lease = Lease(self._lease_s)
         self._given_back = trio.Event()
         began = self._core.clock.monotonic()
+        record_for = partial(self._record, sight.record, unclean=self._is_wanted(sight))
         try:
-            taken = await self.decider.take(sight, lambda name: self._record(sight.record, name))
+            taken = await self.decider.take(sight, record_for)
         except ChangeRefused:
             return
         except UNSAID as error:
@@ -293,7 +299,7 @@ class Member:
             await trio.sleep(self._lease_s * AGAIN)
             return
         lease.renewed(began)
-        self._unclean = False
+        self._unclean = None
         self._noted(taken)
         assert taken.record is not None
         log.warning(
@@ -316,10 +322,10 @@ class Member:
         with trio.CancelScope(shield=True):
             await self._step_down(reason)
 
-    def _record(self, record: Record | None, lease: str) -> Record:
+    def _record(self, record: Record | None, lease: str, *, unclean: bool) -> Record:
         """The record with this member as the master."""
         least = self._config.min_in_sync_replicas
-        if self._unclean:
+        if unclean:
             assert self.membership is not None
             new = elected_unclean(record, self.id, lease, self.membership.group.least)
         elif record is None:
@@ -559,9 +565,16 @@ class Member:
         return ""
 
     def elect_unclean(self) -> None:
-        """Take the lease as soon as nobody has it, whatever is lost."""
-        self._unclean = True
+        """Take the lease that nobody has, whatever is lost: in the place of the record as it was
+        last heard of, and of no later one.
+        """
+        assert self.sight is not None
+        self._unclean = self.sight.version
         self._waiting.cancel()
+
+    def elect_unclean_no_more(self) -> None:
+        """Nobody waits for `elect_unclean` any more: what comes later is no wish of that person."""
+        self._unclean = None
 
     # ── Planned ──
 

@@ -14,8 +14,9 @@ from aerobee.broker.config.settings.failover import FailoverConfig
 from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.core.role import OnShift
 from aerobee.broker.errors import Refusal
+from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
-from aerobee.broker.failover.record import Record
+from aerobee.broker.failover.record import Record, given_back
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import Promote, Switch
 from aerobee.store.flags import Flag
@@ -62,6 +63,11 @@ class MemoryDecider:
     def end_lease(self) -> None:
         self.holder = ""
         self.tell()
+
+    def let_take(self) -> None:
+        """Leases are given again."""
+        assert self.slow is not None
+        self.slow.set()
 
     def tell(self) -> None:
         self.version += 1
@@ -291,6 +297,54 @@ async def test_a_member_outside_of_the_sync_set_is_elected_by_name_only(tmp_path
         assert (record.epoch, record.sync_set, record.unclean_epoch) == (6, (1,), 6)
 
 
+async def test_an_election_by_name_that_another_member_forestalls_is_no_wish_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "TAKEN_S", 0.5)
+    outside = Record(epoch=5, master=2, sync_set=(2, 3), set_epoch=9)
+    async with alone(tmp_path, least=2, record=outside) as one:
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        one.decider.slow = trio.Event()
+
+        async def forestall() -> None:
+            await until_true(lambda: one.decider.taking)
+            one.decider.record = Record(
+                epoch=6, master=3, sync_set=(2, 3), set_epoch=10, lease="another"
+            )
+            one.decider.holder = "another"
+            one.decider.tell()
+            one.decider.let_take()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forestall)
+            with pytest.raises(Refusal, match="it has not become the master"):
+                await promote(one, "unclean")
+        # Later that master dies.
+        one.decider.end_lease()
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        assert one.decider.leases == 0
+        assert said(await promote(one, "unclean"))["epoch"] == "7"
+
+
+async def test_an_election_by_name_that_nobody_waits_for_any_more_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "TAKEN_S", 0.1)
+    outside = Record(epoch=5, master=2, sync_set=(2, 3), set_epoch=9)
+    async with alone(tmp_path, least=2, record=outside) as one:
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        one.decider.slow = trio.Event()
+        with pytest.raises(Refusal, match="it has not become the master"):
+            await promote(one, "unclean")
+        # The lease is held for a moment, so what was asked for is refused; the record stays.
+        one.decider.holder = "another"
+        one.decider.let_take()
+        await until_true(lambda: one.member.waits_because == "the lease is held")
+        one.decider.holder = ""
+        await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        assert one.decider.leases == 0
+
+
 async def test_a_member_that_was_emptied_waits_until_it_has_left_the_sync_set(
     tmp_path: Path,
 ) -> None:
@@ -341,7 +395,9 @@ async def test_a_member_that_was_emptied_is_a_candidate_once_it_has_copied_every
         assert await membership.settle(greeting(0)) == ""
         one.decider.tell()
         await one.until_leads()
-    async with alone(tmp_path, record=one.decider.record) as one:
+        record = one.decider.record
+        assert record is not None
+    async with alone(tmp_path, record=given_back(record)) as one:
         await one.until_leads()
 
 
@@ -427,7 +483,7 @@ async def test_an_election_while_a_cut_begins_is_given_back(tmp_path: Path) -> N
         await until_true(lambda: one.decider.taking)
         slave.begins.set()
         await gate.wait_for_a_call()
-        one.decider.slow.set()
+        one.decider.let_take()
         await until_true(lambda: one.decider.leases == 1)
         gate.let_go()
         await until_true(lambda: not one.decider.holder)
