@@ -302,6 +302,35 @@ class ConsumerOffsetTable:
             if number % MERGE_STEP == 0:
                 yield
 
+    def add(self, theirs: Offsets) -> Iterator[None]:
+        """Take the offsets of a master that are missing here, and none of its own services. Others
+        may run at each yield.
+        """
+        for number, (key, queues) in enumerate(theirs.items(), 1):
+            own = self.entries.get(key, {})
+            if split_key(key)[1] not in OWN_GROUPS:
+                for queue_id in queues.keys() - own.keys():
+                    self._take(key, queue_id, queues[queue_id])
+            if number % MERGE_STEP == 0:
+                yield
+
+    def replace(self, theirs: Offsets) -> Iterator[None]:
+        """Have the offsets of a master and no others, where nobody else commits. Others may run at
+        each yield.
+        """
+        if gone := [split_key(key) for key in self.entries if key not in theirs]:
+            self.delete_pairs(gone)
+        for number, (key, queues) in enumerate(theirs.items(), 1):
+            own = self.entries.get(key, {})
+            if own.keys() - queues.keys():
+                self.delete_pairs([split_key(key)])
+                own = {}
+            for queue_id, at in queues.items():
+                if own.get(queue_id) != at:
+                    self._take(key, queue_id, at)
+            if number % MERGE_STEP == 0:
+                yield
+
     def _take(self, key: str, queue_id: int, consumer_offset: int) -> None:
         topic, group = split_key(key)
         queues = self.entries.get(key)

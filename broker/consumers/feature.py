@@ -157,6 +157,11 @@ class ConsumersFeature(Feature):
         for cut in self.tables.offsets.clamp(self._core.store.max_offset):
             log.warning("consumer_offset.clamped", **cut._asdict())
 
+    def copy_begins(self) -> None:
+        """Forget locks and open resets: when this is the master again, they are long over."""
+        self.tables.locks.clear()
+        self.tables.offsets.resets.clear()
+
     def scan(self) -> Iterator[None]:
         """Expire clients whose heartbeats stopped, and locks that were not renewed."""
         yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)

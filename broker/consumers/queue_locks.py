@@ -73,6 +73,11 @@ class QueueLockTable(Generic[Queue]):
         held = self.groups.get(group)
         return held is not None and any(lock.alive(now_ms) for lock in held.values())
 
+    def clear(self) -> None:
+        """Release all of them."""
+        self.groups.clear()
+        self.count = 0
+
     def sweep(self, now_ms: int) -> Iterator[None]:
         """Remove expired locks; others may run between two groups.
 

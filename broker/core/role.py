@@ -77,6 +77,13 @@ class Role:
         """When the services of a master run."""
         self.follows = Shift(on=slave)
         """When those of a slave run."""
+        self.fenced: Callable[[], bool] = _never
+        """Whether its time as the master is over, noticed or not; a group says so."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether clients are answered as by a master at this moment. Hot."""
+        return not (self.is_slave or self.fenced())
 
     async def stop_following(self) -> None:
         """End the services of a slave; returns when they have ended."""
@@ -129,6 +136,11 @@ class OnShift:
                 await period.over.wait()
                 nursery.cancel_scope.cancel()
             period.rests.set()
+
+
+def _never() -> bool:
+    """Without a group the role changes by commands alone."""
+    return False
 
 
 def _nobody_waits() -> None:

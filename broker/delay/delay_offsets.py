@@ -73,15 +73,23 @@ class DelayOffsetTable:
             self.move(level, inside)
         return moved
 
-    def merge(self, document: Mapping[str, Any], *, back: bool = False) -> None:
-        """Take the progress of a master where it is further, or everywhere where it may go `back`.
-        Raises: ValueError for no table.
-        """
+    def merge(self, document: Mapping[str, Any]) -> None:
+        """Take the progress of a master where it is further. Raises: ValueError for no table."""
         offsets = {int(level): int(at) for level, at in mapping(document, "offsetTable").items()}
         self.version = version_of(document)
         for level, at in offsets.items():
-            if back or at > self.offset(level):
+            if at > self.offset(level):
                 self.move(level, at)
+
+    def replace(self, document: Mapping[str, Any]) -> None:
+        """Take the progress of a master, even where it is less: what this broker delivered beyond
+        that was cut off. Raises: ValueError for no table.
+        """
+        offsets = {int(level): int(at) for level, at in mapping(document, "offsetTable").items()}
+        self.version = version_of(document)
+        if offsets != self.offsets:
+            self.offsets = offsets
+            self.changes += 1
 
     # ── The file ──
 

@@ -69,6 +69,7 @@ class FailoverFeature(Feature):
             addresses=MasterAddress(core.address, ha_address(config)),
         )
         replication.known_master = self.member.master
+        core.role.fenced = self.member.fenced
         commands = self.commands = GroupCommands(core, self.member, connect)
         self.routes = (
             Route(headers.Follow, commands.follow, "admin"),

@@ -78,7 +78,7 @@ class Names(Protocol):
 class Copier(Protocol):
     """What copies the tables of a master."""
 
-    async def copied(self, master: MasterAddress) -> bool: ...
+    async def copied(self, master: MasterAddress, *, whole: bool = ...) -> bool: ...
 
 
 class LeadOver(Exception):
@@ -108,7 +108,7 @@ class Member:
         self._lease_s = float(self._config.failover_lease_s)
         self.decider = decider
         self._following = following
-        self._tables = tables
+        self.tables = tables
         self._connect = connect
         self.names = names
         self._addresses = addresses
@@ -127,6 +127,8 @@ class Member:
         self._lease = Lease(self._lease_s)
         self._heir_since = (0, 0.0)
         """A version of the record that names an heir, and since when it is known."""
+        self._served = False
+        """Clients were served as by the master, and the features are not closed since."""
         self._leaving = False
         self._judged = False
         """Whether it is known if this member has lost what it had: from the first sight on."""
@@ -277,7 +279,7 @@ class Member:
                 raise MasterRefused(problem)
         record = None if self.sight is None else self.sight.record
         in_set = record is not None and self.id in record.sync_set
-        if not in_set and not await self._tables.copied(master):
+        if not in_set and not await self.tables.copied(master):
             raise MasterRefused("its tables cannot be copied")
         return self.master() == master
 
@@ -285,6 +287,7 @@ class Member:
 
     async def _lead(self, sight: Sight) -> None:
         """Take the lease, if nobody else has, and lead until it is over."""
+        await self._copy_the_last(sight)
         lease = self._lease = Lease(self._lease_s)
         self._given_back = trio.Event()
         began = self._core.clock.monotonic()
@@ -321,6 +324,16 @@ class Member:
                 nursery.start_soon(until_over, task)
         with trio.CancelScope(shield=True):
             await self._step_down(reason)
+
+    async def _copy_the_last(self, sight: Sight) -> None:
+        """Have what consumers did at a master that has given its lease back, and may be gone soon.
+
+        In vain where it is gone already: then what was copied before counts.
+        """
+        before = self.master()
+        if sight.record is not None and not sight.record.lease and before is not None:
+            with trio.move_on_after(self._lease_s * SETTLE):
+                await self.tables.copied(before, whole=False)
 
     def _record(self, record: Record | None, lease: str, *, unclean: bool) -> Record:
         """The record with this member as the master."""
@@ -438,6 +451,7 @@ class Member:
 
     def _become_master(self, epoch: int) -> None:
         """Serve clients from now on."""
+        self._served = True
         for feature in self.features:
             feature.copy_ended()
         self._store.be_master()
@@ -519,14 +533,17 @@ class Member:
             store.after_growth.remove(leadership.grown)
             store.log_out.after_word.remove(leadership.heard)
         log.warning("failover.stepped_down", epoch=core.role.epoch, reason=reason)
-        if core.role.works.is_on:
-            await core.role.stop_working()
-            for feature in self.features:
-                await feature.close()
-                feature.copy_begins()
         core.role.number = self.id
         if not self._leaving:
             self.names.become_slave(self.id)
+        if core.role.works.is_on:
+            await core.role.stop_working()
+        if self._served:
+            # Also after a planned change, for which the services have ended already.
+            self._served = False
+            for feature in self.features:
+                await feature.close()
+                feature.copy_begins()
         if not core.role.follows.is_on:
             core.role.follow_again()
 
@@ -579,10 +596,14 @@ class Member:
     # ── Planned ──
 
     async def leave(self) -> None:
-        """The broker stops: have another one be the master at once."""
+        """The broker stops: have another one be the master at once, which copies the tables."""
         self._leaving = True
+        epoch = self.known_epoch
+        others = self.leadership is not None and self.leadership.ready()
         with trio.move_on_after(GIVE_BACK_S):
             await self.give_back()
+            while others and self.known_epoch == epoch:  # noqa: ASYNC110  (the loop looks)
+                await trio.sleep(self._lease_s * AGAIN / 10)
 
     async def give_back(self, heir: int = 0) -> None:
         """Lead no more, with everything confirmed where that can be soon; `heir` is to be next."""

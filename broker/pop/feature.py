@@ -122,6 +122,11 @@ class PopFeature(Feature):
         self.orders.delete_group(group)
         self._order_file.notice()
 
+    def copy_begins(self) -> None:
+        """Forget the orderly pops: another master hands their messages out again."""
+        self.orders.forget_all()
+        self._order_file.notice()
+
     def settle(self) -> None:
         """Write down which messages were put back behind an open check point."""
         self.revive.settle()

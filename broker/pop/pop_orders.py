@@ -98,6 +98,11 @@ class PopOrderTable:
         self.changes = 0
         self.extra: dict[str, Any] = {}
 
+    def forget_all(self) -> None:
+        """Remove all batches."""
+        self.batches.clear()
+        self.changes += 1
+
     def get(self, topic: str, group: str, queue_id: int) -> OrderBatch | None:
         """The batch of a queue."""
         queues = self.batches.get((topic, group))

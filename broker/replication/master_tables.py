@@ -3,9 +3,9 @@
 They are copied as soon as the master answers, then periodically, and at once when a message of an
 unknown topic has come: the log is copied within milliseconds, and its topic must not be a minute
 behind. What the master has dropped is dropped. Offsets are merged, since consumers commit here as
-well. In a group they do not: there the first copy counts as it is, for what this broker noted as a
-master may be the progress of messages that were cut.
-Source: semantics §0, §17.4 (SlaveSynchronize).
+well. In a group any slave may be the master at any time. So it asks each second for what changes,
+and has the progress that its master has, no more: what it had as the master itself may refer to a
+log that was cut. Source: semantics §0, §17.4 (SlaveSynchronize).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 import structlog
 import trio
 
-from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS, SEPARATOR
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
 from aerobee.broker.consumers.offset_answer import offsets_in_parts
 from aerobee.broker.replication.following import SEARCH_S
 from aerobee.broker.replication.master_calls import (
@@ -37,6 +37,7 @@ from aerobee.store.format.timer import TIMER_CHECK
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from aerobee.broker.consumers.consumer_offsets import Offsets
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
@@ -53,8 +54,10 @@ UNKNOWN_S: Final = 1.0
 REACH_S: Final = 1.0
 """How long the log may take to what the master had when it told its progress."""
 REACH_LOOK_S: Final = 0.01
-OF_OWN_GROUPS: Final = tuple(f"{SEPARATOR}{group}" for group in OWN_GROUPS)
-"""How the keys of the master's own services end."""
+CHANGES_S: Final = 1.0
+"""The pause between two copies of what has changed, in a group."""
+CHANGES_PART: Final = 20
+"""A slave spends at most one part of its time in so many on these copies."""
 UNREADABLE: Final = (ValueError, TypeError, AttributeError)
 """What a table of another shape raises; BodyError is one of the remoting."""
 
@@ -80,6 +83,15 @@ class Copies(NamedTuple):
     timers: TimersDone | None = None
 
 
+class Progress(NamedTuple):
+    """How far consumers and the services of a master are, and where its log ended then."""
+
+    offsets: dict[str, dict[int, int]]
+    delays: Mapping[str, Any]
+    timers: TimerCheck | None
+    end: int
+
+
 class MasterTables:
     """The service. `master` says where the master is now; None: nobody knows."""
 
@@ -95,10 +107,14 @@ class MasterTables:
         self._master = master
         self._connect = connect
         self._period_s = core.config.replication.slave_tables_period_ms / 1000
-        self._offsets: Mapping[str, Mapping[int, int]] = {}
-        """The master's, as they were last copied; one that is lower since is taken as well."""
-        self._delays_back = False
-        """Whether the next copy of the delay levels counts as it is."""
+        self._offsets: Offsets = {}
+        """The master's, as they were last copied."""
+        self._late: Progress | None = None
+        """What counts once the log of this slave is there."""
+        self._versions: dict[str, Any] = {}
+        """Of the tables with a version, as they were last copied."""
+        self._origin: tuple[MasterAddress, int] | None = None
+        """Whose tables these three are about, and since which epoch."""
         self._unknown = trio.Event()
         self._one = trio.Lock()
         self._copied: bool | None = None
@@ -115,8 +131,6 @@ class MasterTables:
         """Copy until cancelled."""
         queue_begins = self._core.store.log_in.after_begin
         queue_begins.add(self._queue_begins)
-        if self._core.store.waits_for_group:
-            self._offsets, self._delays_back = self._tables.consumers.offsets.entries, True
         task_status.started()
         try:
             while True:
@@ -126,9 +140,12 @@ class MasterTables:
                     continue
                 copied = await self.copied(master)
                 await trio.sleep(UNKNOWN_S)
-                wait_s = (self._period_s if copied else AGAIN_S) - UNKNOWN_S
-                with trio.move_on_after(max(0.0, wait_s)):
-                    await self._unknown.wait()
+                wait_s = max(0.0, (self._period_s if copied else AGAIN_S) - UNKNOWN_S)
+                if self._core.store.waits_for_group and copied:
+                    await self._copy_changes_for(wait_s, master)
+                else:
+                    with trio.move_on_after(wait_s):
+                        await self._unknown.wait()
         finally:
             queue_begins.remove(self._queue_begins)
 
@@ -137,25 +154,53 @@ class MasterTables:
         if not self._tables.topics.is_known(name):
             self._unknown.set()
 
+    async def _copy_changes_for(self, wait_s: float, master: MasterAddress) -> None:
+        """Copy what changes until it is time for all tables, or the master is another one."""
+        ends = trio.current_time() + wait_s
+        try:
+            async with self._connect(master.address) as link:
+                while self._master() == master and not self._unknown.is_set():
+                    began = trio.current_time()
+                    async with self._one:
+                        self._are_of(master)
+                        await self.copy(link, whole=False)
+                    now = trio.current_time()
+                    if now >= ends:
+                        break
+                    pause_s = max(CHANGES_S, (now - began) * CHANGES_PART)
+                    with trio.move_on_at(min(ends, now + pause_s)):
+                        await self._unknown.wait()
+        except* (MasterRefused, RemotingError, OSError, *UNREADABLE):
+            pass  # the next copy of all tables comes at once, and says why
+
     async def copy_now(self) -> str:
         """Copy all tables of the master as they are now; why not, empty when that is done."""
         master = self._master()
         return "nobody knows the master" if master is None else await self._copied_from(master)
 
-    async def _copied_from(self, master: MasterAddress) -> str:
+    def _are_of(self, master: MasterAddress) -> None:
+        """What is copied now is of this master; what is known of an earlier one counts no more."""
+        origin = master, self._core.role.epoch
+        if origin != self._origin:
+            self._origin, self._offsets, self._late, self._versions = origin, {}, None, {}
+
+    async def _copied_from(self, master: MasterAddress, *, whole: bool = True) -> str:
         reason = ""
         try:
             async with self._one, self._connect(master.address) as link:
-                await self.copy(link)
+                self._are_of(master)
+                await self.copy(link, whole=whole)
         except* (MasterRefused, RemotingError, OSError) as errors:
             reason = first_reason(errors)
         except* UNREADABLE as errors:
             reason = f"a table cannot be read: {first_reason(errors)}"
         return reason
 
-    async def copied(self, master: MasterAddress) -> bool:
-        """Copy all tables once; whether that succeeded. What fails is logged once."""
-        reason = await self._copied_from(master)
+    async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:
+        """Copy all tables once, or what has changed; whether that succeeded. What fails is logged
+        once.
+        """
+        reason = await self._copied_from(master, whole=whole)
         copied = not reason
         if copied is not self._copied:
             self._copied = copied
@@ -165,14 +210,17 @@ class MasterTables:
                 log.warning("replication.tables_late", master=master.address, reason=reason)
         return copied
 
-    async def copy(self, link: MasterLink) -> None:
-        """Copy all tables once, in the order in which each needs the one before.
+    async def copy(self, link: MasterLink, *, whole: bool = True) -> None:
+        """Copy all tables once, in the order in which each needs the one before; unless `whole`,
+        topics and groups only where their version is another one.
 
         Raises: MasterRefused, RemotingError, ValueError, TypeError, AttributeError.
         """
         self._unknown = trio.Event()
-        await self._copy_topics(link)
-        await self._copy_groups(link)
+        if whole or await self._differs(link, topic.GetAllTopicConfig(0, "", 1)):
+            await self._copy_topics(link)
+        if whole or await self._differs(link, group.GetAllGroupConfig(0, "", 1)):
+            await self._copy_groups(link)
         await self._copy_progress(link)
         try:
             modes = await self._document(link, pop.GetAllMessageRequestMode())
@@ -184,6 +232,14 @@ class MasterTables:
             self._tables.modes.copy(modes)
         self.copied_at = trio.current_time()
 
+    async def _differs(self, link: MasterLink, header: Header) -> bool:
+        """Whether a table of the master has another version than the one that is here.
+
+        `header` asks for its first entry: the version comes with it.
+        """
+        page = await self._document(link, header)
+        return bool(page.get("dataVersion") != self._versions.get(type(header).__name__))
+
     async def _copy_topics(self, link: MasterLink) -> None:
         document = await pages(
             link,
@@ -193,6 +249,7 @@ class MasterTables:
             ),
             "totalTopicNum",
         )
+        self._versions[topic.GetAllTopicConfig.__name__] = document.get("dataVersion")
         for name in self._tables.topics.copy(document, self._core.store.dispatcher.dispatched):
             log.info("topic.deleted", topic=name, address="master")
             self._tables.consumers.offsets.delete_topic(name)
@@ -209,6 +266,7 @@ class MasterTables:
             ),
             "totalGroupNum",
         )
+        self._versions[group.GetAllGroupConfig.__name__] = document.get("dataVersion")
         for name in self._tables.consumers.groups.copy(document):
             log.info("group.deleted", group=name, address="master")
             if name not in OWN_GROUPS:
@@ -220,23 +278,41 @@ class MasterTables:
     async def _copy_progress(self, link: MasterLink) -> None:
         """Copy how far consumers are, and the master's own services.
 
-        A service that is done with a message has put a copy of it. Its progress counts once this
-        log has all that the master had then: promoted before, this broker would lose the copy.
+        A service that is done with a message has put a copy of it, and a pop its check point. So
+        progress counts once this log has all that the master had then: promoted before, this broker
+        would lose them. A slave that is always behind takes it late.
         """
-        theirs = await self._offsets_at(link)
+        if self._late is not None and self._has(self._late.end):
+            late, self._late = self._late, None
+            await self._take(late)
+        progress = await self._progress_at(link)
+        if await self._reach(progress.end):
+            self._late = None
+            await self._take(progress)
+        else:
+            self._late = self._late or progress
+            await in_slices(self._tables.consumers.offsets.add(progress.offsets))
+
+    async def _progress_at(self, link: MasterLink) -> Progress:
+        offsets = await self._offsets_at(link)
         delays = await self._document(link, offset.GetAllDelayOffset())
         check = await self._timer_check(link)
-        reached = await self._reach((await log_of(link, Tail(0))).end)
-        if not reached:
-            for key in [key for key in theirs if key.endswith(OF_OWN_GROUPS)]:
-                theirs[key] = dict(self._offsets.get(key, {}))
-        await in_slices(self._tables.consumers.offsets.merge(theirs, self._offsets))
-        self._offsets = theirs
-        if reached:
-            self._tables.delays.merge(delays, back=self._delays_back)
-            self._delays_back = False
-            if self._tables.timers is not None and check is not None:
-                self._tables.timers.take(check)
+        return Progress(offsets, delays, check, (await log_of(link, Tail(0))).end)
+
+    async def _take(self, progress: Progress) -> None:
+        """Have the progress of the master; outside of a group that of this broker, where it is
+        further: consumers commit here as well.
+        """
+        offsets, delays = self._tables.consumers.offsets, self._tables.delays
+        if self._core.store.waits_for_group:
+            await in_slices(offsets.replace(progress.offsets))
+            delays.replace(progress.delays)
+        else:
+            await in_slices(offsets.merge(progress.offsets, self._offsets))
+            delays.merge(progress.delays)
+        self._offsets = progress.offsets
+        if self._tables.timers is not None and progress.timers is not None:
+            self._tables.timers.take(progress.timers)
 
     async def _offsets_at(self, link: MasterLink) -> dict[str, dict[int, int]]:
         body = bytes((await answered(link, offset.GetAllConsumerOffset())).body)
@@ -252,11 +328,13 @@ class MasterTables:
 
     async def _reach(self, end: int) -> bool:
         """Whether the log of this slave is there soon."""
-        dispatcher = self._core.store.dispatcher
         with trio.move_on_after(REACH_S):
-            while dispatcher.dispatched < end:  # noqa: ASYNC110  (nothing signals it)
+            while not self._has(end):  # noqa: ASYNC110  (nothing signals it)
                 await trio.sleep(REACH_LOOK_S)
-        return dispatcher.dispatched >= end
+        return self._has(end)
+
+    def _has(self, end: int) -> bool:
+        return self._core.store.commit_log.max_offset >= end
 
     async def _timer_check(self, link: MasterLink) -> TimerCheck | None:
         """The check point of the master's timers; None of one that has no timers, as 4.9."""

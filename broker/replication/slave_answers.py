@@ -36,10 +36,12 @@ NO_CHANGE: Final = Answer(
 NO_RESET: Final = Answer(
     int(ResponseCode.SYSTEM_ERROR), remark="Can not reset offset in slave broker"
 )
-NO_COMMIT: Final = Answer(
+OF_THE_MASTER: Final = Answer(
     int(ResponseCode.SYSTEM_ERROR),
-    remark="this broker is not the master of its group, which keeps the offsets: ask that one",
+    remark="this broker is not the master of its group, which keeps offsets and locks: ask that"
+    " one",
 )
+"""Of a group. An offset that a slave lacks would have a consumer begin at the end of its queue."""
 
 SENDS: Final = (
     RequestCode.SEND_MESSAGE,
@@ -84,8 +86,11 @@ ANSWERS: Final[Mapping[int, Answer]] = {
 }
 """The answers of a slave, in place of what the handler would do."""
 
-OF_A_GROUP: Final[Mapping[int, Answer]] = {
-    **ANSWERS,
-    RequestCode.UPDATE_CONSUMER_OFFSET: NO_COMMIT,
-}
+KEPT: Final = (
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
+OF_A_GROUP: Final[Mapping[int, Answer]] = {**ANSWERS, **dict.fromkeys(KEPT, OF_THE_MASTER)}
 """The same of a member of a group that decides on its master."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 class SlaveGuard:
     """Stands in front of the handlers of a broker that starts as a slave, also once it is the
-    master: then it lets everything pass. `reads`: whether consumers may pull from a slave;
-    `in_group`: the group decides on its master by itself.
+    master: then it lets everything pass, in a group while its lease lasts. `reads`: whether
+    consumers may pull from a slave; `in_group`: the group decides on its master by itself.
     """
 
     def __init__(self, role: Role, *, reads: Callable[[], bool], in_group: bool = False) -> None:
@@ -44,7 +44,7 @@ class SlaveGuard:
         role = self._role
 
         def guarded(header: Header, command: Command, connection: Caller) -> Outcome:
-            return answer if role.is_slave else handler(header, command, connection)
+            return handler(header, command, connection) if role.serves else answer
 
         return guarded
 
@@ -64,6 +64,6 @@ class SlaveGuard:
             header: Header, command: Command, connection: Caller, rest: Requests
         ) -> int | Outcome:
             # None of them is served together: each is the handler's, which refuses it.
-            return 0 if role.is_slave else run(header, command, connection, rest)
+            return run(header, command, connection, rest) if role.serves else 0
 
         return guarded

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.store.format.record import Record
-    from aerobee.store.results import GetResult, PutResult
+    from aerobee.store.results import GetResult, PutOutcome, PutResult
 
 READ_MAX: Final = 32
 """Records read, and halves checked, before others get their turn."""
@@ -312,7 +312,7 @@ class HalfMessages:
             self._note_end(half)
             self._transactions.move(half, result.queue_offset)
             if step is Step.CHECK:
-                self._ask(half, properties, result)
+                self._ask_soon(half, properties, result)
         return result.status
 
     def _put(self, half: Half, topic: str, properties: bytes) -> PutResult:
@@ -333,6 +333,20 @@ class HalfMessages:
         self._store.aside.note(SERVICE, location_of(half.record), reason)
 
     # ── Asking ──
+
+    def _ask_soon(self, half: Half, properties: bytes, stored: PutResult) -> None:
+        """Ask once the copy is what an answered send would be: the end of a copy that readers do
+        not see yet is refused. The next round asks again where that cannot be.
+        """
+
+        def durable(kept: PutOutcome) -> None:
+            if kept:
+                self._ask(half, properties, stored)
+
+        if not self._config.answers_wait:
+            self._ask(half, properties, stored)
+            return
+        self._store.when_durable(self._store.commit_log.max_offset, durable)
 
     def _ask(self, half: Half, properties: bytes, stored: PutResult) -> None:
         """Send CHECK_TRANSACTION_STATE to one producer of the group, one-way."""

@@ -286,7 +286,7 @@ class Popper(Client):
         self.counts["popped acknowledged"] += 1
 
 
-def receipt(told: Mapping[str, str], record: RawRecord) -> str:
+def receipt(told: Mapping[str, str], record: RawRecord, broker: str = BROKER_NAME) -> str:
     """The receipt handle of a popped message. Source: semantics §11.1."""
     pairs = (pair.split("\x01") for pair in record.properties.split("\x02") if pair)
     if given := dict(pairs).get("POP_CK"):
@@ -295,4 +295,4 @@ def receipt(told: Mapping[str, str], record: RawRecord) -> str:
     starts = {queue_id: start for retry, queue_id, start in entries if retry == "0"}
     start = starts[str(record.queue_id)]
     pop = f"{told['popTime']} {told['invisibleTime']} {told['reviveQid']}"
-    return f"{start} {pop} 0 {BROKER_NAME} {record.queue_id} {record.queue_offset}"
+    return f"{start} {pop} 0 {broker} {record.queue_id} {record.queue_offset}"

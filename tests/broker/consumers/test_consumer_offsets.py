@@ -16,6 +16,7 @@ from aerobee.broker.consumers.consumer_offsets import (
 from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.documents import PIECE_ENTRIES
 from aerobee.remoting.wire import relaxed_json
+from aerobee.store.format.system_names import REVIVE_GROUP
 
 JAVA_4_9 = b"""{
 \t"offsetTable":{
@@ -297,3 +298,32 @@ def test_whoever_takes_leaves_some_to_the_next(takers: list[str]) -> None:
         while held[taker] < share(500, places - sum(held.values()), 4):
             held[taker] += 1
     assert sum(held.values()) < places * 7 // 10
+
+
+def test_a_slave_of_a_group_has_the_offsets_of_its_master_and_no_others() -> None:
+    table = ConsumerOffsetTable()
+    for queue_id, at in enumerate((5, 6, 7)):
+        table.commit("g", "t", queue_id, at, 0)
+    table.commit("gone", "t", 0, 9, 0)
+    table.commit_own(REVIVE_GROUP, "revive", 0, 8, 0)
+    changes = table.changes
+    theirs = {"t@g": {0: 3, 1: 6}, "u@g": {0: 1}}
+    for _ in table.replace(theirs):
+        pass
+    assert table.entries == theirs
+    assert (table.count, table.by_group) == (3, {"g": 3})
+    assert table.groups_of("t") == ["g"]
+    assert table.changes > changes
+    changes = table.changes
+    for _ in table.replace(theirs):
+        pass
+    assert table.changes == changes
+
+
+def test_offsets_that_are_missing_are_taken_and_no_others() -> None:
+    table = ConsumerOffsetTable()
+    table.commit("g", "t", 0, 5, 0)
+    for _ in table.add({"t@g": {0: 9, 1: 2}, f"revive@{REVIVE_GROUP}": {0: 4}}):
+        pass
+    assert table.entries == {"t@g": {0: 5, 1: 2}}
+    assert table.count == 2

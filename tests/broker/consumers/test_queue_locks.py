@@ -70,3 +70,10 @@ def test_one_group_cannot_take_the_room_of_the_others() -> None:
     locks: QueueLockTable[int] = QueueLockTable(max_locks=10, max_of_group=3)
     assert locks.lock("greedy", "a", range(100), 0) == [0, 1, 2]
     assert locks.lock("g", "b", [0], 0) == [0]
+
+
+def test_all_locks_go_at_once() -> None:
+    locks = table()
+    locks.lock("g", "a", [0, 1, 2, 3], 0)
+    locks.clear()
+    assert locks.lock("h", "b", [0, 1, 2, 3], 1) == [0, 1, 2, 3]

@@ -96,3 +96,11 @@ async def test_a_slave_that_does_not_become_the_master_follows_again(
         role.follow_again()
         await wait_all_tasks_blocked()
         assert of_slave.running
+
+
+async def test_a_master_whose_time_is_over_serves_nobody() -> None:
+    role = Role(slave=False)
+    assert role.serves
+    role.fenced = lambda: True
+    assert (role.is_slave, role.serves) == (False, False)
+    assert not Role(slave=True).serves

@@ -48,3 +48,13 @@ def test_what_lies_outside_its_queue_is_pulled_to_the_nearer_end() -> None:
     moved = made.clamp(lambda level: 10 if level < 19 else 0, lambda level: 100 * (level < 19))
     assert moved == [MovedOffset(1, 5, 10), MovedOffset(3, 500, 100), MovedOffset(19, 1, 0)]
     assert made.offsets == {1: 10, 2: 50, 3: 100, 19: 0}
+
+
+def test_a_slave_of_a_group_goes_back_with_its_master() -> None:
+    table = DelayOffsetTable()
+    table.move(1, 9)
+    table.move(2, 4)
+    changes = table.changes
+    table.replace({"offsetTable": {"1": 7}})
+    assert (table.offset(1), table.offset(2)) == (7, 0)
+    assert table.changes > changes

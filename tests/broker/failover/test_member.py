@@ -17,6 +17,7 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.record import Record, given_back
+from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import Promote, Switch
 from aerobee.store.flags import Flag
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.broker.core.feature import Service
+    from aerobee.broker.replication.master_calls import MasterAddress
     from aerobee.store.files.disk import Disk
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
@@ -508,3 +510,50 @@ async def test_only_a_master_switches(tmp_path: Path) -> None:
 
 async def promote(one: Alone, accepted: str | None) -> Any:
     return await one.commands.promote(Promote(accepted=accepted), NOBODY, NOBODY)
+
+
+async def test_who_hands_over_ends_the_work_of_a_master(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        locks = one.desk.broker.consumers.tables.locks
+        assert locks.lock("g", "c", [MessageQueue(topic="t", broker_name="b", queue_id=0)], 0)
+        await one.member.give_back(heir=2)
+        await one.until_follows()
+        # As the master again it must not hold against others what it granted in its first time.
+        await until_true(lambda: not locks.count)
+
+
+async def test_a_member_copies_the_tables_of_a_master_that_has_given_its_lease_back(
+    tmp_path: Path,
+) -> None:
+    record = Record(epoch=3, master=2, sync_set=(1, 2), set_epoch=5)
+    async with alone(tmp_path, record=record) as one:
+        await until_true(lambda: "it was emptied" in one.member.waits_because)
+        copied: list[tuple[str, int]] = []
+
+        class Tables:
+            async def copied(self, master: MasterAddress, *, whole: bool = True) -> bool:
+                await trio.lowlevel.checkpoint()
+                copied.append((master.address, one.decider.leases))
+                return True
+
+        one.member.tables = Tables()
+        for lease in ("run out", ""):
+            given_back = Record(
+                epoch=3,
+                master=2,
+                sync_set=(2,),
+                set_epoch=6,
+                lease=lease,
+                address="10.0.0.2:10911",
+                ha_address="10.0.0.2:10912",
+            )
+            one.decider.record = given_back
+            one.decider.tell()
+            await until_true(lambda: "not in the sync set" in one.member.waits_because)
+        assert copied == []
+        one.decider.record = msgspec.structs.replace(given_back, sync_set=(1, 2), set_epoch=7)
+        one.decider.tell()
+        await one.until_leads()
+        # Before it asked for the lease.
+        assert copied == [("10.0.0.2:10911", 0)]

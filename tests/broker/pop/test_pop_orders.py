@@ -123,3 +123,11 @@ def test_what_nobody_popped_for_a_day_is_forgotten() -> None:
     assert table.batches
     list(table.expire(lambda popped_ms: 24 * 3_600_000 + popped_ms - 999))
     assert not table.batches
+
+
+def test_all_batches_go_at_once() -> None:
+    table = table_with(3, 4)
+    before = table.changes
+    table.forget_all()
+    assert table.blocked_until("t", "g", 0, None, 1_001) == 0
+    assert table.changes > before

@@ -10,6 +10,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from aerobee.broker.config.settings.failover import FailoverConfig
+from aerobee.broker.config.settings.replication import ReplicationConfig
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.master_tables import AGAIN_S, Copies, MasterTables
 from aerobee.remoting.wire.bodies.group import SubscriptionGroupConfig
@@ -130,7 +132,7 @@ async def test_offsets_are_merged_by_the_greater_and_moved_back_with_the_master(
         assert slave.offsets.by_group == {"g": 3}
 
 
-async def test_in_a_group_the_first_copy_of_a_master_counts_as_it_is(
+async def test_in_a_group_the_progress_of_the_master_counts_as_it_is(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     """A master that was cut may have noted the progress of messages that are gone."""
@@ -154,7 +156,7 @@ async def test_in_a_group_the_first_copy_of_a_master_counts_as_it_is(
 
         await nursery.start(both.tables.run)
         await until_true(lambda: both.tables.copied_at > 0)
-        assert here() == (1, 7, 7), "those of services wait for the log"
+        assert here() == (7, 7, 7), "progress waits for the log"
         await nursery.start(pair.following.run)
         await until_true(lambda: store.commit_log.max_offset > 0)
         group.confirmed = store.commit_log.max_offset
@@ -163,7 +165,7 @@ async def test_in_a_group_the_first_copy_of_a_master_counts_as_it_is(
         assert here() == (1, 1, 1)
         slave.offsets.commit("g", "t", 0, 5, 1)
         await both.copy()
-        assert here() == (5, 1, 1), "from then on they are merged"
+        assert here() == (1, 1, 1), "the master alone takes commits"
         nursery.cancel_scope.cancel()
 
 
@@ -225,6 +227,90 @@ async def test_what_services_are_done_with_counts_once_their_copies_are_here(
             nursery.cancel_scope.cancel()
         assert slave.delays.offset(3) == 1
         assert slave.offsets.query(REVIVE_GROUP, "revive", 0) == 1
+
+
+async def test_an_offset_of_pops_counts_once_their_check_points_are_here(tmp_path: Path) -> None:
+    async with open_pair(tmp_path) as pair:
+        both = Two(pair.master, pair.slave)
+        master, slave = both.master, both.slave
+        for desk in (master, slave):
+            desk.topic()
+        master.offsets.commit_popped("g", "t", 0, 1, 1)
+        await both.copy()
+        await master.send()
+        master.offsets.commit_popped("g", "t", 0, 2, 1)
+        await both.copy()
+        # As the next master it would put back nothing of the second pop.
+        assert slave.offsets.query("g", "t", 0) == 1
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pair.following.run)
+            await until_true(lambda: pair.equal)
+            nursery.cancel_scope.cancel()
+        # Far behind the master again, it takes what it was told then.
+        await master.send()
+        master.offsets.commit_popped("g", "t", 0, 3, 1)
+        await both.copy()
+        assert slave.offsets.query("g", "t", 0) == 2
+
+
+IN_GROUP: dict[str, Any] = {
+    "failover": FailoverConfig(etcd_endpoints="http://127.0.0.1:1", failover_members="1;2"),
+    "replication": ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1),
+}
+
+
+@asynccontextmanager
+async def two_of_a_group(root: Path) -> AsyncIterator[Two]:
+    slave = SLAVE | IN_GROUP
+    async with open_desk(root / "master") as one, open_desk(root / "slave", **slave) as other:
+        yield Two(one, other)
+
+
+async def test_in_a_group_the_progress_of_the_master_counts_also_where_it_is_less(
+    tmp_path: Path,
+) -> None:
+    async with two_of_a_group(tmp_path) as both:
+        master, slave = both.master, both.slave
+        for desk in (master, slave):
+            desk.topics.put(topic("t"))
+        master.offsets.commit("g", "t", 0, 3, 1)
+        master.delays.move(2, 4)
+        # It was the master itself, and its log was cut.
+        slave.offsets.commit("g", "t", 0, 9, 1)
+        slave.offsets.commit_own(REVIVE_GROUP, "revive", 0, 5, 1)
+        slave.delays.move(2, 7)
+        await both.copy()
+        assert slave.offsets.entries == {"t@g": {0: 3}}
+        assert slave.delays.offset(2) == 4
+
+
+async def test_in_a_group_what_changes_comes_each_second(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
+) -> None:
+    async with two_of_a_group(tmp_path) as both:
+        master, slave = both.master, both.slave
+        await nursery.start(both.tables.run)
+        master.topics.put(topic("t"))
+        for round_number in range(3):
+            master.topics.changed(topic(f"t{round_number}"), 5 + round_number)
+            master.groups.update(SubscriptionGroupConfig(group_name=f"g{round_number}"), 1)
+            master.offsets.commit("g", "t", 0, round_number, 1)
+            for _ in range(3):
+                await wait_all_tasks_blocked()
+                mock_clock.jump(1.0)
+            await wait_all_tasks_blocked()
+            assert slave.topics.is_known(f"t{round_number}")
+            assert slave.groups.get(f"g{round_number}") is not None
+            assert slave.offsets.query("g", "t", 0) == round_number
+        both.link.asked.clear()
+        for _ in range(3):
+            mock_clock.jump(1.0)
+            await wait_all_tasks_blocked()
+        # Of a table without a change its first entry is asked for, which has the version.
+        times = both.link.asked.count(43)
+        assert times >= 3
+        assert both.link.asked.count(21) == both.link.asked.count(201) == times
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_check_point_of_the_timers_is_copied(tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ async def test_of_a_group_only_the_master_keeps_offsets(tmp_path: Path) -> None:
         assert "not the master of its group" in str(answer.remark)
         role.is_slave = False
         assert guarded.handler(commit, cast("Any", None), cast("Any", None)) is kept
+        # Its lease is over, and nobody has noticed yet.
+        role.fenced = lambda: True
+        assert guarded.handler(commit, cast("Any", None), cast("Any", None)) == answer
 
 
 async def test_a_consumer_ahead_of_a_slave_keeps_its_offset(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
 from aerobee.remoting.wire.headers.transaction import EndTransaction
+from aerobee.store.config import FlushDiskType
 from aerobee.store.flags import Flag
 from aerobee.store.format.message_id import read_offset_id
 from aerobee.store.format.properties import decode, encode
@@ -778,3 +779,23 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
                 assert (await bank.end(header, COMMIT)).code == 0
         assert sorted(bank.bodies()) == [key.encode() for key in keys]
         assert bank.desk.transactions.open == {}
+
+
+@pytest.mark.trio
+async def test_a_producer_is_asked_about_a_copy_once_that_is_kept(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, flush_disk_type=FlushDiskType.SYNC_FLUSH) as bank:
+        log = bank.desk.store.commit_log
+
+        class Quick(Caller):
+            def notify(self, code: int, header: Any, body: bytes = b"") -> None:
+                # It may answer at once, and its end is refused as long as nobody sees the copy.
+                assert log.flushed > header.commit_log_offset
+                super().notify(code, header, body)
+
+        producer = Quick()
+        bank.desk.clients.register_producer(GROUP, Client(producer, "c", "JAVA", 479, 0))
+        await bank.half()
+        await bank.pass_s(65)
+        assert len(producer.told) == 2
