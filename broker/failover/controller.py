@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 HEARTBEAT_S: Final = 1.0
 """The rhythm of heartbeats, as in Java."""
 POLL_S: Final = 0.5
-"""The rhythm of looks while nothing changes; a controller that tells of a change is faster."""
+"""The rhythm of looks while nothing changes, until a controller has told of an election."""
+TOLD_POLL_S: Final = 2.0
+"""The same from then on: it tells of the next one as well, and only where it is lost is this late.
+"""
 PRIORITY: Final = (1 << 31) - 1
 """Of this member in an election: that of Java's brokers."""
 NOT_TAKEN: Final = 0
@@ -103,6 +106,8 @@ class Controller:
         self._ha: tuple[str, int, str] = ("", 0, "")
         """A master, its epoch, and where its log is to be had."""
         self._news = trio.Event()
+        self._tells = False
+        """Whether the controllers tell this member of elections."""
         self._unanswered = False
         """Whether a change was sent and may still be carried out."""
         self.elects_unclean = False
@@ -135,9 +140,23 @@ class Controller:
                 await self._links.tell_all(header)
             await trio.sleep(HEARTBEAT_S)
 
-    def told(self) -> None:
-        """A controller has told of a change: look at once."""
-        self._news.set()
+    def told(self, epoch: int) -> bool:
+        """A controller, or who says so, tells of a master with this epoch; whether that is news.
+
+        Then it is looked at once, and what the controllers answer counts.
+        """
+        known = 0 if self._state is None else self._state.epoch
+        if epoch > known:
+            self._news.set()
+        elif epoch == known:
+            self._heard_of(epoch)
+        return epoch > known
+
+    def _heard_of(self, epoch: int) -> None:
+        """An election that the controllers have told of is one that there was."""
+        if not self._tells:
+            self._tells = True
+            log.info("failover.told", epoch=epoch)
 
     # ── Heartbeats ──
 
@@ -173,11 +192,22 @@ class Controller:
         sight = await self._look()
         with trio.move_on_after(wait_s):
             while known is not None and sight == known:
-                self._news = trio.Event()
-                with trio.move_on_after(POLL_S):
+                with trio.move_on_after(self._pause_s(sight)):
                     await self._news.wait()
+                told, self._news = self._news.is_set(), trio.Event()
                 sight = await self._look()
+                if told and sight != known and sight.record is not None:
+                    self._heard_of(sight.record.epoch)
         return sight
+
+    def _pause_s(self, sight: Sight) -> float:
+        """Until the next look. A master that does not say yet where its log is tells nobody."""
+        record = sight.record
+        settled = sight.held and record is not None and (self._is_own(record) or record.ha_address)
+        return TOLD_POLL_S if self._tells and settled else POLL_S
+
+    def _is_own(self, record: Record) -> bool:
+        return record.master == self._number
 
     async def take(self, sight: Sight, record_for: Callable[[str], Record]) -> Sight:
         """See `Decider.take`: the record is the controller's, its sync set has this member alone.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.failover.member import Names
     from aerobee.broker.replication.feature import ReplicationFeature
     from aerobee.broker.replication.master_calls import Connect
+    from aerobee.remoting.wire.headers.controller import NotifyBrokerRoleChanged
     from aerobee.store.results import Recovery
 
 
@@ -77,6 +78,8 @@ class FailoverFeature(Feature):
             Route(headers.Switch, commands.switch, "admin"),
         )
         replication.status.record = self._record
+        if self._controlled is not None:
+            replication.status.role_changed = self._role_changed
         self.services = (*self.services, self.member)
 
     def _controller(self, links: ControllerLinks, connect: Connect) -> Controller:
@@ -92,6 +95,12 @@ class FailoverFeature(Feature):
             config.failover.failover_lease_s,
             self._figures,
         )
+
+    def _role_changed(self, header: NotifyBrokerRoleChanged) -> None:
+        """A controller says that it has elected a master: ask it."""
+        assert self._controlled is not None
+        if self._controlled.told(header.master_epoch or 0):
+            self.member.told()
 
     def _figures(self) -> LogFigures | None:
         """What the controller is told of the log; None: this member may not become the master."""

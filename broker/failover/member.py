@@ -139,6 +139,8 @@ class Member:
         """Waits for news of the decider."""
         self._given_back = trio.Event()
         """The lease of this time was given back."""
+        self._told = trio.Event()
+        """The decider tells of another master: a renewal shows whether that is so."""
         self._changing = trio.Lock()
         """One change of the record at a time."""
         names.fenced = self.fenced
@@ -365,7 +367,9 @@ class Member:
         name, clock, lease = self._own_record.lease, self._core.clock, self._lease
         pause_s = self._lease_s * RENEWED_AT
         while True:
-            await trio.sleep(pause_s)
+            with trio.move_on_after(pause_s):
+                await self._told.wait()
+            self._told = trio.Event()
             began = clock.monotonic()
             try:
                 renewed = await self.decider.renew(name)
@@ -548,6 +552,10 @@ class Member:
             core.role.follow_again()
 
     # ── By people ──
+
+    def told(self) -> None:
+        """The decider tells of another master: have the lease renewed, or end it, now."""
+        self._told.set()
 
     @property
     def record(self) -> Record | None:

@@ -26,6 +26,7 @@ from aerobee.broker.replication.slaves_view import SlavesView
 from aerobee.broker.replication.status import StatusProcessor
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import admin as headers
+from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +73,8 @@ class ReplicationFeature(Feature):
             Route(headers.GetBrokerHaStatus, status.ha_status, "admin"),
             Route(headers.ExchangeBrokerHaInfo, status.exchange, "admin"),
             Route(headers.ResetMasterFlushOffset, status.reset_flush_offset, "admin"),
+            Route(GetBrokerEpochCache, status.epochs, "admin"),
+            Route(NotifyBrokerRoleChanged, status.notified, "admin"),
         )
         config = core.config
         self.following: Following | None = None

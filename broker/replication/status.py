@@ -1,18 +1,26 @@
-"""Answers how far slaves have the log, and where the master of the group is: 906, 907, 908."""
+"""Answers how far slaves have the log, where the master is, and which epochs the log has.
+
+The codes 906 to 908, and of RocketMQ's controller mode 1007 and 1008.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.config.settings.advertised import with_port
+from aerobee.broker.core.role import MASTER_ID
+from aerobee.broker.errors import Refusal
 from aerobee.broker.replication.following import State
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.controller import EpochEntry, EpochEntryCache
 from aerobee.remoting.wire.bodies.statistics import (
     HAClientRuntimeInfo,
     HAConnectionInfo,
     HARuntimeInfo,
 )
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import admin as headers
+from aerobee.store.format.epochs import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +32,13 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.wire.bodies.statistics import GroupRecord
     from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.controller import (
+        GetBrokerEpochCache,
+        NotifyBrokerRoleChanged,
+    )
+
+NO_END: Final = (1 << 63) - 1
+"""The end of the last epoch, as Java writes it."""
 
 
 def ha_address(config: BrokerConfig) -> str:
@@ -34,11 +49,12 @@ def ha_address(config: BrokerConfig) -> str:
 
 
 class StatusProcessor:
-    """Handles the codes 906 to 908."""
+    """Handles the codes 906 to 908, 1007 and 1008."""
 
     def __init__(self, core: Core, slaves: SlavesView) -> None:
         self._config = core.config
         self._address = core.address
+        self._id = core.config.broker.broker_id
         self._slaves = slaves
         self._store, self._role, self._clock = core.store, core.role, core.clock
         self._now = slaves.now
@@ -46,6 +62,8 @@ class StatusProcessor:
         """Of a slave: what follows its master."""
         self.record: Callable[[], GroupRecord | None] = _no_record
         """Of a member of a group: what the decider has."""
+        self.role_changed: Callable[[NotifyBrokerRoleChanged], None] = _no_role
+        """Of a member of a group with RocketMQ's controller: that tells of an election."""
         self.start_offset = 0
         """The end of the log at the start of this broker."""
 
@@ -127,6 +145,43 @@ class StatusProcessor:
             )
         )
 
+    def epochs(self, header: GetBrokerEpochCache, command: Command, connection: Peer) -> Answer:
+        """GET_BROKER_EPOCH_CACHE: which master wrote which part of the log, of any group's member.
+
+        Raises: Refusal.
+        """
+        membership, config = self._store.log_in.membership, self._config.broker
+        if membership is None:
+            # The blank is Java's.
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
+        epochs = membership.group.epochs
+        body = EpochEntryCache(
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            broker_id=self._id if self._role.is_slave else MASTER_ID,
+            epoch_list=[
+                EpochEntry(
+                    epoch=epoch.epoch,
+                    start_offset=epoch.start,
+                    end_offset=end_of(epochs, number, NO_END),
+                )
+                for number, epoch in enumerate(epochs)
+            ],
+            max_offset=self._store.commit_log.max_offset,
+        )
+        return Answer(body=body.to_bytes())
+
+    def notified(
+        self, header: NotifyBrokerRoleChanged, command: Command, connection: Peer
+    ) -> Answer:
+        """NOTIFY_BROKER_ROLE_CHANGED: a controller has elected a master.
+
+        It is a reason to ask the controllers, and changes nothing by itself. As in Java the answer
+        is the same where there is no controller.
+        """
+        self.role_changed(header)
+        return Answer()
+
     def reset_flush_offset(
         self, header: headers.ResetMasterFlushOffset, command: Command, connection: Peer
     ) -> Answer:
@@ -137,3 +192,7 @@ class StatusProcessor:
 def _no_record() -> GroupRecord | None:
     """Of a broker whose master is named by people."""
     return None
+
+
+def _no_role(header: NotifyBrokerRoleChanged) -> None:
+    """Of a broker without a controller."""

@@ -88,11 +88,11 @@ ON_NAMES: Final = {
 """Code → the rights of which one on every name in it is enough; "": it takes several at once."""
 READ: Final = (
     21, 305, 204, 201, 43, 402, 328, 26, 28, 315, 317, 907, 45, 60, 61, 3004, 3005, 3009, 3010, 206,
-    224, 304, 311, 312, 313, 901, 101, 219, 319,
+    224, 304, 311, 312, 313, 901, 101, 219, 319, 1007,
 )  # fmt: skip
 CHANGE: Final = (
     25, 306, 316, 329, 3001, 3002, 3003, 3006, 3007, 3008, 100, 102, 318, 103, 104, 904, 322, 217,
-    205, 327, 900001, 900002, 900003, 900004, 906, 908,
+    205, 327, 900001, 900002, 900003, 900004, 906, 908, 1008,
 )  # fmt: skip
 ON_CLUSTER: Final = {**dict.fromkeys(READ, "GL"), **dict.fromkeys(CHANGE, "U")}
 """Code → the rights of which one on the cluster is enough; no right on a name is."""

@@ -17,14 +17,16 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.record import Record, given_back
+from aerobee.remoting.wire.bodies.controller import EpochEntryCache
 from aerobee.remoting.wire.bodies.queue import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import Promote, Switch
+from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from aerobee.store.flags import Flag
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
-from tests.broker.desk import Gate, open_desk, said
+from tests.broker.desk import Gate, body_of, open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
@@ -52,7 +54,7 @@ class MemoryDecider:
         self.record: Record | None = None
         self.version = 0
         self.holder = ""
-        self.leases = 0
+        self.leases = self.renewals = 0
         self.silent = False
         self.loses_answers = 0
         """So many changes are made, and their answers are lost."""
@@ -106,6 +108,7 @@ class MemoryDecider:
         return self.sight()
 
     async def renew(self, lease: str) -> bool:
+        self.renewals += 1
         await self.heard()
         return lease == self.holder
 
@@ -171,11 +174,12 @@ async def alone(
     record: Record | None = None,
     disk: Disk | None = None,
     follows: Service | None = None,
+    lease_s: int = LEASE_S,
 ) -> AsyncIterator[Alone]:
     group = FailoverConfig(
         etcd_endpoints="http://127.0.0.1:1",
         failover_members="1;2",
-        failover_lease_s=LEASE_S,
+        failover_lease_s=lease_s,
         min_in_sync_replicas=least,
     )
     peers = ReplicationConfig(ha_peers="127.0.0.1", ha_listen_port=1)
@@ -557,3 +561,36 @@ async def test_a_member_copies_the_tables_of_a_master_that_has_given_its_lease_b
         await one.until_leads()
         # Before it asked for the lease.
         assert copied == [("10.0.0.2:10911", 0)]
+
+
+async def test_a_member_says_which_epochs_its_log_has(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        cache = EpochEntryCache.from_bytes(body_of(await one.desk.ask(GetBrokerEpochCache())))
+        assert (cache.broker_id, cache.epoch_list) == (1, [])
+        await one.until_leads()
+        await one.desk.send()
+        one.decider.end_lease()
+        await one.until_follows()
+        await one.until_leads()
+        cache = EpochEntryCache.from_bytes(body_of(await one.desk.ask(GetBrokerEpochCache())))
+        end = one.desk.store.commit_log.max_offset
+        places = [(row.epoch, row.start_offset, row.end_offset) for row in cache.epoch_list]
+        assert places == [(1, 0, end), (2, end, (1 << 63) - 1)]
+        assert (cache.broker_id, cache.max_offset) == (0, end)
+        # With etcd nobody notifies, and nothing follows from it.
+        told = NotifyBrokerRoleChanged(master_epoch=9, master_broker_id=2)
+        assert (await one.desk.ask(told)).code == 0
+        assert not one.desk.broker.core.role.is_slave
+
+
+async def test_a_master_that_is_told_of_another_asks_at_once(tmp_path: Path) -> None:
+    # Without being told it would renew after half a minute, which is longer than this waits.
+    async with alone(tmp_path, lease_s=60) as one:
+        await one.until_leads()
+        assert not one.decider.renewals
+        one.member.told()
+        await until_true(lambda: bool(one.decider.renewals))
+        assert not one.member.fenced()
+        one.decider.end_lease()
+        one.member.told()
+        await until_true(lambda: one.decider.leases == 2)

@@ -16,6 +16,7 @@ from aerobee.remoting.wire.headers.admin import (
     GetBrokerHaStatus,
     ResetMasterFlushOffset,
 )
+from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from tests.broker.desk import body_of, open_desk, said
 from tests.broker.replication.pairs import open_pair, until_true
 
@@ -59,6 +60,14 @@ async def test_what_only_a_slave_takes_changes_nothing_on_a_master(tmp_path: Pat
         for header in (ResetMasterFlushOffset(master_flush_offset=3), ResetMasterFlushOffset()):
             assert (await desk.ask(header)).code == 0
         assert said(await desk.ask(ExchangeBrokerHaInfo())) == before
+
+
+async def test_a_broker_without_a_group_answers_a_controller_as_java_s_does(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        refused = await desk.ask(GetBrokerEpochCache())
+        assert (refused.code, refused.remark) == (1, "this request only for controllerMode ")
+        told = await desk.ask(NotifyBrokerRoleChanged(master_epoch=2, master_broker_id=1))
+        assert (told.code, desk.broker.core.role.is_slave) == (0, False)
 
 
 async def told_by(desk: Desk) -> dict[str, Any]:
