@@ -497,6 +497,13 @@ class ReplicationStatus:
     """The members of that group that have every acknowledged message, as this one knows them."""
     unclean_epoch: int = 0
     """The last epoch of the group whose master was not one of them: messages were lost then."""
+    damage: str = ""
+    """Where the log of that member cannot be read: it does not become the master. Empty: no damage
+    is known."""
+    read_to: int = 0
+    """So far its log is read through by the present pass, in bytes of the log."""
+    passes: int = 0
+    """So often all of its log was read through since its start, without damage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,7 @@ def row_of(
         "lag_s": None if replica is None else replica.lag_s,
         "in_sync": (replica is not None and replica.in_sync) if slave else None,
         "sync_set": in_set_of(status),
+        "log_read": log_read_of(status),
         "problem": problem_of(member, masters, replica) or None,
     }
 
@@ -120,6 +121,13 @@ def in_set_of(status: ReplicationStatus | None) -> str | None:
     if status is None or status.member is None:
         return None
     return ",".join(map(str, status.sync_set)) or "none"
+
+
+def log_read_of(status: ReplicationStatus | None) -> str | None:
+    """How far a member of such a group has read its log through; else None."""
+    if status is None or status.member is None:
+        return None
+    return "all" if status.passes else f"to {status.read_to}"
 
 
 def role_of(status: ReplicationStatus | None) -> str | None:
@@ -138,6 +146,8 @@ def problem_of(
     status = member.status
     if status is None:
         return member.problem
+    if status.damage:
+        return f"its log is damaged: {status.damage}"
     if status.is_master:
         if status.unclean_epoch:
             return f"epoch {status.unclean_epoch} began without the sync set: messages were lost"

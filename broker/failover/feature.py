@@ -14,13 +14,14 @@ from aerobee.broker.failover.controller_identity import refuse_other_decider
 from aerobee.broker.failover.controller_links import ControllerLinks
 from aerobee.broker.failover.etcd import PART, Etcd
 from aerobee.broker.failover.etcd_calls import Keys
-from aerobee.broker.failover.member import Member
+from aerobee.broker.failover.member import MEND, Member
 from aerobee.broker.replication.master_calls import MasterAddress
 from aerobee.broker.replication.status import ha_address
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.bodies.statistics import GroupRecord
 from aerobee.remoting.wire.headers import admin as headers
 from aerobee.store.errors import StoreUnusable
+from aerobee.store.log.read_through import LogReadThrough
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +81,10 @@ class FailoverFeature(Feature):
         replication.status.record = self._record
         if self._controlled is not None:
             replication.status.role_changed = self._role_changed
-        self.services = (*self.services, self.member)
+        self.reading = LogReadThrough(
+            core.disk, core.store.commit_log, when_damaged=self.member.log_damaged
+        )
+        self.services = (*self.services, self.member, self.reading)
 
     def _controller(self, links: ControllerLinks, connect: Connect) -> Controller:
         """RocketMQ's controller, by whose number this broker goes."""
@@ -108,6 +112,8 @@ class FailoverFeature(Feature):
         if membership is None or store.flags.fault:
             return None
         if membership.objection or membership.emptied:
+            return None
+        if self.member.damage and not self.member.leads:
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)
@@ -141,11 +147,16 @@ class FailoverFeature(Feature):
             held=self.member.sight is not None and self.member.sight.held,
             member=self.member.id,
             problem=self.member.problem,
+            damage=self.member.damage,
+            read_to=self.reading.position,
+            passes=self.reading.passes,
         )
 
     def trouble(self) -> str | None:
         """What is wrong with the group, as far as this member knows; None: nothing."""
         member, record = self.member, self.member.record
+        if member.damage:
+            return f"its log is damaged: {member.damage}; {MEND}"
         if member.problem:
             decider = self._core.config.failover.decider
             return f"{decider} does not answer, so nobody can become the master: {member.problem}"

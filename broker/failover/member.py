@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from aerobee.broker.failover.record import Record
     from aerobee.broker.replication.following import Following
     from aerobee.broker.replication.master_calls import Connect
+    from aerobee.store.log.read_through import LogDamage
     from aerobee.store.replication.membership import Membership
 
 RENEWED_AT: Final = 0.5
@@ -49,6 +50,10 @@ RENEWED_AT: Final = 0.5
 may be away for longer."""
 AGAIN: Final = 0.1
 """The part of a lease after which something is tried again that got no answer."""
+MEND: Final = (
+    "have another member be the master, stop this one, keep its data directory aside and begin with"
+    " an empty one: it copies the log anew"
+)
 LOOKS: Final = 8
 """How often the sync set is looked at within the time after which a member is late."""
 SETTLE: Final = 0.3
@@ -123,6 +128,8 @@ class Member:
         """Why the decider is not heard; empty: it is."""
         self.waits_because = ""
         """Why this member may not lead now."""
+        self.damage = ""
+        """Where its log cannot be read, in words; empty: all of it can, as far as it was read."""
         self.leadership: Leadership | None = None
         self._lease = Lease(self._lease_s)
         self._heir_since = (0, 0.0)
@@ -253,8 +260,8 @@ class Member:
             damage = reason
         elif membership.emptied:
             damage = "it was emptied while this member was in the sync set"
-        elif self._store.flags.fault:
-            damage = self._store.flags.fault
+        else:
+            damage = self._store.flags.fault or self.damage
         ids = member_ids(self._config.failover_members)
         founder = self.id == min(ids, default=self.id)
         candidate = Candidate(self.id, membership.group.least, damage, founder)
@@ -270,12 +277,36 @@ class Member:
 
     # ── As a slave ──
 
+    def log_damaged(self, damage: LogDamage) -> None:
+        """A record that was whole is not any more: this member is no candidate until it is mended.
+
+        It leaves the sync set where enough others stay. A master goes on: who else has a whole log
+        is for a person to see.
+        """
+        self.damage = f"{damage.path}: {damage.kind} at {damage.physical_offset}"
+        log.error("failover.damaged", reason=self.damage, remedy=MEND)
+        if not self.leads:
+            self._following.follow_anew()
+
+    def _stays_away(self) -> bool:
+        """Whether its copy counts no more. In a set that would be too small it goes on to count:
+        its newest messages are as good as any.
+        """
+        record = self.record
+        if not self.damage or record is None:
+            return bool(self.damage)
+        return self.id not in record.sync_set or (
+            len(record.sync_set) > self._config.min_in_sync_replicas
+        )
+
     async def may_follow(self, master: MasterAddress) -> bool:
         """Whether a master may be followed; epochs say where the log goes on.
 
         A member outside of the sync set copies the tables first: it may join as soon as it is
         connected. Raises: MasterRefused, RemotingError, OSError.
         """
+        if self._stays_away():
+            raise MasterRefused(f"its own log is damaged: {self.damage}; {MEND}")
         async with self._connect(master.address) as link:
             if problem := await self._following.other_group(link):
                 raise MasterRefused(problem)

@@ -284,6 +284,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "index": ("index_service",),
         "log": (
             "allocate",
+            "read_through",
             "unmap",
             "warm",
         ),

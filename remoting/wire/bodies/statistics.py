@@ -193,6 +193,12 @@ class GroupRecord(msgspec.Struct, rename="camel", kw_only=True):
     """The member that says so."""
     problem: str = ""
     """Why the decider does not answer; empty: it does."""
+    damage: str = ""
+    """Where the log of this member cannot be read; empty: nothing of it is known to be damaged."""
+    read_to: int = 0
+    """The present reading of the whole log is so far."""
+    passes: int = 0
+    """So often all of it was read since the start, without damage."""
 
 
 class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):

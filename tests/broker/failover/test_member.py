@@ -17,15 +17,19 @@ from aerobee.broker.errors import Refusal
 from aerobee.broker.failover import commands
 from aerobee.broker.failover.decider import ChangeRefused, DeciderSilent, Sight
 from aerobee.broker.failover.record import Record, given_back
+from aerobee.broker.replication.master_calls import MasterAddress, MasterRefused
+from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.controller import EpochEntryCache
 from aerobee.remoting.wire.bodies.queue import MessageQueue
+from aerobee.remoting.wire.bodies.statistics import HARuntimeInfo
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.remoting.wire.headers.admin import Promote, Switch
+from aerobee.remoting.wire.headers.admin import GetBrokerHaStatus, Promote, Switch
 from aerobee.remoting.wire.headers.controller import GetBrokerEpochCache, NotifyBrokerRoleChanged
 from aerobee.store.flags import Flag
 from aerobee.store.format.epochs import Epoch
 from aerobee.store.format.ha_epochs import Greeting
 from aerobee.store.format.names import CUT_MARK, EMPTIED
+from aerobee.store.log.read_through import LogDamage
 from tests.broker.desk import Gate, body_of, open_desk, said
 from tests.broker.replication.pairs import SLAVE, until_true
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.broker.core.feature import Service
-    from aerobee.broker.replication.master_calls import MasterAddress
     from aerobee.store.files.disk import Disk
     from aerobee.store.replication.membership import Membership
     from tests.broker.desk import Desk
@@ -594,3 +597,46 @@ async def test_a_master_that_is_told_of_another_asks_at_once(tmp_path: Path) -> 
         one.decider.end_lease()
         one.member.told()
         await until_true(lambda: one.decider.leases == 2)
+
+
+DAMAGE = LogDamage(4_096, "crc", "/d/commitlog/0")
+
+
+async def test_a_member_whose_log_is_damaged_does_not_become_the_master(tmp_path: Path) -> None:
+    async with alone(tmp_path) as one:
+        await one.until_leads()
+        # A master goes on: whether another one has a whole log is for a person to see.
+        one.member.log_damaged(DAMAGE)
+        assert (await one.desk.send()).code == 0
+        failover = one.desk.broker.failover
+        assert failover is not None
+        assert "/d/commitlog/0: crc at 4096" in str(failover.trouble())
+        one.decider.end_lease()
+        await until_true(lambda: "its log is damaged" in one.member.waits_because)
+        assert one.decider.leases == 1
+        status = HARuntimeInfo.from_bytes(body_of(await one.desk.ask(GetBrokerHaStatus())))
+        assert status.record is not None
+        assert status.record.damage == one.member.damage
+        # A person may say otherwise, by name.
+        one.member.elect_unclean()
+        await one.until_leads()
+
+
+@pytest.mark.parametrize(
+    ("members", "least", "away"),
+    [((2, 3), 1, True), ((1, 2, 3), 2, True), ((1, 2), 2, False), ((1, 2), 1, True)],
+)
+async def test_a_damaged_copy_counts_only_where_the_sync_set_would_be_too_small(
+    tmp_path: Path, members: tuple[int, ...], least: int, away: bool
+) -> None:
+    record = Record(epoch=4, master=2, sync_set=members, set_epoch=9, lease="theirs")
+    async with alone(tmp_path, record=record, least=least) as one:
+        one.decider.holder = "theirs"
+        one.decider.tell()
+        await until_true(lambda: one.member.record is not None)
+        master = MasterAddress("127.0.0.1:1", "127.0.0.1:1")
+        one.member.log_damaged(DAMAGE)
+        # The other way to fail: there is no master at that address.
+        error, text = (MasterRefused, "its own log is damaged") if away else (RemotingError, None)
+        with pytest.raises(error, match=text):
+            await one.member.may_follow(master)

@@ -90,6 +90,9 @@ def group_of(told: HARuntimeInfo) -> dict[str, Any]:
         "member": record.member,
         "sync_set": tuple(record.sync_set),
         "unclean_epoch": record.unclean_epoch,
+        "damage": record.damage,
+        "read_to": record.read_to,
+        "passes": record.passes,
     }
 
 
