@@ -412,3 +412,25 @@ async def test_calls_go_to_the_leader_and_survive_its_change(group: str, tmp_pat
                 await one.seen()
     finally:
         three.stop()
+
+
+@pytest.mark.trio
+async def test_a_controller_that_elects_outside_of_the_sync_set_is_known(
+    controllers: JavaControllers, group: str, tmp_path: Path
+) -> None:
+    unclean = JavaControllers(
+        toolkit("5.4.0"), tmp_path / "unclean", settings={"enableElectUncleanMaster": "true"}
+    )
+    try:
+        async with (
+            broker(controllers, tmp_path, group, 1) as one,
+            broker(unclean, tmp_path, group, 2) as other,
+        ):
+            with trio.fail_after(WITHIN_S):
+                while True:
+                    await trio.sleep(0.1)
+                    if other.decider.elects_unclean:
+                        break
+            assert not one.decider.elects_unclean
+    finally:
+        unclean.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.interop
 
 GROUP, TOPIC, SEGMENT = "broker-a", "mixed", 131_072
-CREATE_TOPIC, SEND, REPLICA_INFO = 17, 310, 1004
+CREATE_TOPIC, SEND, REPLICA_INFO, EPOCHS = 17, 310, 1004, 1007
 WITHIN_S = 120
 """For what takes seconds on a machine that has nothing else to do."""
 
@@ -100,6 +101,14 @@ class Mixed:
         for member in (*members, last):
             member.stop()
 
+    def epochs(self, address: str) -> list[dict[str, int]]:
+        """The epochs of a member's log, as it tells them."""
+        with RawConnection(address) as connection:
+            answer = connection.call(EPOCHS)
+        assert answer.code == 0, answer
+        found: list[dict[str, int]] = json.loads(answer.body)["epochList"]
+        return found
+
     @property
     def addresses(self) -> list[str]:
         return [self.java.address, *(member.address for member in self.ours)]
@@ -150,6 +159,14 @@ def test_ours_follows_java_takes_over_and_is_followed(mixed: Mixed) -> None:
         mixed.send(body)
     mixed.ours[first - 2].start()
     mixed.until_set(1, 2, 3)
+    for ours in mixed.ours:
+        eventually(
+            lambda: mixed.epochs(ours.address) == mixed.epochs(mixed.java.address),  # noqa: B023  (called at once)
+            within_s=WITHIN_S,
+            what="the epochs that Java tells",
+        )
+        # Of each election the controller has told all members, whoever looked first.
+        assert '"failover.told"' in ours.log.read_text()
     places = [mixed.java.data, *(member.data for member in mixed.ours)]
     mixed.stop()
     log = log_of(places[0])
