@@ -7,11 +7,9 @@ another process of tests. Each of these has a share of the ports to itself, by a
 with it: a broker that is stopped, and starts again in a moment, finds its ports.
 """
 
-import fcntl
 import itertools
 import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -57,7 +55,7 @@ def free_row(blocks: int, step: int = 10) -> PortBlock:
     """The first of so many free blocks, `step` ports apart; none of them is given twice soon.
     Raises: RuntimeError.
     """
-    numbers, count = _share()
+    numbers, count, _ = _share()
     span = -(-step * (blocks - 1) // BLOCK) + 1
     for _ in range(count):
         row = list(itertools.islice(numbers, span))
@@ -94,18 +92,17 @@ def _can_bind(port: int) -> bool:
 
 
 @cache
-def _share() -> tuple[Iterator[int], int]:
-    """The blocks of this process, round and round, and how many they are."""
+def _share() -> tuple[Iterator[int], int, socket.socket | None]:
+    """The blocks of this process, round and round, how many they are, and the lock on them."""
     each = (_highest() - LOWEST) // BLOCK // SHARES
-    locks = Path(tempfile.gettempdir()) / f"aerobee-test-ports-{os.getuid()}"
-    locks.mkdir(exist_ok=True)
     first = os.getpid() % SHARES
     for share in (*range(first, SHARES), *range(first)):
-        held = os.open(locks / str(share), os.O_RDWR | os.O_CREAT, 0o600)
+        lock = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(held)
+            # A name of the network namespace, as ports are; no file is left of it.
+            lock.bind(f"\0aerobee-test-ports-{share}")
+        except OSError:
+            lock.close()
         else:
-            return itertools.cycle(range(share * each, (share + 1) * each)), each
-    return itertools.cycle(range(SHARES * each)), SHARES * each
+            return itertools.cycle(range(share * each, (share + 1) * each)), each, lock
+    return itertools.cycle(range(SHARES * each)), SHARES * each, None

@@ -120,7 +120,7 @@ def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
         for name, data in greeting.broker_addr_table.items()
         for broker_id, address in data.broker_addrs.items()
     ]
-    # Who has come back under another name or cluster is not lost.
+    # A broker that has come back under another name or cluster is not lost.
     known = {broker.address for broker in brokers}
     lost = [
         LostBroker(
