@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import structlog
 
@@ -77,6 +77,8 @@ CHANGES: Final = frozenset(
     }
 )
 """The requests of administrators that change something."""
+CHANGE_WITH: Final = {int(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN): "readable"}
+"""Those among them that only ask, but where they have this field."""
 OF_CLIENTS: Final = frozenset(
     {
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -94,6 +96,8 @@ NOT_SAID: Final = frozenset({ACCESS_KEY, BOUND, SECURITY_TOKEN, SIGNATURE})
 VALUE_CHARS: Final = 64
 NEWEST: Final = 500
 """Lines that are kept for the console."""
+NEWEST_REFUSED: Final = 100
+"""And of requests that the gate refused: nobody without rights pushes out what others did."""
 NAMES_MAX: Final = 8
 BODY_BYTES: Final = 1_024
 LINE: Final = ("request", "user", "address", "what", "result", "reason")
@@ -123,6 +127,14 @@ class Audit:
         self._now_ms = now_ms
         self.newest: deque[dict[str, str | int | None]] = deque(maxlen=NEWEST)
         """The lines of the last changes, the newest last, each with its time as `at_ms`."""
+        self.newest_refused: deque[dict[str, str | int | None]] = deque(maxlen=NEWEST_REFUSED)
+        """Those of the last changes that the gate refused."""
+
+    @property
+    def lines(self) -> list[dict[str, str | int | None]]:
+        """Both, the newest last."""
+        both = (*self.newest, *self.newest_refused)
+        return sorted(both, key=lambda line: cast("int", line["at_ms"]))
 
     def routes(self, routes: Iterable[Route]) -> Iterator[Route]:
         """The routes, with those of administrators followed."""
@@ -157,7 +169,7 @@ class Audit:
             if refused is not None:
                 line = line_of(self._asked(command, connection), refused)
                 log.info("admin.refused", **line)
-                self.newest.append({"at_ms": self._now_ms(), **line, "changes": None})
+                self.newest_refused.append({"at_ms": self._now_ms(), **line, "changes": None})
 
         return check
 
@@ -166,6 +178,8 @@ class Audit:
             if not changes and not self._every():
                 return handler(header, command, connection)
             request = self._asked(command, connection)
+            if not request.changes and not self._every():
+                return handler(header, command, connection)
             with AuditedBlock(self._tell, request):
                 outcome = handler(header, command, connection)
             if is_steps(outcome):
@@ -207,7 +221,8 @@ class Audit:
         # Elsewhere, as from a white address, it may be anybody's name.
         user = fields.get(ACCESS_KEY, "")
         user = user if user in connection.accounts else ""
-        name, changes = RequestCode(command.code).name, command.code in CHANGES
+        name, needed = RequestCode(command.code).name, CHANGE_WITH.get(command.code)
+        changes = command.code in CHANGES and (needed is None or needed in fields)
         return AuditedRequest(name, user or "-", connection.address, " ".join(names), changes)
 
     def _tell(self, request: AuditedRequest, answer: Answer) -> None:

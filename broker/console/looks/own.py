@@ -41,7 +41,7 @@ class OwnBroker:
 
     def audit(self) -> Sequence[Mapping[str, Any]]:
         """The newest changes by administrators, the newest first."""
-        return list(reversed(self._audit.newest))
+        return self._audit.lines[::-1]
 
     def settings(self) -> list[dict[str, Any]]:
         """Every setting, its value, and where that comes from."""
