@@ -3,15 +3,19 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aerobee.blocking import ConsumeFrom, MessageModel, PushConsumer
+from aerobee.client.steps.admin.clients import SILENT_MAX
 from tests.aerobee.cli.conftest import Call, Done, environment
 from tests.conftest import AnyBroker
+from tests.kit.crowd import HEART_BEAT, Member, heartbeat_body
 from tests.kit.process import Child
+from tests.kit.raw_client import RawConnection
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
@@ -109,6 +113,20 @@ def test_a_group_that_has_consumed_everything_is_well(
     assert (queue["owners"], queue["consumer_offset"]) == ([member["client_id"]], 3)
     assert queue["pulled_at"] is not None
     assert "nothing is wrong" in call("group", "doctor", group).out
+
+
+def test_members_that_hang_are_waited_for_a_few_times_only(
+    call: Call, topic: str, group: str, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are registered and answer nothing, as a process does that is stopped."""
+    monkeypatch.setattr("aerobee.client.steps.admin.group_look.MEMBER_S", 0.2)
+    with ExitStack() as connected:
+        for number in range(SILENT_MAX + 2):
+            client = connected.enter_context(RawConnection(broker.address))
+            member = Member(f"hung-{number}", group, topic)
+            assert client.call(HEART_BEAT, {}, heartbeat_body(member)).code == 0
+        done = call("group", "doctor", group, "--json")
+    assert "2 members were not asked" in str(done.document), done.document
 
 
 def test_a_stuck_handler_is_named_with_what_its_threads_do(

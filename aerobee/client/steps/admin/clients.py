@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 
 FORWARDED_WITHIN_S = 12.0
 """The timeout of forwarded requests: brokers wait 10 s for a client's response."""
+MEMBER_S = 4.0
+"""The timeout of a member that is asked among others: who looks at a group waits for all of them."""
+SILENT_MAX = 3
+"""The number of silent members after which no more are asked."""
 
 
 def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
@@ -189,7 +193,12 @@ def close_client(routes: Routes, client_id: str) -> Steps[dict[str, int]]:
 
 
 def running_info(
-    routes: Routes, group: str, client_id: str, *, stacks: bool = False
+    routes: Routes,
+    group: str,
+    client_id: str,
+    *,
+    stacks: bool = False,
+    within_s: float = FORWARDED_WITHIN_S,
 ) -> Steps[RunningInfo]:
     """The running info of a connected consumer; with `stacks` also the stacks of its threads.
 
@@ -202,7 +211,7 @@ def running_info(
     refusal: BrokerError | None = None
     for target in (yield from masters(routes)):
         try:
-            answered = yield from ask(routes, target, header, within_s=FORWARDED_WITHIN_S)
+            answered = yield from ask(routes, target, header, within_s=within_s)
         except BrokerError as error:
             if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
                 raise

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.admin.brokers import ask, broker_config, cluster_info, masters
-from aerobee.client.steps.admin.clients import consumers_at, running_info
+from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers_at, running_info
 from aerobee.client.steps.admin.groups import configs_at, lags_at
 from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
 from aerobee.client.wire_queues import from_wire
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
 
 ACCOUNTS_MAX = 64
-"""The most members that are asked for their running info; each may take 10 s without a response."""
-SILENT_MAX = 3
-"""The number of silent members after which no more are asked."""
+"""The most members that are asked for their running info."""
 TOPICS_MAX = 100
 PERM_READ = 4
 PERMISSION = "brokerPermission"
@@ -154,7 +152,7 @@ def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
             look.unknown.append(f"{len(clients) - number} members were not asked")
             break
         try:
-            info = yield from running_info(routes, look.group, client_id)
+            info = yield from running_info(routes, look.group, client_id, within_s=MEMBER_S)
         except AerobeeError as error:
             look.silent[client_id] = str(error)
         else:

@@ -17,7 +17,7 @@ from aerobee.client.namespaces import plain
 from aerobee.client.route import MASTER_ID
 from aerobee.client.send_result import MessageQueue
 from aerobee.client.steps.admin.brokers import ask, broker_config, broker_stats, masters
-from aerobee.client.steps.admin.clients import consumers, running_info
+from aerobee.client.steps.admin.clients import MEMBER_S, SILENT_MAX, consumers, running_info
 from aerobee.client.steps.admin.message_copies import (
     copies_of,
     group_topics_of,
@@ -129,6 +129,8 @@ class MessageLook:
     """Broker, tag and record of each check point or acknowledgement."""
     traces: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    silent_members: int = 0
+    """So many members of all groups did not say what they hold."""
 
     @property
     def stored(self) -> MessageCopy | None:
@@ -217,9 +219,14 @@ def look_at_group(routes: Routes, look: MessageLook, group: str) -> Steps[None]:
             kind, text = subscription.expression_type, subscription.expression
             view.wanted = yield from is_wanted(routes, stored.message, text, kind)
     for member in view.online.members[:ACCOUNTS_MAX]:
+        if look.silent_members >= SILENT_MAX:
+            look.unknown.append(f"{member.client_id} was not asked what it holds")
+            continue
         try:
-            view.infos.append((yield from running_info(routes, group, member.client_id)))
+            info = yield from running_info(routes, group, member.client_id, within_s=MEMBER_S)
+            view.infos.append(info)
         except AerobeeError as error:
+            look.silent_members += 1
             look.unknown.append(f"{member.client_id} did not say what it holds: {error}")
 
 
