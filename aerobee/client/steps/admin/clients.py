@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 FORWARDED_WITHIN_S = 12.0
 """The timeout of forwarded requests: brokers wait 10 s for a client's response."""
 MEMBER_S = 4.0
-"""The timeout of a member that is asked among others: who looks at a group waits for all of them."""
+"""The timeout of one member of many: who looks at a group waits for all of them."""
 SILENT_MAX = 3
 """The number of silent members after which no more are asked."""
 
