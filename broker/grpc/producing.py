@@ -98,8 +98,9 @@ class Producing:
             return
         known = client.data.producer_data_set
         if all(producer.group_name != topic for producer in known):
-            known.append(ProducerData(topic))
-            client.renew(lambda: None, lambda _: known.clear())
+            joining = ProducerData(topic)
+            known.append(joining)
+            client.renew(lambda: None, lambda _: known.remove(joining))
 
     def _sent(
         self,

@@ -468,6 +468,28 @@ def test_a_transaction_is_ended_by_its_id_and_again(client: GrpcClient) -> None:
     assert unknown.status.code == Code.INVALID_TRANSACTION_ID
 
 
+def test_a_topic_that_a_producer_cannot_join_takes_it_out_of_no_other(tmp_path: Path) -> None:
+    port, topics = free_port(), ["first", "second", "third"]
+    settings = {"grpcPort": port, "maxConsumerGroups": 2}
+    with (
+        BrokerProcess(data=tmp_path / "data", settings=settings) as broker,
+        GrpcClient(f"{HOST}:{port}") as client,
+        AdminClient(broker.namesrv_address) as admin,
+    ):
+        for topic in topics:
+            admin.create_topic(topic, queues=1, message_type=TopicType.TRANSACTION)
+        stream = client.telemetry()
+        assert stream.settings(producer_settings("first")).status.code == Code.OK
+        for topic in topics:
+            half = message(topic, message_type=MessageType.TRANSACTION)
+            assert send(client, half).status.code == Code.OK
+        assert set(admin.all_producers()) & set(topics) == {"first", "second"}
+        # It leaves the groups that it knows of.
+        client.call("NotifyClientTermination")
+        assert not set(admin.all_producers()) & set(topics)
+        stream.end()
+
+
 def test_a_delayed_message_may_be_recalled(client: GrpcClient) -> None:
     late = message("delay")
     late.system_properties.delivery_timestamp.FromMilliseconds(int(time.time() * 1000) + 60_000)
