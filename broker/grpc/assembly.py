@@ -40,7 +40,7 @@ class Assembly:
         """`address`: the published one of the port."""
         rounds = core.rounds
         self.door = Door(rounds.held, rounds.flush)
-        self.clients = Clients(self._gone, self._known)
+        self.clients = Clients(self._closed, self._gone, self._known)
         self._topics, self._broker_name = topics, core.config.broker.broker_name
         self._when_closed = rounds.when_closed
         self._ours = Caller(self.door, OwnChannel(rounds.reactor.shared))
@@ -80,6 +80,8 @@ class Assembly:
 
     def _gone(self, client: Client) -> None:
         self.fates.client_gone(client.client_id)
+
+    def _closed(self, client: Client) -> None:
         for closed in self._when_closed:
             closed(client)  # type: ignore[arg-type]  # it stands for its connection
 

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from aerobee.broker.consumers.clients import are_strangers
 from aerobee.broker.grpc.asked_clients import Questions, recovery_of
 from aerobee.broker.grpc.caller import Caller
+from aerobee.broker.grpc.translation.refusal import RpcRefused, quoted
 from aerobee.remoting.border import Border
 from aerobee.remoting.grpc import messages
+from aerobee.remoting.grpc.enums import Code
 from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
@@ -27,9 +30,7 @@ from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.grpc.translation.refusal import RpcRefused
     from aerobee.remoting.grpc.calls import Call
-    from aerobee.remoting.grpc.enums import Code
     from aerobee.remoting.wire.bodies.client import HeartbeatData
     from aerobee.remoting.wire.header import Header
 
@@ -124,16 +125,20 @@ class Client(Caller):
 
 
 class Clients:
-    """All of them, by client id. `gone` is called for each that is forgotten; `known` gives what
-    the broker knows of a consumer by itself.
+    """All of them, by client id.
+
+    `closed` is called for each stream that does not come back, `gone` for each client that has no
+    other; `known` gives what the broker knows of a consumer by itself.
     """
 
     def __init__(
         self,
+        closed: Callable[[Client], None],
         gone: Callable[[Client], None],
         known: Callable[[Client, HeartbeatData], ConsumerRunningInfo],
     ) -> None:
         self.by_id: dict[str, Client] = {}
+        self._closed = closed
         self._gone = gone
         self.known = known
 
@@ -148,17 +153,28 @@ class Clients:
         return client if same else None
 
     def entered(self, client: Client) -> None:
-        """Note a client whose settings were taken; an older stream of it ends."""
+        """Note a client whose settings were taken; an older stream of it ends. With accounts that
+        stream has to be of the same one: anybody may write another one's id. Raises: RpcRefused.
+        """
         before = self.by_id.get(client.client_id)
+        if before is not None and are_strangers(before, client):
+            raise RpcRefused(
+                Code.FORBIDDEN,
+                f"client id {quoted(client.client_id)} is that of an open stream of another"
+                " account: give this client another id",
+            )
         self.by_id[client.client_id] = client
         if before is not None and before is not client:
             before.close("the client has opened another stream")
 
     def forget(self, client: Client) -> None:
-        """A client has gone: it is a member of no group any more."""
+        """A stream has gone: it is a member of no group any more. Its client works on its messages
+        for as long as it has another.
+        """
         if self.by_id.get(client.client_id) is client:
             del self.by_id[client.client_id]
-        self._gone(client)
+            self._gone(client)
+        self._closed(client)
 
     def lost(self, client: Client) -> None:
         """The stream of a client has ended; it may come back."""

@@ -259,8 +259,12 @@ class MessagingService:
         answer = merged(settings, group, body_bytes_max=body_bytes_max)
 
         def taken() -> None:
+            try:
+                self._clients.entered(client)
+            except RpcRefused as refused:
+                not_taken(refused)
+                return
             client.request_timeout_ms = timeout_ms
-            self._clients.entered(client)
             command = messages.TelemetryCommand(status=status_of(Code.OK), settings=answer)
             client.tell(command)
 

@@ -22,6 +22,8 @@ from aerobee.remoting.grpc.messages import (
     Publishing,
     Resource,
     Settings,
+    Subscription,
+    SubscriptionEntry,
     SystemProperties,
 )
 from aerobee.remoting.grpc.status import StatusCode
@@ -64,17 +66,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
             admin.create_user("shop", SECRET)
             admin.grant("shop", "Topic:mine", ["Pub", "Sub"])
             admin.grant("shop", "Group:shoppers", ["Sub"])
+            admin.create_user("thief", SECRET)
+            admin.grant("thief", "Topic:other", ["Sub"])
+            admin.grant("thief", "Group:thieves", ["Sub"])
         yield broker
 
 
-def client(user: str, secret: str = SECRET) -> GrpcClient:
+def client(user: str, secret: str = SECRET, client_id: str = "") -> GrpcClient:
     """A client that signs as this user; without a name it does not sign."""
     signature = hmac.digest(secret.encode(), DATE.encode(), "sha1").hex()
     signed = (
         f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, Signature={signature}"
     )
     metadata = {"x-mq-date-time": DATE, "authorization": signed if user else ""}
-    return GrpcClient(f"{HOST}:{PORT}", f"client-{user}", **metadata)
+    return GrpcClient(f"{HOST}:{PORT}", client_id or f"client-{user}", **metadata)
 
 
 def sent(client: GrpcClient, topic: str) -> Any:
@@ -131,6 +136,41 @@ def test_a_stranger_is_refused_and_told_why(
         stream.end()
 
 
+def test_a_client_id_of_another_account_ends_no_stream(broker: BrokerProcess) -> None:
+    """Whose stream it ends, their messages go to others: a right on any group would do."""
+    with client("shop") as shop, client("thief", client_id="client-shop") as thief:
+        theirs = shop.telemetry()
+        assert theirs.settings(consumer("shoppers", "mine")).status.code == Code.OK
+        stream = thief.telemetry()
+        refused = stream.settings(consumer("thieves", "other"))
+        assert (refused.status.code, refused.HasField("settings")) == (Code.FORBIDDEN, False)
+        assert "'client-shop' is that of an open stream of another account" in (
+            refused.status.message
+        )
+        with pytest.raises(StopIteration):
+            stream.next()
+        account = Credentials("the-admin", SECRET)
+        with AdminClient(broker.namesrv_address, credentials=account) as admin:
+            assert not admin.consumers("thieves").members
+            (member,) = admin.consumers("shoppers").members
+        assert member.client_id == "client-shop"
+        again = theirs.settings(consumer("shoppers", "mine"))
+        assert again.status.code == Code.OK
+        theirs.end()
+
+
+def consumer(group: str, topic: str) -> Settings:
+    subscription = Subscription(
+        group=Resource(name=group),
+        subscriptions=[
+            SubscriptionEntry(
+                topic=Resource(name=topic), expression=FilterExpression(expression="*")
+            )
+        ],
+    )
+    return Settings(client_type=ClientType.PUSH_CONSUMER, subscription=subscription)
+
+
 # ── Faults of ours, outside of any round ──
 
 
@@ -150,7 +190,7 @@ def caller() -> Caller:
 
 
 def nobody() -> Clients:
-    return Clients(lambda _: None, lambda client, data: ConsumerRunningInfo())
+    return Clients(lambda _: None, lambda _: None, lambda client, data: ConsumerRunningInfo())
 
 
 def zero_division(answer: Answer) -> None:

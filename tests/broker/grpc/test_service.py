@@ -232,6 +232,33 @@ def test_a_consumer_is_diagnosed_and_asked_like_any_other(
     stream.end()
 
 
+def test_a_client_works_on_its_messages_until_it_has_no_stream(
+    broker: AnyBroker, client: GrpcClient, topic: str
+) -> None:
+    """Neither a stream without settings nor the older one of two ends it."""
+    group = f"g{next(NUMBERS)}"
+    broken = client.telemetry()
+    broken.settings(consumer_settings(group, topic))
+    send(client, message(topic))
+    received(client, topic, group, auto_renew=True)
+    stray = client.telemetry()
+    stray.end()
+    with pytest.raises(StopIteration):
+        stray.next()
+    stream = client.telemetry()
+    stream.settings(consumer_settings(group, topic))
+    with pytest.raises(grpc.RpcError, match="the client has opened another stream"):
+        broken.next()
+    broken.end()
+    with AdminClient(broker.namesrv_address) as admin:
+        (member,) = admin.diagnose_group(group).members
+    assert member.waiting_acks == 1
+    client.call("NotifyClientTermination", group=named(group))
+    stream.end()
+    (again,) = until_received(client, topic, group)
+    assert again.system_properties.delivery_attempt == 2
+
+
 def answer_questions(stream: Any) -> None:
     """What a client does: it tells its stack."""
     nonce = stream.next().print_thread_stack_trace_command.nonce
