@@ -304,10 +304,10 @@ class Worker:
         self, connection: Caller, command: Command, *, own: bool = False
     ) -> PooledRoute | None:
         """The route of a request that is served now. None: it was refused, or waits for the gate;
-        which does not look at our `own`.
+        which does not look at our `own`, nor do they count for the rate of an address.
         """
         rates, now, arrived = self._rates, connection.context.now, command.arrived
-        if rates.limited:
+        if rates.limited and not own:
             size = len(command.body) if command.code in SENDS else 0
             excess = rates.take(source_of(connection.host), size, now * 1000)
             if excess is not None:

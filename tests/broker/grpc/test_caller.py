@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from aerobee.blocking import AdminClient
 from aerobee.broker.grpc.assembly import OwnChannel
 from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.clients import Client, Clients
+from aerobee.broker.grpc.door import Door
 from aerobee.remoting.grpc.enums import ClientType, Code
 from aerobee.remoting.grpc.messages import (
     FilterExpression,
@@ -31,12 +33,13 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 from aerobee.remoting.wire.typed_command import TypedCommand
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
-from tests.remoting.server.stage import Stage
+from tests.remoting.server.stage import LIMITS, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,3 +222,32 @@ def test_a_half_message_that_cannot_be_told_does_not_end_the_checks() -> None:
         client.notify(int(RequestCode.CHECK_TRANSACTION_STATE), header, b"no record")
     assert [entry["event"] for entry in logs] == ["grpc.notice_failed"]
     assert stream.status is None
+
+
+# ── Requests of ours ──
+
+
+def test_requests_of_ours_take_nothing_of_the_rate_of_clients_on_this_machine() -> None:
+    stage = Stage(limits=LIMITS._replace(requests_per_s_of_address=2))
+    door = Door([], lambda: None)
+    door.worker = stage.worker
+    ours, codes = Caller(door, OwnChannel(stage.reactor.shared)), list[int]()
+
+    def ask(*, own: bool) -> None:
+        header = GetMaxOffset(topic="t", queue_id=0)
+        ours.ask(header, lambda answer: codes.append(answer.code), own=own)
+
+    for _ in range(5):
+        ask(own=True)
+    assert codes == [0] * 5
+    for _ in range(3):
+        ask(own=False)
+    assert codes[5:7] == [0, 0]
+    assert codes[7], "a client of this machine has its limit"
+
+
+def test_the_time_of_our_requests_goes_on() -> None:
+    context = caller().context
+    before = monotonic()
+    first = context.now
+    assert before <= first <= context.now <= monotonic()
