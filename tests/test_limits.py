@@ -123,6 +123,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "R23",
     ),
     "answers not taken": (
+        "remoting/server/test_grpc_serving.py"
+        "::test_a_peer_is_judged_by_the_rate_at_which_it_takes_answers",
         "remoting/server/test_reactor.py"
         "::test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed",
         f"{SELECTOR}"

@@ -37,6 +37,7 @@ from aerobee.remoting.grpc.status import StatusCode
 from aerobee.remoting.http2.engine import Engine
 from aerobee.remoting.http2.limits import Http2Limits
 from aerobee.remoting.server.channel import Channel
+from aerobee.remoting.server.outbound import Uptake, unacknowledged_bytes
 from aerobee.remoting.server.states import Event
 from aerobee.remoting.server.turns import in_slices
 
@@ -54,6 +55,11 @@ WRITTEN_BYTES: Final = 256 << 10
 """What is taken from the streams for one write."""
 LOOK_EVERY_S: Final = 0.5
 """How often calls are looked for whose time is over: their clients know it by themselves."""
+WINDOWS_BYTES: Final = 256 << 10
+"""How much a peer may have been given that its client has not read yet. Clients open their windows
+in steps: a slow one is silent until it has read a step, and gets the time for it."""
+SLOWEST_PER_S: Final = 4_096
+"""The rate at which it is to read that where `writeLeastRate` is off."""
 MESSAGE_SPARE_BYTES: Final = 1 << 20
 """How much longer than the largest body a message may be."""
 KEEPALIVE_S: Final = 120
@@ -106,7 +112,7 @@ class CallService(Protocol):
 class GrpcChannel(Channel):
     """A connection of gRPC. While events of its calls wait for its turn, `left` has one mark."""
 
-    __slots__ = ("_moved_at", "_queued", "_service", "_watched", "calls", "leaving")
+    __slots__ = ("_service", "_taken", "_watched", "calls", "leaving")
 
     def __init__(
         self, new: NewSocket, serving: GrpcServing, calls: Calls, service: CallService
@@ -115,9 +121,8 @@ class GrpcChannel(Channel):
         self.calls = calls
         self._service = service
         self._watched = serving.watched
-        self._queued = 0
-        """Bytes of answers that waited in streams at the last look, and since when no fewer do."""
-        self._moved_at = 0.0
+        self._taken: Uptake | None = None
+        """What the peer takes of its answers, while some of them wait in streams."""
         self.leaving = ""
         """Why it is closed once everything is written; empty: it is not."""
 
@@ -192,7 +197,8 @@ class GrpcChannel(Channel):
 
     def write(self) -> None:
         """Send what its streams have, as far as the peer takes it."""
-        data = b""
+        data, taken = b"", self._taken
+        queued_before = 0 if taken is None else self.calls.engine.queued_bytes
         while True:
             if self.unsent < WRITTEN_BYTES:
                 data = self.calls.output(WRITTEN_BYTES)
@@ -205,7 +211,9 @@ class GrpcChannel(Channel):
         if self.state.closed:
             return
         queued = self.calls.engine.queued_bytes
-        if queued or self._queued:
+        if taken is not None:
+            taken.sent += queued_before - queued
+        if queued or taken is not None:
             self._note_queued(queued)
             if self.closed:
                 return
@@ -217,13 +225,14 @@ class GrpcChannel(Channel):
 
     def _note_queued(self, queued: int) -> None:
         """Count what waits in streams as unsent, and have it watched that it becomes less."""
-        shared, now = self.context.shared, self.context.now
-        if not self._queued:
-            self._moved_at = monotonic()
-        self._queued = queued
+        if not queued:
+            self._taken = None
+        elif self._taken is None:
+            self._taken = Uptake()
+            self._fault(monotonic())  # from now on
         self._watched[self] = None
-        outbound = shared.outbound
-        outbound.note(self, self.unsent + queued, now)
+        outbound = self.context.shared.outbound
+        outbound.note(self, self.unsent + queued, self.context.now)
         state, much = self.state, self.unsent + queued > outbound.high_water_bytes
         if much and state.stalled and not (state.paused or state.closed):
             self.on(Event.UNSENT_MUCH)
@@ -234,21 +243,30 @@ class GrpcChannel(Channel):
 
     # ── Time, and the end ──
 
-    def look(self, now: float, stall_s: float) -> bool:
-        """End the calls whose time is over, and the connection if its peer lets nothing be sent;
-        whether it has to be looked at again. `now` in seconds of `monotonic`.
+    def look(self, now: float) -> bool:
+        """End the calls whose time is over, and the connection if its peer takes too little of its
+        answers; whether it has to be looked at again. `now` in seconds of `monotonic`.
         """
         calls = self.calls
         if calls.next_deadline_ms <= now * 1000:
             calls.expire(now * 1000)
             self.touch()
-        queued = calls.engine.queued_bytes
-        if queued < self._queued or not queued:
-            self._moved_at = now
-        self._queued = queued
-        if now - self._moved_at > stall_s:
-            self.close("peer takes no answers")
-        return not self.closed and (queued > 0 or calls.next_deadline_ms != inf)
+        if not calls.engine.queued_bytes:
+            self._taken = None
+        elif (fault := self._fault(now)) is not None:
+            self.close(fault)
+        return not self.closed and (self._taken is not None or calls.next_deadline_ms != inf)
+
+    def _fault(self, now: float) -> str | None:
+        """Why the peer is to be closed, by what it has taken of the answers that wait in streams:
+        not what is still here, in the output queue or with the kernel.
+        """
+        if self._taken is None:
+            return None
+        here, limits = self.unsent + unacknowledged_bytes(self.sock), self.context.shared.limits
+        least_per_s = limits.least_per_s
+        stall_s = max(limits.stall_s, WINDOWS_BYTES / (least_per_s or SLOWEST_PER_S))
+        return self._taken.judge(now, here, stall_s, least_per_s)
 
     def leave(self, text: str) -> None:
         """Take no more calls, and close when those that are open have ended."""
@@ -338,8 +356,7 @@ class GrpcServing:
     def look(self) -> Iterator[None]:
         """Look once at all that have something to wait for. Others may run at each yield."""
         for channel in list(self.watched):
-            limits = channel.context.shared.limits
-            if not channel.look(monotonic(), limits.stall_s):
+            if not channel.look(monotonic()):
                 self.watched.pop(channel, None)
             if not channel.closed:
                 channel.write()

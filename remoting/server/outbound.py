@@ -85,7 +85,8 @@ class Uptake:
 
     def __init__(self) -> None:
         self.sent = 0
-        """Bytes that the kernel has taken, by the connection's account."""
+        """Bytes that the kernel has taken, or that have left the streams, by the connection's
+        account."""
         self._read: int | None = None
         """Bytes that the peer has acknowledged, when it was judged last; more or less by a
         constant."""

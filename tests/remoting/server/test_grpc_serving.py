@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
+from h2.settings import SettingCodes
 from structlog.testing import capture_logs
 
 from aerobee.remoting.grpc.calls import Shape
@@ -271,6 +272,64 @@ def test_a_peer_that_takes_no_answers_is_closed(
     assert line.channel.closed
     assert len(service.gone) == 1
     assert (serving.watched, line.stage.reactor.shared.outbound.left) == ({}, {})
+
+
+STEP: Final = 64 << 10
+
+
+def opens_its_windows(line: Line, stream: int, before: int, after: int) -> None:
+    """Let the peer have read so much in all: its client opens its windows in steps."""
+    size = (after // STEP - before // STEP) * STEP
+    if size:
+        line.client.connection.increment_flow_control_window(size)
+        line.client.connection.increment_flow_control_window(size, stream)
+    line.client.pump()
+
+
+def reads_its_socket(line: Line, stream: int, before: int, after: int) -> None:
+    """Let the kernel have taken so much in all, for a peer whose windows are wide."""
+    line.sock.takes = [after - before, *[0] * 100]
+    line.stage.round(line.sock)
+    line.stage.reactor.flush()
+
+
+@pytest.mark.parametrize(("takes", "patience_s"), [(opens_its_windows, 64), (reads_its_socket, 10)])
+def test_a_peer_is_judged_by_the_rate_at_which_it_takes_answers(
+    service: Echoes, time: HandTime, takes: Callable[[Line, int, int, int], None], patience_s: int
+) -> None:
+    """Also where answers are added all the time, so that no fewer wait, or where none leaves a
+    stream since the kernel takes slowly what has left it.
+    """
+    limits = LIMITS._replace(high_water_bytes=MIB, low_water_bytes=MIB // 2, stall_s=10)
+    stage = Stage(limits=limits._replace(least_per_s=4_096, idle_s=1e9))
+    serving = GrpcServing(service, body_bytes_max=MIB)
+    rates = {0: "peer does not read", 1_300: "peer reads too slowly", 6_000: None, 60_000: None}
+    lines: dict[int, tuple[Line, int]] = {}
+    reasons: dict[int, str] = {}
+    for per_s in rates:
+        line = Line(stage, serving)
+        line.client.reads = False
+        if takes is reads_its_socket:
+            line.client.connection.increment_flow_control_window(16 * MIB)
+            line.client.connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 16 * MIB})
+            line.client.pump()
+            line.sock.takes = [10_000, *[0] * 100]
+        stream = line.client.request(framed(b"20000"), headers=path("ReceiveMessage"))
+        line.sock.incoming += line.client.connection.data_to_send()
+        stage.rounds(stage.poll(line.sock))
+        lines[per_s] = line, stream
+        line.channel.on_close.append(lambda closed, reason: reasons.update({closed.id: reason}))
+        assert line.channel.calls.engine.queued_bytes
+    for second in range(1, 200):
+        time.now += 1
+        for per_s, (line, stream) in lines.items():
+            if not line.channel.closed:
+                takes(line, stream, per_s * (second - 1), per_s * second)
+        list(serving.look())
+        list(stage.selector.sweep())
+        assert not reasons or second >= patience_s
+    told = {rate: reasons.get(line.channel.id) for rate, (line, _) in lines.items()}
+    assert told == rates
 
 
 def test_a_silent_peer_is_closed_unless_a_stream_of_it_is_open(
