@@ -159,10 +159,11 @@ class Console:
         return None if session is None else self._viewer(session, address)
 
     def is_here(self, viewer: Viewer, token: str) -> bool:
-        """Whether a viewer of a page that is open may still look: nobody has logged out."""
-        if viewer.account is None:
-            return not self.has_users
-        return self.sessions.has(token, viewer.account)
+        """Whether a viewer of a page that is open may still look: the session has not ended."""
+        authority = self._authority()
+        if viewer.account is None or authority is None:
+            return viewer.account is None and authority is None
+        return self.sessions.has(token, viewer.account, authority.account, self._now_ms())
 
     def _viewer(self, session: Session, address: str) -> Viewer:
         name = session.account.access_key

@@ -72,22 +72,35 @@ class Sessions:
         if session is None:
             return None
         known = account(session.account.access_key)
-        over = now_ms - session.used_ms > IDLE_MS or now_ms - session.began_ms > LONGEST_MS
-        if over or known is None or known.secret != session.account.secret:
+        if is_over(session, now_ms) or known is None or known.secret != session.account.secret:
             return None
         session.account = known
         session.used_ms = now_ms
         self._sessions[token] = session
         return session
 
-    def has(self, token: str, account: Account) -> bool:
-        """Whether a session of this account goes on; that is no use of it."""
-        session = self._sessions.get(token)
-        return session is not None and session.account.access_key == account.access_key
+    def has(
+        self, token: str, viewer: Account, account: Callable[[str], Account | None], now_ms: float
+    ) -> bool:
+        """Whether a session goes on whose `viewer` is as before; that is no use of it. `account`:
+        as `find`.
+        """
+        session, known = self._sessions.get(token), account(viewer.access_key)
+        if session is None or known is None or is_over(session, now_ms):
+            return False
+        is_theirs = session.account.access_key == viewer.access_key
+        # Who may more or less than before opens the page again.
+        same = (known.secret, known.is_super) == (viewer.secret, viewer.is_super)
+        return is_theirs and same
 
     def end(self, token: str) -> None:
         """End a session, if there is one."""
         self._sessions.pop(token, None)
+
+
+def is_over(session: Session, now_ms: float) -> bool:
+    """Whether nobody has used a session for too long, or it began too long ago."""
+    return now_ms - session.used_ms > IDLE_MS or now_ms - session.began_ms > LONGEST_MS
 
 
 class Logins:

@@ -58,14 +58,30 @@ def test_a_session_ends_with_its_account_and_with_its_secret() -> None:
 def test_a_page_that_is_open_asks_for_its_session_and_does_not_use_it() -> None:
     sessions = make_sessions()
     token, _ = sessions.begin(ANN, 0)
-    assert sessions.has(token, ANN)
-    assert not sessions.has(token, Account("bob", b"anns-secret"))
-    assert not sessions.has("other", ANN)
-    assert sessions.find(token, ACCOUNTS.get, IDLE_MS + 1) is None
-    assert not sessions.has(token, ANN)
+    bob = Account("bob", b"anns-secret")
+    both = {"ann": ANN, "bob": bob}.get
+    assert sessions.has(token, ANN, both, 1)
+    assert not sessions.has(token, bob, both, 1)
+    assert not sessions.has("other", ANN, both, 1)
+    assert sessions.find(token, both, IDLE_MS + 1) is None
+    assert not sessions.has(token, ANN, both, 1)
     token, _ = sessions.begin(ANN, 0)
     sessions.end(token)
-    assert not sessions.has(token, ANN)
+    assert not sessions.has(token, ANN, both, 1)
+
+
+def test_a_page_that_is_open_ends_with_its_session() -> None:
+    sessions = make_sessions()
+    token, session = sessions.begin(ANN, 0)
+    assert sessions.has(token, ANN, ACCOUNTS.get, IDLE_MS)
+    assert not sessions.has(token, ANN, ACCOUNTS.get, IDLE_MS + 1), "nobody has used it"
+    session.used_ms = LONGEST_MS
+    assert sessions.has(token, ANN, ACCOUNTS.get, LONGEST_MS)
+    assert not sessions.has(token, ANN, ACCOUNTS.get, LONGEST_MS + 1), "it is too old"
+    session.used_ms = 0
+    assert not sessions.has(token, ANN, lambda _: None, 1), "the account is gone"
+    for other in (Account("ann", b"another"), Account("ann", b"anns-secret", is_super=True)):
+        assert not sessions.has(token, ANN, {"ann": other}.get, 1)
 
 
 def test_sessions_are_bounded_for_a_name_and_for_all() -> None:
