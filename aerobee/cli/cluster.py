@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from aerobee.admin import BrokerInfo, ClientConnection
     from aerobee.blocking import AdminClient
 
-RUNTIME = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+RUNTIME = re.compile(r"\[ (\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds \]")
+FIGURE_MAX = 2**63
+"""No figure of a broker is as large; a sum of such numbers may be none that JSON has."""
 
 
 @click.group(cls=CommandGroup, short_help="What brokers there are.")
@@ -98,19 +100,22 @@ def uptime(text: str | None) -> int | None:
 
 
 def first_number(text: str | None) -> float | None:
-    """The value for the last 10 s, if a broker gives several."""
+    """The value for the last 10 s, if a broker gives several; None if that is no figure."""
     try:
-        return float((text or "").split()[0])
+        number = float((text or "").split()[0])
     except (ValueError, IndexError):
         return None
+    # Nor are NaN and infinity figures.
+    return number if abs(number) < FIGURE_MAX else None
 
 
 def today(stats: dict[str, str], what: str) -> int | None:
     """The number of messages since midnight."""
     try:
-        return int(stats[f"{what}TotalTodayNow"]) - int(stats[f"{what}TotalTodayMorning"])
+        number = int(stats[f"{what}TotalTodayNow"]) - int(stats[f"{what}TotalTodayMorning"])
     except (KeyError, ValueError):
         return None
+    return number if abs(number) < FIGURE_MAX else None
 
 
 @click.group(cls=CommandGroup, short_help="Who is connected.", invoke_without_command=True)

@@ -209,18 +209,19 @@ class Console:
 
     def _run(self, viewer: Viewer, run: Callable[..., T]) -> T:
         """Run in a thread. Raises: Failure."""
-        kept = self._take_client(viewer)
         try:
-            with kept.lock:
-                if not kept.started:
-                    # One that fails leaves nothing behind, and the next call tries again.
-                    kept.client.start()
-                    kept.started = True
-            return run(connection=InsideConnection(kept.client), bodies=viewer.may_read_bodies)
+            kept = self._take_client(viewer)
+            try:
+                with kept.lock:
+                    if not kept.started:
+                        # One that fails leaves nothing behind, and the next call tries again.
+                        kept.client.start()
+                        kept.started = True
+                return run(connection=InsideConnection(kept.client), bodies=viewer.may_read_bodies)
+            finally:
+                self._give_back(kept)
         except AerobeeError as error:
             raise commands.failure_of(error) from None
-        finally:
-            self._give_back(kept)
 
     def _take_client(self, viewer: Viewer) -> KeptClient:
         account = viewer.account

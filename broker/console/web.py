@@ -324,13 +324,7 @@ class Api:
 
     async def _operation(self, operation: Operation, request: Request) -> Response:
         if operation.method == GET:
-            arguments: dict[str, Any] = {
-                name: values if len(values) > 1 else values[0]
-                for name, values in parse_qs(
-                    request.url.query, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX
-                ).items()
-            }
-            confirmed = False
+            arguments, confirmed = arguments_of(request.url.query), False
         else:
             arguments = json_of(await request.body())
             confirmed = arguments.pop("confirm", False)
@@ -344,6 +338,15 @@ class Api:
         more = {"asks": outcome.asks} if outcome.asks else {"complete": outcome.complete}
         status = 428 if outcome.asks else 200
         return await self._console.beside(JSONResponse, {**content, **more}, status)
+
+
+def arguments_of(query: str) -> dict[str, Any]:
+    """The arguments of a call in a query; several of one name are a list. Raises: Failure."""
+    try:
+        given = parse_qs(query, keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
+    except ValueError as error:
+        raise Failure(400, "usage", str(error)) from None
+    return {name: values if len(values) > 1 else values[0] for name, values in given.items()}
 
 
 def json_of(body: bytes) -> dict[str, Any]:
@@ -369,8 +372,6 @@ def answered(
             return await handle(request)
         except Failure as failure:
             return failed(failure)
-        except ValueError as error:
-            return failed(Failure(400, "usage", str(error)))
 
     return answer
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 import trio
 
 from aerobee.blocking import AdminClient
@@ -45,6 +46,9 @@ DROPPED_MS: Final = 600_000
 """How long a broker is shown that the name servers have dropped: Java's do so as soon as its
 connection is gone. Then somebody has taken it away."""
 ASKING: Final = "its brokers are being asked"
+LOOK_FAILED: Final = "the look has failed; the log has why"
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -69,7 +73,7 @@ class ClusterLooks:
     ) -> ClusterLook:
         """The newest look of an account; another one begins when it is older than LOOK_S.
 
-        `look` raises Failure alone.
+        Whatever `look` raises is the failure of that look.
         """
         kept = self._kept.pop(account, None) or KeptLook()
         self._kept[account] = kept
@@ -79,9 +83,14 @@ class ClusterLooks:
         if not kept.at_work and (kept.made is None or now - kept.made > LOOK_S):
             kept.at_work = True
             token = trio.lowlevel.current_trio_token()
-            trio.lowlevel.start_thread_soon(
-                partial(look, kept.look), partial(self._deliver, token, kept), name="console.look"
-            )
+            deliver = partial(self._deliver, token, kept)
+            try:
+                trio.lowlevel.start_thread_soon(
+                    partial(look, kept.look), deliver, name="console.look"
+                )
+            except RuntimeError as error:
+                # The system has no thread left; the next look may have one.
+                self._end(kept, failed_look(error))
         with trio.move_on_after(FIRST_S):
             await kept.first.wait()
         return kept.look
@@ -92,13 +101,26 @@ class ClusterLooks:
 
     def _take(self, kept: KeptLook, made: Any) -> None:
         """Take over an outcome of a look."""
+        try:
+            look = made.unwrap()
+        except Failure as failure:
+            look = ClusterLook(failure=failure.text)
+        except Exception as error:
+            # This runs in the loop itself: what it raised would end the process.
+            look = failed_look(error)
+        self._end(kept, look)
+
+    def _end(self, kept: KeptLook, look: ClusterLook) -> None:
+        kept.look = look
         kept.at_work = False
         kept.made = self._clock.monotonic()
         kept.first.set()
-        try:
-            kept.look = made.unwrap()
-        except Failure as failure:
-            kept.look = ClusterLook(failure=failure.text)
+
+
+def failed_look(error: Exception) -> ClusterLook:
+    """The look that an error of ours has ended."""
+    log.error("console.look_failed", reason=str(error), exc_info=error)
+    return ClusterLook(failure=LOOK_FAILED)
 
 
 def look_at_cluster(
@@ -128,6 +150,11 @@ def look_at_cluster(
             why[broker.address] = explained_with_right(error)
             lacks[broker.address] = missing_right(error)
             states[broker.address] = state_of(error)
+        except Exception as error:
+            # Nonsense that no reader of answers has found: the other brokers are shown.
+            log.error("console.look_failed", broker=broker.name, reason=str(error), exc_info=error)
+            why[broker.address] = LOOK_FAILED
+            states[broker.address] = "failing"
     rows = [
         {
             **row,

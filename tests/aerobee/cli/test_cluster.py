@@ -8,6 +8,7 @@ import pytest
 
 from aerobee import __version__
 from aerobee.blocking import PullConsumer
+from aerobee.cli.cluster import first_number, today, uptime
 from tests.aerobee.cli.conftest import Call
 from tests.conftest import AnyBroker
 from tests.kit.ports import free_port
@@ -28,6 +29,26 @@ def test_brokers_are_shown_with_their_figures(call: Call, broker: AnyBroker) -> 
     shown = dict(zip(titles, values, strict=True))
     assert shown["broker"] == row["broker"]
     assert shown["uptime"].endswith(" s")
+
+
+HUGE = "9" * 5_000
+"""More digits than int() takes."""
+
+
+@pytest.mark.parametrize("told", ["NaN", "nan 1 1", "inf", "-Infinity", "1e400", "1e308", HUGE, ""])
+def test_what_is_no_figure_is_not_known(told: str) -> None:
+    assert first_number(told) is None
+    assert uptime(f"[ {told} days, 0 hours, 0 minutes, 0 seconds ]") is None
+    assert today({"msgPutTotalTodayNow": told, "msgPutTotalTodayMorning": "0"}, "msgPut") is None
+
+
+def test_a_figure_is_read_as_brokers_tell_it() -> None:
+    assert first_number("0.5 1.5 2.5") == 0.5
+    assert uptime("[ 1 days, 1 hours, 1 minutes, 1 seconds ]") == 90_061
+    told = {"msgPutTotalTodayNow": "7", "msgPutTotalTodayMorning": "3"}
+    assert today(told, "msgPut") == 4
+    larger = {"msgPutTotalTodayNow": "9" * 4_000, "msgPutTotalTodayMorning": "3"}
+    assert today(larger, "msgPut") is None
 
 
 class Gone(NamedTuple):

@@ -12,6 +12,8 @@ import pytest
 import trio
 import trio.testing
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from aerobee import ConsumeFrom
 from aerobee.admin import GroupConfig
@@ -19,7 +21,7 @@ from aerobee.blocking import AdminClient, Message, Producer
 from aerobee.broker.config.settings.console import ConsoleConfig
 from aerobee.broker.console.console import Console
 from aerobee.broker.console.requests import BODIES_MAX, BODY_MAX, LOGIN_MAX
-from aerobee.broker.console.web import Guard
+from aerobee.broker.console.web import Guard, answered
 from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
 from tests.broker.peers import HandClock
 from tests.kit.broker_process import BrokerProcess
@@ -129,6 +131,22 @@ def test_so_many_bodies_are_on_their_way_at_once(anybody: ConsoleClient) -> None
         waiting[0].sendall(b" " * BODY_MAX)
         assert status_in(waiting[0]) == 400
         eventually(lambda: one_more() == 400, within_s=60, what="there is a place again")
+
+
+@pytest.mark.trio
+async def test_an_error_of_ours_is_none_of_the_request() -> None:
+    async def not_json(request: Request) -> JSONResponse:
+        return JSONResponse({"in_per_s": float("nan")})
+
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        await answered(not_json)(Request({"type": "http"}))
+
+
+def test_a_query_with_many_fields_is_told_what_is_wrong(anybody: ConsoleClient) -> None:
+    query = "&".join(f"name-{number}=x" for number in range(300))
+    answer = anybody.get(f"/cluster?{query}")
+    assert (answer.status, answer.document["error"]) == (400, "usage"), answer.body
+    assert "fields" in answer.document["text"]
 
 
 @pytest.mark.trio

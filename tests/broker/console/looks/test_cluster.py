@@ -12,9 +12,11 @@ import trio.testing
 
 from aerobee.admin import GroupConfig
 from aerobee.blocking import AdminClient, ConsumeFrom, Message, Producer, PullConsumer
+from aerobee.broker.console.looks import cluster
 from aerobee.broker.console.looks.cluster import (
     ASKING,
     DROPPED_MS,
+    LOOK_FAILED,
     LOOK_S,
     ClusterLooks,
     dropped_row,
@@ -22,6 +24,8 @@ from aerobee.broker.console.looks.cluster import (
 )
 from aerobee.broker.console.looks.snapshot import ClusterLook
 from aerobee.broker.console.looks.viewers import Failure
+from aerobee.client.blocking.client import Client
+from aerobee.client.steps.admin.broker_tables import look_at_tables
 from aerobee.store.format.system_names import DLQ_PREFIX
 from tests.broker.console.conftest import ROOT, SECRET, WITH_USERS, client_of
 from tests.broker.peers import HandClock
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from aerobee.client.steps.admin.broker_tables import BrokerTables
+    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
     from tests.kit.console_client import ConsoleClient
 
     Look = Callable[[ClusterLook], ClusterLook]
@@ -220,6 +228,25 @@ def test_the_brokers_of_one_process_are_shown_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
+def test_nonsense_of_one_broker_hides_no_other(
+    first: BrokerProcess, second: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nonsense_of_second(
+        routes: Routes, target: Broker, before: BrokerTables | None, now_ms: int
+    ) -> Steps[BrokerTables]:
+        if target.name == "second":
+            raise OverflowError("integer division result too large for a float")
+        return look_at_tables(routes, target, before, now_ms)
+
+    monkeypatch.setattr(cluster, "look_at_tables", nonsense_of_second)
+    with Client(first.namesrv_address) as client:
+        look = cluster.look_at_cluster(client, ClusterLook(), lambda _: False, lambda: 1)
+    states = {row["broker"]: (row["state"], row["why"]) for row in look.rows}
+    assert states == {"first": ("up", ""), "second": ("failing", LOOK_FAILED)}
+    assert look.tables.keys() == {"first"}
+
+
+@pytest.mark.service
 def test_a_dead_broker_is_shown_as_that_and_never_as_zero(
     first: BrokerProcess, second: BrokerProcess
 ) -> None:
@@ -303,6 +330,44 @@ async def test_each_account_has_its_own_look_and_its_own_failure() -> None:
     assert failed.failure == "no name server answers"
     assert (await other_than(None, looks, "b", works)).rows
     assert await looks.newest("a", fails) is failed
+
+
+@pytest.mark.trio
+async def test_an_error_of_ours_is_the_failure_of_one_look() -> None:
+    clock = HandClock()
+    looks = ClusterLooks(clock)
+
+    def nonsense(before: ClusterLook) -> ClusterLook:
+        raise OverflowError("integer division result too large for a float")
+
+    def works(before: ClusterLook) -> ClusterLook:
+        return ClusterLook(rows=({"broker": "a"},))
+
+    shown = await other_than(None, looks, "a", nonsense)
+    assert shown.failure == LOOK_FAILED
+    clock.seconds += LOOK_S + 1
+    assert (await other_than(shown, looks, "a", works)).rows
+
+
+@pytest.mark.trio
+async def test_a_look_for_which_there_is_no_thread_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = HandClock()
+    looks = ClusterLooks(clock)
+
+    def no_thread(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def works(before: ClusterLook) -> ClusterLook:
+        return ClusterLook(rows=({"broker": "a"},))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.lowlevel, "start_thread_soon", no_thread)
+        shown = await looks.newest("a", works)
+    assert shown.failure == LOOK_FAILED
+    clock.seconds += LOOK_S + 1
+    assert (await other_than(shown, looks, "a", works)).rows
 
 
 def row(name: str, address: str, **more: object) -> dict[str, Any]:
