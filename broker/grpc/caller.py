@@ -43,7 +43,7 @@ class Entrance(Protocol):
         """Serve a request. `own`: it is ours, and needs no account."""
 
     def go_on(self, caller: Caller) -> None:
-        """Go on with the current request of a caller."""
+        """Go on with the current request of a caller, or with its next."""
 
     def failed(self, command: Command, caller: Caller, error: Exception) -> Answer:
         """The answer to a request that raised an error."""
@@ -53,11 +53,17 @@ class Entrance(Protocol):
 
 
 class Caller:
-    """The origin of requests. `channel` is that of its connection."""
+    """The origin of requests. `channel` is that of its connection.
+
+    Invariant: at most one of its requests waits in a run, is postponed or goes on in steps. Those
+    behind it are kept in `_asked`.
+    """
 
     __slots__ = (
         "__weakref__",
         "_accounts",
+        "_asked",
+        "_has_asked",
         "_held",
         "_queued",
         "channel",
@@ -85,6 +91,8 @@ class Caller:
         self.current: OpenRequest | None = None
         self.working = 0
         self._queued: deque[tuple[Waiting, Pool]] | None = None
+        self._asked: deque[tuple[TypedCommand, bool]] | None = None
+        self._has_asked = False
         self.on_close: list[Callable[[Any, str], None]] = []
         self._held = 0
 
@@ -206,7 +214,27 @@ class Caller:
             arrived=monotonic(),
         )
         self.channel.requests += 1
+        if self._has_asked:
+            context = self.context
+            if context.run is not None and context.run.has(self):
+                context.serve_run()
+            if not self.closed and (self.current is not None or self._asked):
+                self._asked = self._asked or deque()
+                self._asked.append((command, own))
+                return
+        self._has_asked = True
         self.door.request(self, command, own=own)
+
+    def ask_next(self) -> None:
+        """Make the next request, if any has waited for the end of another."""
+        if not self._asked:
+            return
+        command, own = self._asked.popleft()
+        self.door.request(self, command, own=own)
+        # The next round of its selector may be far away.
+        self.context.serve_run()
+        if self._asked and self.current is None:
+            self.door.go_on(self)
 
     def ask_or_refuse(
         self,
@@ -272,6 +300,8 @@ class Caller:
         """Release the request whose steps have ended."""
         self.current = None
         self.context.shared.long_requests.leave(self)
+        if self._asked:
+            self.door.go_on(self)
 
     def postpone(self, request: OpenRequest | None = None, *, to_sweep: bool = False) -> None:
         """Serve this request again, or go on with the current one: when the reactor resumes such
@@ -293,7 +323,7 @@ class Caller:
         if self.closed:
             return
         self.closed = True
-        self.current = None
+        self.current = self._asked = None
         self.context.shared.long_requests.leave(self)
         while self._queued:
             self._queued.pop()[0].work.close()  # type: ignore[attr-defined]  # coroutines

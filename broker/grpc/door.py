@@ -34,7 +34,7 @@ class Door:
         self._unless_done(caller)
 
     def go_on(self, caller: Caller) -> None:
-        """Go on with the current request of a caller, in turns with others."""
+        """Go on with the current request of a caller, or with its next, in turns with others."""
         self._going_on.append(caller)
         self._more.set()
 
@@ -60,9 +60,11 @@ class Door:
             await self._more.wait()
             while self._going_on:
                 caller = self._going_on.popleft()
-                if caller.current is not None:
+                if caller.current is None:
+                    caller.ask_next()
+                elif not caller.postponed:
                     self.worker.continued(caller)
                     self._unless_done(caller)
-                    self._flush()
+                self._flush()
                 await trio.lowlevel.checkpoint()
             self._more = trio.Event()

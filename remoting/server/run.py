@@ -49,6 +49,10 @@ class Run:
         self.requests.append((command, connection))
         self._size += size
 
+    def has(self, connection: object) -> bool:
+        """Whether a request of this connection or call is among them."""
+        return any(other is connection for _, other in self.requests)
+
     @property
     def full(self) -> bool:
         """Whether they are to be served now."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hmac
 import json
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
 
 from aerobee import Credentials
 from aerobee.blocking import AdminClient
@@ -16,6 +17,7 @@ from aerobee.broker.grpc.assembly import OwnChannel
 from aerobee.broker.grpc.caller import Caller
 from aerobee.broker.grpc.clients import Client, Clients
 from aerobee.broker.grpc.door import Door
+from aerobee.remoting.errors import RequestPostponed
 from aerobee.remoting.grpc.enums import ClientType, Code
 from aerobee.remoting.grpc.messages import (
     FilterExpression,
@@ -29,6 +31,9 @@ from aerobee.remoting.grpc.messages import (
     SystemProperties,
 )
 from aerobee.remoting.grpc.status import StatusCode
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.queue import ConsumerRunningInfo
 from aerobee.remoting.wire.codes import RequestCode
@@ -39,10 +44,15 @@ from aerobee.remoting.wire.typed_command import TypedCommand
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.grpc_client import GrpcClient
 from tests.kit.ports import HOST, free_port
-from tests.remoting.server.stage import LIMITS, Stage
+from tests.remoting.server.stage import LIMITS, Stage, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import trio
+
+    from aerobee.remoting.server.guard import Gate
+    from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.service
 
@@ -251,3 +261,92 @@ def test_the_time_of_our_requests_goes_on() -> None:
     before = monotonic()
     first = context.now
     assert before <= first <= context.now <= monotonic()
+
+
+# ── Several requests of one caller ──
+
+
+class Slow:
+    """A worker whose requests do not end at once, behind a door that is open."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.gated: list[Command] = []
+        self.told: list[Any] = []
+        gate: Gate = self.gate
+        self.stage = Stage(gate=gate)
+        shared, nursery = self.stage.reactor.shared, cast("trio.Nursery", None)
+        routes = [Route(GetMaxOffset, self.alone, "admin", self.together)]
+        table = resolve(routes, self.stage.reactor.pools)
+        self.door = Door([], lambda: None)
+        self.door.worker = Worker(table, lambda _: None, nursery, shared, gate)
+        channel: Any = OwnChannel(shared)
+        channel.context = self.stage.selector.context
+        self.caller = Caller(self.door, channel)
+
+    def ask(self, body: bytes, *, own: bool) -> None:
+        header = GetMaxOffset(topic="t", queue_id=0)
+        self.caller.ask(header, lambda answer: self.told.append(answer.body), body=body, own=own)
+
+    def gate(self, command: Command, caller: Any) -> None:
+        if self.way == "held back" and command not in self.gated:
+            self.gated.append(command)
+            caller.postpone(to_sweep=True)
+
+    def alone(self, header: GetMaxOffset, command: Command, caller: Any) -> Any:
+        if self.way == "late":
+            raise RequestPostponed
+        return (
+            self.steps(header, command, caller)
+            if self.way == "in steps"
+            else echo(header, command, caller)
+        )
+
+    def steps(self, header: GetMaxOffset, command: Command, caller: Any) -> Any:
+        yield
+        yield
+        return echo(header, command, caller)
+
+    def together(self, header: GetMaxOffset, command: Command, caller: Any, rest: Any) -> Any:
+        answer = self.alone(header, command, caller)
+        if not isinstance(answer, Answer):
+            return answer
+        caller.answer(command, answer)
+        return 1
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("way", ["at once", "late", "in steps", "held back"])
+@pytest.mark.trio
+async def test_each_of_several_requests_of_one_caller_is_served(
+    nursery: trio.Nursery, way: str, own: bool
+) -> None:
+    slow = Slow(way)
+    await nursery.start(slow.door.run)
+    bodies = [b"one", b"two", b"three"]
+    for body in bodies:
+        slow.ask(body, own=own)
+    slow.caller.context.serve_run()
+    assert way != "late" or not slow.told
+    slow.way = "at once" if way == "late" else way
+    slow.stage.reactor.resume()
+    for _ in bodies:
+        await wait_all_tasks_blocked()
+        for _ in slow.stage.reactor.resume_of_sweep():
+            pass
+    await wait_all_tasks_blocked()
+    assert slow.told == bodies
+    assert slow.caller.current is None
+
+
+@pytest.mark.trio
+async def test_what_a_caller_has_still_to_ask_ends_with_it(nursery: trio.Nursery) -> None:
+    slow = Slow("late")
+    await nursery.start(slow.door.run)
+    slow.ask(b"one", own=False)
+    slow.ask(b"two", own=False)
+    slow.caller.close("its client has gone")
+    slow.way = "at once"
+    slow.stage.reactor.resume()
+    await wait_all_tasks_blocked()
+    assert slow.told == []
