@@ -24,6 +24,7 @@ from aerobee.cli.dead import look_at
 from aerobee.client.steps.admin.broker_tables import look_at_tables
 from aerobee.client.steps.admin.brokers import Broker
 from aerobee.errors import AerobeeError, PermissionDeniedError, TransportError
+from aerobee.remoting.border import Border
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,13 +102,14 @@ class ClusterLooks:
 
     def _take(self, kept: KeptLook, made: Any) -> None:
         """Take over an outcome of a look."""
-        try:
+        look = ClusterLook()
+        # This runs in the loop itself: what it raised would end the process.
+        with Border() as border:
             look = made.unwrap()
-        except Failure as failure:
-            look = ClusterLook(failure=failure.text)
-        except Exception as error:
-            # This runs in the loop itself: what it raised would end the process.
-            look = failed_look(error)
+        if isinstance(border.error, Failure):
+            look = ClusterLook(failure=border.error.text)
+        elif border.error is not None:
+            look = failed_look(border.error)
         self._end(kept, look)
 
     def _end(self, kept: KeptLook, look: ClusterLook) -> None:
@@ -143,15 +145,16 @@ def look_at_cluster(
     for broker in targets_in(look, is_own):
         target = Broker(broker.name, broker.address, broker.cluster)
         known = before.tables.get(broker.name)
-        try:
+        # Nonsense that no reader of answers has found hides no other broker.
+        with Border() as border:
             steps = look_at_tables(client.instance, target, known, now_ms())
             tables[broker.name] = client.perform(steps)
-        except AerobeeError as error:
+        error = border.error
+        if isinstance(error, AerobeeError):
             why[broker.address] = explained_with_right(error)
             lacks[broker.address] = missing_right(error)
             states[broker.address] = state_of(error)
-        except Exception as error:
-            # Nonsense that no reader of answers has found: the other brokers are shown.
+        elif error is not None:
             log.error("console.look_failed", broker=broker.name, reason=str(error), exc_info=error)
             why[broker.address] = LOOK_FAILED
             states[broker.address] = "failing"
