@@ -89,7 +89,7 @@ class Sessions:
         if session is None or known is None or is_over(session, now_ms):
             return False
         is_theirs = session.account.access_key == viewer.access_key
-        # Who may more or less than before opens the page again.
+        # A person who may more or less than before opens the page again.
         same = (known.secret, known.is_super) == (viewer.secret, viewer.is_super)
         return is_theirs and same
 
