@@ -216,7 +216,7 @@ def test_an_unknown_code_is_answered_as_not_supported(broker: AnyBroker, code: i
 
 
 @pytest.mark.ours
-@pytest.mark.parametrize("code", [1_007, 2_003])
+@pytest.mark.parametrize("code", [1_004, 2_003])
 def test_what_a_later_release_serves_is_not_supported_yet(broker: AnyBroker, code: int) -> None:
     with Playbook(broker.address) as play:
         play.says(code, {})

@@ -51,7 +51,6 @@ ABOUT_USERS: Final = "served; without authenticationEnabled from the broker's ow
 REFUSED: Final = {
     "addBroker": "-c $B -b x",
     "exportPopRecord": "-b $B",
-    "getBrokerEpoch": "-b b1",
     "getColdDataFlowCtrInfo": "-b $B",
     "getControllerConfig": "-a $B",
     "getControllerMetaData": "-a $B",
