@@ -6,6 +6,7 @@ is missing the test is skipped with the reason; with AEROBEE_CI=1 it fails.
 
 import functools
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def program(folder: str = "go") -> Path:
     built = CACHE.with_name("go") / f"{folder}-{content.hexdigest()[:16]}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
-        half = built.with_suffix(".part")
+        half = built.with_suffix(f".{os.getpid()}.part")
         run_tool(["go", "build", "-o", str(half), "."], BUILD_WITHIN_S, at=sources)
         half.rename(built)
     return built
