@@ -101,6 +101,8 @@ async def until(look: Callable[[], bool]) -> None:
         if look():
             return
         await wait_all_tasks_blocked()
+        # Turns of the loop alone are over before a slow disk has answered once.
+        await trio.to_thread.run_sync(threading.Event().wait, 0.001)
     raise AssertionError("never true")
 
 
