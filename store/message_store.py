@@ -364,7 +364,7 @@ class MessageStore:
         if (group := self._confirming) is not None:
             # Its last messages have to leave dispatch, confirmed or not: no heartbeat of the master
             # is read while this waits. Nobody reads here before they are, see `shows_confirmed`.
-            group.begin = max(group.begin, self.commit_log.max_offset)
+            group.dispatch_to(self.commit_log.max_offset)
         while True:
             await self._log_flush.reach(self.commit_log.max_offset)
             await self._dispatch_service.catch_up(self.clock)

@@ -138,8 +138,7 @@ class Identities:
 
     def refused(self) -> None:
         """What was asked for is another member's."""
-        self._disk.remove(self._root / TEMP_NAME, missing_ok=True)
-        self._disk.sync_directory(self._root)
+        self._disk.remove_durably(self._root / TEMP_NAME)
 
 
 def refuse_other_decider(disk: Disk, root: Path, *, by_controller: bool) -> None:

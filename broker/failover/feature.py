@@ -109,11 +109,7 @@ class FailoverFeature(Feature):
     def _figures(self) -> LogFigures | None:
         """What the controller is told of the log; None: this member may not become the master."""
         membership, store = self.member.membership, self._core.store
-        if membership is None or store.flags.fault:
-            return None
-        if membership.objection or membership.emptied:
-            return None
-        if self.member.damage and not self.member.leads:
+        if membership is None or self.member.unfit:
             return None
         group = membership.group
         return LogFigures(group.last_epoch, store.commit_log.max_offset, group.confirmed)

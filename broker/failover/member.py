@@ -255,21 +255,27 @@ class Member:
         assert membership is not None
         if self._is_wanted(sight):
             return "the lease is held" if sight.held else membership.objection
-        damage = ""
-        if reason := membership.objection:
-            damage = reason
-        elif membership.emptied:
-            damage = "it was emptied while this member was in the sync set"
-        else:
-            damage = self._store.flags.fault or self.damage
         ids = member_ids(self._config.failover_members)
         founder = self.id == min(ids, default=self.id)
-        candidate = Candidate(self.id, membership.group.least, damage, founder)
+        candidate = Candidate(self.id, membership.group.least, self.unfit, founder)
         reason = objection(candidate, record, held=sight.held)
         if reason or record is None or record.heir in (0, self.id):
             return reason
         left_s = self._heir_since[1] + self._lease_s * HEIR_WAITS - self._core.clock.monotonic()
         return f"member {record.heir} is to be the master" if left_s > 0 else ""
+
+    @property
+    def unfit(self) -> str:
+        """What keeps its log from being a master's, in words; empty: nothing. A master goes on with
+        a damaged one.
+        """
+        membership = self.membership
+        assert membership is not None
+        if reason := membership.objection:
+            return reason
+        if membership.emptied:
+            return "it was emptied while this member was in the sync set"
+        return self._store.flags.fault or ("" if self.leads else self.damage)
 
     def _is_wanted(self, sight: Sight) -> bool:
         """Whether a person wants this master now, whatever is lost: no other has come since."""
@@ -437,7 +443,7 @@ class Member:
         await core.role.stop_following()
         await self._still_able(record.epoch)
         # What is here goes into the queues; it is shown once all of the set have it.
-        group.begin = max(group.begin, store.commit_log.max_offset)
+        group.dispatch_to(store.commit_log.max_offset)
         ended = False
         with trio.move_on_after(END_COPY_S):
             ended = await store.end_copy()

@@ -86,8 +86,6 @@ REFUSALS: Final = {
 
 OWN_FAULT: Final = "this slave cannot take what comes behind"
 """How a slave begins to say that it is itself what stands in the way."""
-CUT: Final = "cut"
-"""Why a connection has ended, where the next start ends the log earlier."""
 
 
 class MasterView(NamedTuple):
@@ -263,7 +261,7 @@ class Following:
         if isinstance(reason, ReplicationRefused):
             raise reason
         log.info("replication.master_left", master=master.ha_address, reason=reason)
-        if reason == CUT or self._log_in.awaits_cut:
+        if self._log_in.awaits_cut:
             # The connection may have been left while the cut began.
             self.when_cut()
         problem = f"the connection has ended: {reason}"

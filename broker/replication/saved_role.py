@@ -80,8 +80,7 @@ def undo_role(disk: Disk, root: Path, old: SavedRole | None) -> None:
         return
     path = path_of(root)
     if disk.exists(path.parent):
-        disk.remove(path, missing_ok=True)
-        disk.sync_directory(path.parent)
+        disk.remove_durably(path)
 
 
 def in_saved_role(config: BrokerConfig, disk: Disk) -> BrokerConfig:

@@ -278,6 +278,11 @@ class Disk(Places):
         self.rename(temporary, path)
         self.sync_directory(path.parent)
 
+    def remove_durably(self, path: Path) -> None:
+        """Remove a file, if it is there: no crash brings it back. Raises: OSError."""
+        self.remove(path, missing_ok=True)
+        self.sync_directory(path.parent)
+
     def _keep_backup(self, path: Path) -> None:
         backup = path.with_name(backup_name(path.name))
         self.remove(backup, missing_ok=True)

@@ -88,10 +88,10 @@ class LogReadThrough:
         while self.position < self.end:
             file = self._log.queue.find(self.position)
             if file is None:
-                # Deleted meanwhile, as it was too old.
-                self.position = max(self._log.min_offset, self.position)
-                if self._log.queue.find(self.position) is None:
+                if self.position >= self._log.min_offset:
                     return
+                # Deleted meanwhile, as it was too old.
+                self.position = self._log.min_offset
                 continue
             try:
                 stop = await self._disk.in_thread(self._read, file, self.position, PIECE_BYTES)

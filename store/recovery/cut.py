@@ -133,8 +133,7 @@ def begin(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: 
 
 def forget(disk: Disk, root: Path) -> None:
     """Give up a cut that has begun, durably; without one nothing is done. Raises: OSError."""
-    disk.remove(root / CUT_MARK, missing_ok=True)
-    disk.sync_directory(root)
+    disk.remove_durably(root / CUT_MARK)
 
 
 def cut(disk: Disk, root: Path, log_directory: Path, offset: int, *, keep_in: Path) -> Cut:

@@ -65,8 +65,8 @@ class Group:
         self.confirmed = 0
         """Up to where all of the sync set have the log, as far as this member knows."""
         self.begin = 0
-        """Where the log ended when this member last began to lead: clients are not served before
-        that is confirmed."""
+        """Where the log ended when this member last began to lead, or had a queue begin anew:
+        clients are not served before that is confirmed."""
 
     @property
     def last_epoch(self) -> int:
@@ -85,6 +85,12 @@ class Group:
     def confirm(self, confirmed: int, end: int) -> None:
         """A master has said what is confirmed; the own log ends at `end`."""
         self.confirmed = max(self.confirmed, min(confirmed, end))
+
+    def dispatch_to(self, end: int) -> None:
+        """Let the log go into the queues up to there, confirmed or not; nobody reads here before it
+        is.
+        """
+        self.begin = max(self.begin, end)
 
     def objection(self, member: int) -> str:
         """Why a slave with this id is not served, in words; empty: it is."""

@@ -173,12 +173,8 @@ class Membership:
     async def forget_emptied(self) -> None:
         """Take the mark away, if it is there. Raises: OSError."""
         if self.emptied:
-            await self._disk.in_thread(self._unmark)
+            await self._disk.in_thread(self._disk.remove_durably, self._root / EMPTIED)
             self.emptied = False
-
-    def _unmark(self) -> None:
-        self._disk.remove(self._root / EMPTIED, missing_ok=True)
-        self._disk.sync_directory(self._root)
 
     async def _save(self, epochs: tuple[Epoch, ...]) -> None:
         await self._disk.in_thread(write_epochs, self._disk, self._root, epochs)
