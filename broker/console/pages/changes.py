@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats, states
-from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
+from aerobee.broker.console.pages.frame import Fields, form_of, given_fields, viewer_of
 from aerobee.broker.console.pages.links import link
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ class Changes:
         self, request: Request, title: str, result: str, back: str, outcome: Outcome, here: str = ""
     ) -> Response:
         value = outcome.value
-        return await self._frame.show(
+        return await self._frame.done(
             request,
-            "done.html",
             here=here,
             title=title,
-            said=result,
+            result=result,
             back=back,
             notes=outcome.notes,
             rows=value if isinstance(value, list) else [],
@@ -327,9 +326,7 @@ class Changes:
     async def setting(self, request: Request) -> Response:
         """Change a setting of the running broker."""
         text, viewer = self._frame.translator(request), viewer_of(request)
-        form = Fields(
-            dict(await form_of(request)) if request.method == "POST" else request.query_params
-        )
+        form = await given_fields(request)
         key = form.needed("key")
         rows, _ = await self._console.rows(viewer, "settings")
         setting = next((row for row in rows if row["key"] == key), None)
@@ -370,9 +367,7 @@ class Changes:
 
 async def _named(request: Request, name: str) -> str:
     """What a change is about: a field of the form, or of the query. Raises: Failure."""
-    if request.method == "POST":
-        return Fields(dict(await form_of(request))).needed(name)
-    return Fields(request.query_params).needed(name)
+    return (await given_fields(request)).needed(name)
 
 
 def _told(count: int | None, text: Callable[..., str]) -> str:

@@ -17,7 +17,7 @@ from aerobee.broker.console.pages.states import State
 from aerobee.broker.console.requests import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -96,6 +96,29 @@ class Frame:
         }
         html = await self.console.beside(self.rendering.page, template, language, about | shown)
         return HTMLResponse(html, status, headers={"cache-control": "no-store"})
+
+    async def done(
+        self,
+        request: Request,
+        *,
+        here: str,
+        title: str,
+        result: str,
+        back: str,
+        notes: Sequence[str] = (),
+        rows: Sequence[Any] = (),
+    ) -> Response:
+        """The page behind a change: what it came to, with `rows` as a table."""
+        return await self.show(
+            request,
+            "done.html",
+            here=here,
+            title=title,
+            said=result,
+            back=back,
+            notes=notes,
+            rows=rows,
+        )
 
     def _notices(self, request: Request, snapshot: Snapshot | None) -> list[State]:
         """What every page but the overview, which has the findings, says of brokers that do not
@@ -242,6 +265,13 @@ def turned(sort: str, column: str, falling: bool) -> str:
     if sort in (column, f"-{column}"):
         return column if sort.startswith("-") else f"-{column}"
     return f"-{column}" if falling else column
+
+
+async def given_fields(request: Request) -> Fields:
+    """The fields of the form that was sent, or of the query that asks for one. Raises: Failure."""
+    if request.method == "POST":
+        return Fields(dict(await form_of(request)))
+    return Fields(request.query_params)
 
 
 async def form_of(request: Request) -> list[tuple[str, str]]:

@@ -91,15 +91,13 @@ class Letters:
                 viewer, "dlq.edit", _edited(group, identity, form), confirmed=True
             )
             result = text("A copy is sent; the letter counts as done.")
-            return await self._frame.show(
+            return await self._frame.done(
                 request,
-                "done.html",
                 here="/dead",
                 title=text("Edit a dead letter"),
-                said=result,
+                result=result,
                 back=back,
                 notes=outcome.notes,
-                rows=[],
             )
         if request.method == "POST":
             question = text(

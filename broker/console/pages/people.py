@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aerobee.broker.console.looks.viewers import Failure
-from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
+from aerobee.broker.console.pages.frame import Fields, form_of, given_fields, viewer_of
 from aerobee.broker.console.pages.links import link
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class People:
     async def delete(self, request: Request) -> Response:
         """Delete a user with all rights."""
         text = self._frame.translator(request)
-        form = await _given(request)
+        form = await given_fields(request)
         name = form.needed("name")
         if request.method == "POST":
             await self._console.call(
@@ -76,7 +76,7 @@ class People:
     async def revoke(self, request: Request) -> Response:
         """Take a right."""
         text = self._frame.translator(request)
-        form = await _given(request)
+        form = await given_fields(request)
         user, resource = form.needed("user"), form.needed("resource")
         values = {"user": user, "resource": resource}
         if request.method == "POST":
@@ -91,15 +91,12 @@ class People:
         return await self._ask(request, question, text("Take away"), "/right/delete", fields)
 
     async def _done(self, request: Request, result: str, back: str = "/users") -> Response:
-        return await self._frame.show(
+        return await self._frame.done(
             request,
-            "done.html",
             here="/users",
             title=self._frame.translator(request)("Users and rights"),
-            said=result,
+            result=result,
             back=back,
-            notes=(),
-            rows=[],
         )
 
     async def _ask(
@@ -117,9 +114,3 @@ class People:
             fields=fields,
             grave=True,
         )
-
-
-async def _given(request: Request) -> Fields:
-    if request.method == "POST":
-        return Fields(dict(await form_of(request)))
-    return Fields(request.query_params)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee.broker.console.looks.viewers import Failure
 from aerobee.broker.console.pages import formats
-from aerobee.broker.console.pages.frame import Fields, form_of, viewer_of
+from aerobee.broker.console.pages.frame import Fields, form_of, given_fields, viewer_of
 from aerobee.broker.console.pages.states import master_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Roles:
     async def switch(self, request: Request) -> Response:
         """Exchange the roles of a slave and its master, while both run."""
         text = self._frame.translator(request)
-        form = await _given(request)
+        form = await given_fields(request)
         address = form.needed("address")
         if request.method == "POST":
             tried = await self._try(request, "ha.switch", {"to": address})
@@ -119,19 +119,11 @@ class Roles:
         return Attempt(None, outcome.notes, text("Nothing was changed."))
 
     async def _done(self, request: Request, result: str, outcome: Outcome) -> Response:
-        return await self._frame.show(
+        return await self._frame.done(
             request,
-            "done.html",
             here="/replication",
             title=self._frame.translator(request)("Make a slave the master"),
-            said=result,
+            result=result,
             back="/replication",
             notes=outcome.notes,
-            rows=[],
         )
-
-
-async def _given(request: Request) -> Fields:
-    if request.method == "POST":
-        return Fields(dict(await form_of(request)))
-    return Fields(request.query_params)
